@@ -1,0 +1,31 @@
+"""tpsim: what a sharding of a model over a machine costs, derived and shown.
+
+The public functions load when first used, so that importing the package, and `tpsim --help`, cost nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpsim.api.breakeven import breakeven as breakeven
+    from tpsim.api.collective import collective as collective
+    from tpsim.api.plan import plan as plan
+    from tpsim.api.shard import shard as shard
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "breakeven", "collective", "plan", "shard"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public function `name`, from ``tpsim.api.NAME``; a submodule of that name does not shadow it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"tpsim.api.{name}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -1,0 +1,112 @@
+"""What may be done to an array that still owes a sum or a max: one table, and the few lines that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tpsim.algebra.sharding import Owed, Sharding, ShardingError
+
+Operation = Literal["linear", "nonlinear", "pullback", "add", "multiply"]
+"""linear    a linear map of one operand: a scale, a sum over a dim, a product with a constant
+nonlinear  a pointwise function of the value: GELU, exp, a division
+pullback   the transpose of a pointwise function, applied to a cotangent: linear in the cotangent
+add        a sum of two operands
+multiply   a product of two operands, contracted or not"""
+
+State = Literal["sum", "max", "sharded", "whole"]
+"""How one array lies on one mesh axis: it owes a sum or a max, a dim is sharded, or every device holds the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Whether an operation is legal on operands that lie so on one axis: if so the result owes what they owe.
+
+    because  why; ``{owing}``, ``{other}`` and ``{axis}`` stand for the arrays and the mesh axis
+    """
+
+    legal: bool
+    because: str
+
+
+_SETTLE = "settle {owing} over {axis} first"
+
+RULES: Mapping[tuple[Operation, tuple[State, ...]], Rule] = {
+    ("linear", ("sum",)): Rule(legal=True, because="the map of a sum is the sum of the maps"),
+    ("linear", ("max",)): Rule(legal=False, because="a linear map does not commute with a max; " + _SETTLE),
+    ("nonlinear", ("sum",)): Rule(
+        legal=False, because="a nonlinear function of a sum is not the sum of the functions; " + _SETTLE
+    ),
+    ("nonlinear", ("max",)): Rule(legal=False, because="{owing} is not known yet on any device; " + _SETTLE),
+    ("pullback", ("sum",)): Rule(legal=True, because="the pullback is linear in the cotangent"),
+    ("pullback", ("max",)): Rule(legal=False, because="a cotangent is a sum, never a max; " + _SETTLE),
+    ("add", ("sum", "sum")): Rule(legal=True, because="both owe alike: parts are added to parts"),
+    ("add", ("sum", "whole")): Rule(
+        legal=False, because="{other} would be added once per device of {axis}; " + _SETTLE
+    ),
+    ("add", ("sum", "sharded")): Rule(legal=False, because="the parts of {owing} and {other} do not match; " + _SETTLE),
+    ("add", ("sum", "max")): Rule(legal=False, because="a sum and a max cannot be owed together; " + _SETTLE),
+    ("add", ("max", "max")): Rule(legal=False, because="the max of a sum is not the sum of the maxima; " + _SETTLE),
+    ("add", ("max", "whole")): Rule(legal=False, because="a max must be known before it is added to; " + _SETTLE),
+    ("add", ("max", "sharded")): Rule(legal=False, because="a max must be known before it is added to; " + _SETTLE),
+    ("multiply", ("sum", "whole")): Rule(legal=True, because="a product is linear in {owing}"),
+    ("multiply", ("sum", "sum")): Rule(
+        legal=False, because="a product of two sums is not the sum of the products; " + _SETTLE
+    ),
+    ("multiply", ("sum", "sharded")): Rule(
+        legal=False,
+        because="each device would multiply its part of {owing} by another block of {other}; " + _SETTLE,
+    ),
+    ("multiply", ("sum", "max")): Rule(legal=False, because="a max must be known before it is multiplied; " + _SETTLE),
+    ("multiply", ("max", "max")): Rule(legal=False, because="a max must be known before it is multiplied; " + _SETTLE),
+    ("multiply", ("max", "whole")): Rule(
+        legal=False, because="a max must be known before it is multiplied; " + _SETTLE
+    ),
+    ("multiply", ("max", "sharded")): Rule(
+        legal=False, because="a max must be known before it is multiplied; " + _SETTLE
+    ),
+}
+"""Every combination in which something is owed. Operands of `add` and `multiply` stand in either order."""
+
+
+class OwedError(ShardingError):
+    """An operation on an array that must be settled first; `array` and `axis` say which and over what."""
+
+    def __init__(self, message: str, array: str, axis: str) -> None:
+        """An error about what `array` owes over `axis`."""
+        super().__init__(message)
+        self.array = array
+        self.axis = axis
+
+
+def state(type_: Sharding, axis: str) -> State:
+    """How an array of this type lies on a mesh axis."""
+    kinds: dict[str, State] = dict(type_.owes)
+    return kinds.get(axis, "sharded" if axis in type_.sharded_axes else "whole")
+
+
+def owed_after(operation: Operation, operands: Sequence[tuple[str, Sharding]]) -> frozenset[Owed]:
+    """What the result owes, given the operands' names and types.
+
+    Raises OwedError when the table forbids the operation; the text says why, in the notation.
+
+    >>> y = Sharding(("h",), ((),), frozenset({("X", "sum")}))
+    >>> owed_after("linear", [("y", y)])
+    frozenset({('X', 'sum')})
+    """
+    owes: set[Owed] = set().union(*(type_.owes for _, type_ in operands))
+    for axis in sorted({axis for axis, _ in owes}):
+        _judge(operation, operands, axis)
+    return frozenset(owes)
+
+
+def _judge(operation: Operation, operands: Sequence[tuple[str, Sharding]], axis: str) -> None:
+    """Raise OwedError unless the table allows the operation on this axis."""
+    places: list[State] = ["sum", "max", "sharded", "whole"]
+    ordered = sorted(operands, key=lambda operand: places.index(state(operand[1], axis)))
+    rule = RULES[operation, tuple(state(type_, axis) for _, type_ in ordered)]
+    if not rule.legal:
+        (owing, type_), other = ordered[0], ordered[-1][0]
+        reason = rule.because.format(owing=owing, other=other, axis=axis)
+        raise OwedError(f"{owing}{type_} owes a {state(type_, axis)} over {axis}: {reason}", owing, axis)

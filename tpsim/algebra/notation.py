@@ -1,0 +1,323 @@
+"""The notation of the scaling book: text such as ``A[I_X, J] . B[J, K_Y] -> C[I_X, K_Y]`` to values and back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from tpsim.algebra.sharding import Sharding
+from tpsim.quantity.errors import TpsimError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tpsim.algebra.sharding import Owed, OwedKind
+
+Span = tuple[int, int]
+
+
+class NotationError(TpsimError):
+    """An expression that cannot be read, or says what the algebra forbids: what is wrong, where, and the remedy.
+
+    message  one line
+    text     the user's expression
+    span     first character to underline, and the one after the last
+    remedy   what to do
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, text: str, span: Span, remedy: str) -> None:
+        """An error that prints itself as message, expression, carets, remedy."""
+        self.message, self.text, self.span, self.remedy = message, text, span, remedy
+        start, end = span
+        shown = " ".join(text[:start].splitlines()), text.replace("\n", " ")
+        carets = " " * len(shown[0]) + "^" * max(1, end - start)
+        super().__init__(f"{message}\n  {shown[1]}\n  {carets}\n{remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArray:
+    """An array with its name, as an expression states it.
+
+    spans  where its parts stand in the text: ("array", name), ("dim", name) or ("axis", name) -> first and end column
+    """
+
+    name: str
+    type: Sharding
+    spans: Mapping[tuple[str, str], Span] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        """The array in the notation."""
+        return format_array(self.name, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One array alone: what does each device hold?"""
+
+    text: str
+    array: NamedArray
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """One array that is to change its type."""
+
+    text: str
+    before: NamedArray
+    after: NamedArray
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product by dim names; `out` is None if the expression leaves the result to tpsim."""
+
+    text: str
+    left: NamedArray
+    right: NamedArray
+    out: NamedArray | None
+
+
+Expression = Single | Reshard | Product
+
+
+def format_array(name: str, type_: Sharding) -> str:
+    """The array in the notation.
+
+    >>> format_array("A", Sharding(("I", "J"), (("X", "Y"), ())))
+    'A[I_XY, J]'
+    """
+    return f"{name}{type_}"
+
+
+def parse_array(text: str, mesh_axes: Collection[str] | None = None) -> NamedArray:
+    """One array from its text.
+
+    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
+               the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
+    Raises NotationError.
+
+    >>> parse_array("W[D_{dp,tp}, F]").type.on
+    (('dp', 'tp'), ())
+    """
+    reader = _Reader(text, mesh_axes)
+    array = reader.array()
+    reader.end("an array")
+    return array
+
+
+def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Expression:
+    """A single array, a reshard ``A[I_X] -> A[I]``, or a product ``A[I, J] . B[J, K] -> C[I, K]``.
+
+    The product's sign is ``.``, ``@``, ``*`` or ``·``; without ``->`` the result's type is left open. Raises
+    NotationError.
+
+    >>> parse_expression("A[I_X] -> A[I]").after.type.on
+    ((),)
+    """
+    reader = _Reader(text, mesh_axes)
+    arrays = [reader.array()]
+    while reader.take(PRODUCT_SIGNS):
+        arrays.append(reader.array())
+    out = reader.array() if reader.take(("->", "→")) else None
+    reader.end("an expression")
+    if len(arrays) > 2:
+        reader.fail(
+            "a product has two operands",
+            arrays[2].spans["array", arrays[2].name],
+            "write it as two products, one after the other",
+        )
+    if len(arrays) == 1:
+        return _reshard(reader, arrays[0], out)
+    return _product(reader, arrays, out)
+
+
+PRODUCT_SIGNS = (".", "@", "·", "*", "⋅")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9']*")
+_ARRAY = re.compile(r"[A-Za-z][A-Za-z0-9_']*")
+_SUBSCRIPT = re.compile(r"[A-Za-z0-9_]+")
+_AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_LETTER = re.compile(r"[A-Za-z][0-9]*")
+_OWED: Mapping[str, OwedKind] = {"U": "sum", "M": "max"}
+
+
+def _reshard(reader: _Reader, before: NamedArray, after: NamedArray | None) -> Single | Reshard:
+    if after is None:
+        return Single(reader.text, before)
+    if before.type.dims != after.type.dims:
+        dims = ", ".join(before.type.dims)
+        reader.fail(
+            f"{after.name} does not have the dims of {before.name}",
+            after.spans["array", after.name],
+            f"a reshard keeps the dims and their order: write {before.name}[{dims}] with the axes wanted",
+        )
+    return Reshard(reader.text, before, after)
+
+
+def _product(reader: _Reader, arrays: Sequence[NamedArray], out: NamedArray | None) -> Product:
+    left, right = arrays
+    for dim in out.type.dims if out else ():
+        if out and dim not in (*left.type.dims, *right.type.dims):
+            reader.fail(
+                f"dim {dim} of {out.name} is in neither {left.name} nor {right.name}",
+                out.spans["dim", dim],
+                f"the result can have {', '.join(dict.fromkeys((*left.type.dims, *right.type.dims)))}",
+            )
+    if out and not out.type.complete and any(kind == "max" for _, kind in out.type.owes):
+        reader.fail("a product never owes a max", out.spans["array", out.name], "drop the M: a product owes sums only")
+    return Product(reader.text, left, right, out)
+
+
+class _Reader:
+    """A cursor over the text; every failure shows the whole text with a caret."""
+
+    def __init__(self, text: str, mesh_axes: Collection[str] | None) -> None:
+        self.text = text
+        self.mesh_axes = mesh_axes
+        self.at = 0
+
+    def fail(self, message: str, span: Span, remedy: str) -> NoReturn:
+        raise NotationError(message, self.text, span, remedy)
+
+    def skip(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def take(self, signs: Sequence[str]) -> str | None:
+        """The first of `signs` that stands here, and step over it."""
+        self.skip()
+        for sign in signs:
+            if self.text.startswith(sign, self.at):
+                self.at += len(sign)
+                return sign
+        return None
+
+    def expect(self, signs: Sequence[str], message: str, remedy: str) -> str:
+        sign = self.take(signs)
+        return sign or self.fail(message, (self.at, self.at + 1), remedy)
+
+    def word(self, pattern: re.Pattern[str], message: str, remedy: str) -> tuple[str, Span]:
+        self.skip()
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            self.fail(message, (self.at, self.at + 1), remedy)
+        self.at = match.end()
+        return match.group(), match.span()
+
+    def end(self, what: str) -> None:
+        self.skip()
+        if self.at < len(self.text):
+            self.fail(
+                f"{what} ends here, but the text goes on",
+                (self.at, len(self.text)),
+                "a product is A[I, J] . B[J, K] -> C[I, K], a reshard A[I_X, J] -> A[I, J_X]",
+            )
+
+    def array(self) -> NamedArray:
+        name, span = self.word(_ARRAY, "an array's name is missing", "an array is written A[I_X, J]")
+        spans: dict[tuple[str, str], Span] = {("array", name): span}
+        self.expect(("[",), f"{name} has no dims", f"an array is written {name}[I_X, J]")
+        dims, on = self._dims(name, spans)
+        owes: list[Owed] = []
+        if self.take(("{",)):
+            owes = self._owed(name, spans)
+        return NamedArray(name, Sharding(tuple(dims), tuple(on), frozenset(owes)), spans)
+
+    def _dims(self, name: str, spans: dict[tuple[str, str], Span]) -> tuple[list[str], list[tuple[str, ...]]]:
+        dims: list[str] = []
+        on: list[tuple[str, ...]] = []
+        if self.take(("]",)):
+            return dims, on
+        while True:
+            dim, span = self.word(_NAME, f"a dim of {name} is missing", "dims are names with a comma between: [I_X, J]")
+            if ("dim", dim) in spans:
+                self.fail(f"dim {dim} occurs twice in {name}", span, "give the two dims names of their own")
+            spans["dim", dim] = span
+            dims.append(dim)
+            on.append(self._axes(name, spans))
+            if self.expect((",", "]"), f"a comma or ] is missing in {name}", "write [I_X, J]") == "]":
+                return dims, on
+
+    def _owed(self, name: str, spans: dict[tuple[str, str], Span]) -> list[Owed]:
+        """The part in braces: ``U_X`` a sum over X, ``M_X`` a max."""
+        owes: list[Owed] = []
+        while True:
+            kind, span = self.word(
+                _NAME, f"what {name} owes is missing", "write {U_X} for a sum owed over X, {M_X} for a max"
+            )
+            axes = self._axes(name, spans)
+            if kind not in _OWED or not axes:
+                self.fail(f"{kind} is not something to owe", span, "write {U_X} for a sum owed over X, {M_X} for a max")
+            owes += [(axis, _OWED[kind]) for axis in axes]
+            if self.expect((",", "}"), f"a comma or }} is missing in {name}", "write {U_X}") == "}":
+                return owes
+
+    def _axes(self, name: str, spans: dict[tuple[str, str], Span]) -> tuple[str, ...]:
+        """The subscript that may follow a dim."""
+        if not self.text.startswith("_", self.at):
+            return ()
+        self.at += 1
+        found = self._braced() if self.text.startswith("{", self.at) else self._segmented()
+        for axis, span in found:
+            if ("axis", axis) in spans:
+                self.fail(
+                    f"mesh axis {axis} is used twice in {name}",
+                    span,
+                    f"an axis may shard one dimension or carry one sum; drop one {axis}",
+                )
+            spans["axis", axis] = span
+        return tuple(axis for axis, _ in found)
+
+    def _braced(self) -> list[tuple[str, Span]]:
+        self.at += 1
+        found = []
+        while True:
+            word, span = self.word(_AXIS, "an axis is missing", "axes in braces have commas between: I_{dp,tp}")
+            axis = word if self.mesh_axes is None else _known(word, self.mesh_axes)
+            found.append((axis if axis is not None else self._unknown(word, span), span))
+            if self.expect((",", "}"), "a comma or } is missing", "write I_{dp,tp}") == "}":
+                return found
+
+    def _segmented(self) -> list[tuple[str, Span]]:
+        word, (start, end) = self.word(_SUBSCRIPT, "the axes are missing after _", "write I_X, or I without the _")
+        if self.mesh_axes is None:
+            pieces = _LETTER.findall(word) if _LETTER.sub("", word) == "" else None
+        else:
+            pieces = _segments(word, self.mesh_axes)
+        if pieces is None:
+            self._unknown(word, (start, end))
+        found = []
+        for piece in pieces:
+            axis = piece if self.mesh_axes is None else _known(piece, self.mesh_axes)
+            found.append((axis or piece, (start, start + len(piece))))
+            start += len(piece)
+        return found
+
+    def _unknown(self, word: str, span: Span) -> NoReturn:
+        if self.mesh_axes is None:
+            self.fail(f"{word} is not a row of axes", span, "an axis begins with a letter; write I_XY or I_{dp,tp}")
+        meant = suggest(word, self.mesh_axes)
+        known = f"the mesh has the axes {', '.join(self.mesh_axes)}"
+        self.fail(f"{word} is not an axis of the mesh", span, f'did you mean "{meant}"? {known}' if meant else known)
+
+
+def _known(word: str, axes: Collection[str]) -> str | None:
+    """The mesh axis that `word` names: itself, else the one that differs only in case."""
+    if word in axes:
+        return word
+    alike = [axis for axis in axes if axis.lower() == word.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _segments(word: str, axes: Collection[str]) -> list[str] | None:
+    """`word` cut into names of axes, long names first; None if that is impossible."""
+    if not word:
+        return []
+    for length in range(len(word), 0, -1):
+        if _known(word[:length], axes):
+            rest = _segments(word[length:], axes)
+            if rest is not None:
+                return [word[:length], *rest]
+    return None

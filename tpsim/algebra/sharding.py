@@ -1,0 +1,103 @@
+"""The array type: which mesh axes shard each dim, which sums are still owed; everything else is replicated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tpsim.quantity.size import Size, over, product
+
+OwedKind = Literal["sum", "max"]
+Owed = tuple[str, OwedKind]
+
+
+class ShardingError(ValueError):
+    """A type or an operation on types that the algebra forbids; the message says why in the notation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """One array's type over a mesh. Sizes are not part of it: dims and axes are names.
+
+    dims  names of the dims, in the array's own order
+    on    per dim the ORDERED mesh axes that shard it, major first; ``I_XY`` is X-major
+    owes  (axis, kind) pairs: each device holds a part, the array is the sum (or max) over that axis
+
+    Raises ShardingError when one axis is used twice: it may shard one dim or carry one sum.
+
+    >>> str(Sharding(("I", "J"), (("X", "Y"), ()), frozenset({("Z", "sum")})))
+    '[I_XY, J]{U_Z}'
+    """
+
+    dims: tuple[str, ...]
+    on: tuple[tuple[str, ...], ...]
+    owes: frozenset[Owed] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse an axis that occurs twice and a dim list that does not fit."""
+        if len(self.dims) != len(self.on) or len(set(self.dims)) != len(self.dims):
+            raise ShardingError(f"dims {self.dims} and their axes {self.on} do not fit together")
+        used = [*self.sharded_axes, *(axis for axis, _ in self.owes)]
+        twice = sorted({axis for axis in used if used.count(axis) > 1})
+        if twice:
+            raise ShardingError(f"mesh axis {twice[0]} is used twice in {self}; an axis may shard one dim or carry one sum")
+
+    @property
+    def sharded_axes(self) -> tuple[str, ...]:
+        """Every axis that shards a dim, in the order of the dims."""
+        return tuple(axis for axes in self.on for axis in axes)
+
+    @property
+    def owed_axes(self) -> frozenset[str]:
+        """Every axis over which a sum or a max is still owed."""
+        return frozenset(axis for axis, _ in self.owes)
+
+    @property
+    def complete(self) -> bool:
+        """True if nothing is owed: the values are the array's own."""
+        return not self.owes
+
+    def axes(self, dim: str) -> tuple[str, ...]:
+        """The axes that shard `dim`, major first."""
+        return self.on[self.dims.index(dim)]
+
+    def with_axes(self, dim: str, axes: Iterable[str]) -> Sharding:
+        """The same type with `dim` sharded by `axes`."""
+        place = self.dims.index(dim)
+        return replace(self, on=(*self.on[:place], tuple(axes), *self.on[place + 1 :]))
+
+    def owing(self, owes: Iterable[Owed]) -> Sharding:
+        """The same type with exactly these sums owed."""
+        return replace(self, owes=frozenset(owes))
+
+    def renamed(self, names: Mapping[str, str]) -> Sharding:
+        """The same type with dims renamed."""
+        return replace(self, dims=tuple(names.get(dim, dim) for dim in self.dims))
+
+    def local(self, dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
+        """Elements of `dim` that one device holds."""
+        shards = self.axes(dim)
+        return over(dims[dim], product(axes[axis] for axis in shards)) if shards else dims[dim]
+
+    def local_elements(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
+        """Elements that one device holds; an owed array is held whole by each device that owes."""
+        return over(product(dims[dim] for dim in self.dims), product(axes[axis] for axis in self.sharded_axes))
+
+    def __str__(self) -> str:
+        """The type in the notation, without an array's name."""
+        inside = ", ".join(subscript(dim, axes) for dim, axes in zip(self.dims, self.on, strict=True))
+        sums = subscript("U", sorted(axis for axis, kind in self.owes if kind == "sum"))
+        maxima = subscript("M", sorted(axis for axis, kind in self.owes if kind == "max"))
+        owed = ", ".join(text for text in (sums, maxima) if "_" in text)
+        return f"[{inside}]" + (f"{{{owed}}}" if owed else "")
+
+
+def subscript(name: str, axes: Iterable[str]) -> str:
+    """`name` with axes as the book writes them: ``I_XY`` for one-letter axes, ``I_{dp,tp}`` for longer names."""
+    axes = tuple(axes)
+    if not axes:
+        return name
+    if all(len(axis) == 1 for axis in axes):
+        return f"{name}_{''.join(axes)}"
+    return f"{name}_{{{','.join(axes)}}}"

@@ -1,0 +1,98 @@
+"""From a model and a layout to the program of one training step: forward, backward, update."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from tpsim.program.layout import Dtypes, Layout, Practice
+from tpsim.program.model import Model
+from tpsim.program.op import Array, Program, Where
+from tpsim.program.parameters import Parameter, parameters
+from tpsim.program.trace import Trace
+from tpsim.program.transformer import Transformer
+from tpsim.program.transpose import Backward
+from tpsim.program.update import Update
+
+ROOT = Where("forward", "embedding")
+BLOCKS = {"embedding": "embedding", "attention": "attention", "mlp": "mlp", "norms": "norm", "output": "head"}
+"""The block in which a group of parameters is used."""
+FUSED = {"Wq": "Wqkv", "Wk": "Wqkv", "Wv": "Wqkv", "bq": "bqkv", "bk": "bqkv", "bv": "bqkv"}
+DIMS = {"Wqkv": "hgjd", "bqkv": "gjd"}
+"""A fused projection holds r + 2 slots j per key/value head: r queries, the key, the value."""
+
+
+def lower(
+    model: Model,
+    layout: Layout,
+    practice: Practice,
+    dtypes: Dtypes,
+    order: tuple[str, ...],
+    *,
+    layers: int = 1,
+    microbatches: int = 1,
+) -> Program:
+    """The typed program of a training step of `model` under `layout`.
+
+    order         mesh axes, major first
+    layers        layers to trace; each stands for ``model.layers / layers``
+    microbatches  microbatches to trace
+    Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
+    """
+    trace = Trace(layout, order, ROOT)
+    weights = _weights(trace, model, practice, dtypes, layers)
+    update = Update(trace, layout, practice, dtypes)
+    gradients: dict[Array, list[Array]] = defaultdict(list)
+    losses = []
+    for microbatch in range(microbatches):
+        with trace.at(replace(ROOT, microbatch=microbatch)):
+            loss, uses = _microbatch(trace, model, practice, dtypes, weights, layers)
+        losses.append(loss)
+        for weight, parts in uses.items():
+            with trace.at(replace(trace.producer[weight].where, microbatch=microbatch)):
+                gradients[weight] += [update.settled(weight, parts)] if update.per_microbatch else parts
+    with trace.at(replace(ROOT, block="loss"), "vocab"):
+        total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
+    results = {"loss": total}
+    for (name, layer), weight in weights.items():
+        label = name if layer is None else f"{layer}.{name}"
+        with trace.at(trace.producer[weight].where):
+            gradient = update.gradient(weight, gradients[weight])
+            results[f"grad.{label}"], results[f"new.{label}"] = update.apply(weight, gradient)
+    return Program(tuple(trace.ops), order, layers, microbatches, layout.table, results)
+
+
+def _weights(
+    trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, layers: int
+) -> dict[tuple[str, int | None], Array]:
+    """A leaf per parameter, those of a layer once per traced layer."""
+    weights: dict[tuple[str, int | None], Array] = {}
+    for parameter in _projected(parameters(model), practice):
+        for layer in range(layers) if parameter.per_layer else (None,):
+            with trace.at(Where("forward", BLOCKS[parameter.group], layer)):
+                leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.params, "param")
+            weights[parameter.name, layer] = leaf
+    return weights
+
+
+def _projected(all_parameters: tuple[Parameter, ...], practice: Practice) -> list[Parameter]:
+    """The parameters with Wq, Wk, Wv (bq, bk, bv) joined into one array over slots j, if the practice fuses them."""
+    if practice.qkv == "separate":
+        return list(all_parameters)
+    kept = [parameter for parameter in all_parameters if parameter.name not in FUSED]
+    joined = {FUSED[parameter.name]: parameter for parameter in all_parameters if parameter.name in FUSED}
+    return kept + [replace(p, name=name, dims=(*DIMS[name],)) for name, p in joined.items()]
+
+
+def _microbatch(
+    trace: Trace,
+    model: Model,
+    practice: Practice,
+    dtypes: Dtypes,
+    weights: dict[tuple[str, int | None], Array],
+    layers: int,
+) -> tuple[Array, dict[Array, list[Array]]]:
+    """Forward and backward of one microbatch: its loss and the cotangents of every use of every parameter."""
+    start = len(trace.ops)
+    loss = Transformer(trace, model, practice, dtypes, weights).forward(layers)
+    return loss, Backward(trace, practice).run(trace.ops[start:], loss)

@@ -1,0 +1,191 @@
+"""The IR: typed arrays and the few ops that a transformer, its backward and its update are made of.
+
+A `Program` is a flat list of ops in execution order. It may hold one traced layer and one traced microbatch that
+stand for many: `Program.times` says how often an op runs per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tpsim.algebra.moves import Move
+from tpsim.algebra.sharding import Sharding
+from tpsim.quantity.size import Size, over, product
+
+Phase = Literal["forward", "backward", "update"]
+Role = Literal["param", "activation", "index", "gradient", "state"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Array:
+    """A value of the program: a name, a type, and what it is for.
+
+    region  where its sharding is decided (residual, block, heads, vocab, stored, grad, state)
+    dtype   a key of the workload's dtypes, e.g. ``bf16``; bytes on the wire are counted in it
+    active  True if it depends differentiably on a parameter
+    """
+
+    name: str
+    type: Sharding
+    region: str
+    dtype: str
+    role: Role = "activation"
+    active: bool = False
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dims."""
+        return self.type.dims
+
+    def __str__(self) -> str:
+        """Name and type in the notation."""
+        return f"{self.name}{self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where in a step an op stands.
+
+    layer       index of the traced layer, None outside the layers
+    microbatch  index of the traced microbatch, None when the op runs once per step
+    block       embedding, attention, mlp, norm, head, loss, optimizer
+    again       True for an op emitted a second time because backward needs what was not kept
+    """
+
+    phase: Phase
+    block: str
+    layer: int | None = None
+    microbatch: int | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A coefficient that may depend on sizes: ``value * prod(dim**power)``, e.g. 1/sqrt(d) or 1/(b*s)."""
+
+    value: float = 1.0
+    powers: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One step of the program: inputs, one output, where it stands and why it exists."""
+
+    inputs: tuple[Array, ...]
+    output: Array
+    where: Where
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf(Op):
+    """An array that comes from outside: a parameter, an optimizer state, the token ids (role index)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index(Op):
+    """An array computed from GLOBAL indices (and integer inputs), born in the wanted sharding: causal mask, one-hot.
+
+    fn  name of the function in `reference.functions`; it gets one index array per dim of the output
+    """
+
+    fn: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Einsum(Op):
+    """A product of one or two operands by dim names; dims absent from the output are contracted (summed)."""
+
+    @property
+    def contracted(self) -> tuple[str, ...]:
+        """Dims of the operands that the output does not have."""
+        seen = dict.fromkeys(dim for array in self.inputs for dim in array.dims)
+        return tuple(dim for dim in seen if dim not in self.output.dims)
+
+    @property
+    def is_matmul(self) -> bool:
+        """True if real numbers are multiplied and summed: what a matrix unit runs."""
+        return bool(len(self.inputs) == 2 and self.contracted and all(a.role != "index" for a in self.inputs))
+
+    def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
+        """FLOPs of one device, one run: 2 x the product of all local dims for a matmul, else 0 (not modelled)."""
+        if not self.is_matmul:
+            return 0
+        shards: dict[str, tuple[str, ...]] = {}
+        for array in self.inputs:
+            shards.update(zip(array.dims, array.type.on, strict=True))
+        return 2 * over(
+            product(dims[dim] for dim in shards), product(axes[axis] for used in shards.values() for axis in used)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Map(Op):
+    """A pointwise function of complete operands.
+
+    fn       name of the function in `reference.functions`
+    partial  None for the function itself; i for its pullback: first input is the cotangent (it may owe), the rest are
+             the function's operands, and the result is cotangent * d fn / d operand i
+    """
+
+    fn: str = ""
+    partial: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lin(Op):
+    """A weighted sum of arrays; owed sums pass through if every operand owes alike."""
+
+    scales: tuple[Scale, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Max(Op):
+    """The maximum over `dim`; a sharded dim leaves a max owed. It has no transpose (stopped gradient)."""
+
+    dim: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rename(Op):
+    """The same numbers with dims renamed, e.g. s -> t for keys and values."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bcast(Op):
+    """An array repeated along new dims, which take the sharding of a pattern: the transpose of a sum."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reshard(Op):
+    """A change of type: none, one or several moves. Also the edge of a region, where it may move nothing."""
+
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A traced training step.
+
+    ops           in execution order
+    axes          mesh axes, major first
+    layers        traced layers: each stands for ``L / layers`` real ones
+    microbatches  traced microbatches: each stands for ``m / microbatches`` real ones
+    table         region -> dim -> axes, as `layout` stated it
+    results       named arrays to compare: "loss", "grad.<param>", "new.<param>"
+    """
+
+    ops: tuple[Op, ...]
+    axes: tuple[str, ...]
+    layers: int
+    microbatches: int
+    table: Mapping[str, Mapping[str, tuple[str, ...]]]
+    results: Mapping[str, Array] = field(default_factory=dict)
+
+    def times(self, where: Where, L: Size, m: Size) -> Any:
+        """How often an op at `where` runs per step in a model of L layers with m microbatches."""
+        layers = over(L, self.layers) if where.layer is not None else 1
+        microbatches = over(m, self.microbatches) if where.microbatch is not None else 1
+        return layers * microbatches

@@ -1,0 +1,204 @@
+"""Typed ops: every function here applies one rule of the algebra to its operands and emits one op.
+
+Forward, backward and update are written with the same functions, so they obey the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tpsim.algebra.reshard import book_path
+from tpsim.algebra.sharding import Owed, Sharding, ShardingError, subscript
+from tpsim.program.layout import Layout
+from tpsim.program.op import (
+    Array,
+    Bcast,
+    Einsum,
+    Index,
+    Leaf,
+    Lin,
+    Map,
+    Max,
+    Op,
+    Rename,
+    Reshard,
+    Role,
+    Scale,
+    Where,
+)
+
+ONE = Scale()
+
+
+@dataclass(slots=True)
+class Trace:
+    """The program being written: the ops so far, where the next one stands, and who produced each array."""
+
+    layout: Layout
+    order: tuple[str, ...]
+    where: Where
+    region: str = "residual"
+    ops: list[Op] = field(default_factory=list)
+    producer: dict[Array, Op] = field(default_factory=dict)
+
+    @contextmanager
+    def at(self, where: Where, region: str | None = None) -> Iterator[None]:
+        """Emit what follows at `where` (and in `region`), then return to where we were."""
+        before = self.where, self.region
+        self.where, self.region = where, region or self.region
+        yield
+        self.where, self.region = before
+
+    def emit(self, op: Op) -> Array:
+        """Append `op`; its output is the value."""
+        self.ops.append(op)
+        self.producer[op.output] = op
+        return op.output
+
+    def leaf(self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role) -> Array:
+        """An array from outside, laid out as `region` says. Parameters are what gradients are taken of."""
+        array = Array(name, self.layout.type_in(dims, region), region, dtype, role, active=role == "param")
+        return self.emit(Leaf((), array, self.where))
+
+    def index(self, fn: str, dims: tuple[str, ...], dtype: str, *inputs: Array, type: Sharding | None = None) -> Array:  # noqa: A002
+        """An array of global indices, born in the region's sharding (or in `type`): it is never resharded."""
+        born = type or self.layout.type_in(dims, self.region)
+        return self.emit(Index(inputs, Array(fn, born, self.region, dtype, "index"), self.where, fn=fn))
+
+    def einsum(self, name: str, dims: tuple[str, ...], *xs: Array, dtype: str | None = None) -> Array:
+        """The product of one or two arrays, summed over every dim that is not in `dims`.
+
+        Raises ShardingError if shared dims are sharded differently, if one axis would shard two dims (case 4), or if
+        an owed operand meets an operand that owes or is sharded over the same axis.
+        """
+        shards = _alike(name, xs)
+        _refuse_owed_products(name, xs)
+        owes: set[Owed] = {owed for x in xs for owed in x.type.owes}
+        contracted = [dim for dim in shards if dim not in dims]
+        owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}
+        because = "; ".join(_owes_because(name, dim, shards[dim], len(xs)) for dim in contracted if shards[dim])
+        out = Sharding(dims, tuple(shards[dim] for dim in dims), frozenset(owes))
+        return self.emit(Einsum(xs, self._array(name, out, xs, dtype), self.where, because))
+
+    def map(self, name: str, fn: str, *xs: Array, partial: int | None = None, dtype: str | None = None) -> Array:
+        """A pointwise function; its operands must be complete, except the cotangent of a pullback, which may owe."""
+        whole = xs if partial is None else xs[1:]
+        owing = [x for x in whole if not x.type.complete]
+        if owing:
+            raise ShardingError(f"{fn} is not linear, so {owing[0]} must be settled before it")
+        shards = _alike(name, xs)
+        type_ = Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
+        return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
+
+    def lin(
+        self, name: str, *xs: Array, scales: Sequence[Scale] | None = None, dtype: str | None = None, role: Role | None = None
+    ) -> Array:
+        """A weighted sum. Operands that owe differently, or owe and are broadcast, are settled first."""
+        scales = tuple(scales or (ONE,) * len(xs))
+        same = {x.type.owes for x in xs} == {xs[0].type.owes} and all(set(x.dims) == set(xs[0].dims) for x in xs)
+        if not same:
+            xs = tuple(self.settled(x, f"{x.name} is added to an array that does not owe alike") for x in xs)
+        shards = _alike(name, xs)
+        type_ = Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
+        array = self._array(name, type_, xs, dtype)
+        return self.emit(Lin(xs, replace(array, role=role) if role else array, self.where, scales=scales))
+
+    def max(self, name: str, x: Array, dim: str) -> Array:
+        """The maximum over `dim`; a sharded dim leaves a max owed. Gradients stop here."""
+        if not x.type.complete:
+            raise ShardingError(f"max is not linear, so {x} must be settled before it")
+        axes = x.type.axes(dim)
+        kept = tuple(other for other in x.dims if other != dim)
+        type_ = Sharding(kept, tuple(x.type.axes(other) for other in kept), frozenset((axis, "max") for axis in axes))
+        because = f"the maximum runs over {dim}, which is split over {_names(axes)}" if axes else ""
+        return self.emit(Max((x,), Array(name, type_, self.region, x.dtype, x.role), self.where, because, dim=dim))
+
+    def rename(self, name: str, x: Array, old: str, new: str) -> Array:
+        """The same array with dim `old` called `new`."""
+        type_ = x.type.renamed({old: new})
+        return self.emit(Rename((x,), self._array(name, type_, (x,), None), self.where))
+
+    def bcast(self, name: str, x: Array, pattern: Sharding) -> Array:
+        """`x` repeated along the dims that it lacks, sharded as in `pattern`; what it owes it keeps owing."""
+        type_ = Sharding(pattern.dims, pattern.on, x.type.owes)
+        return self.emit(Bcast((x,), self._array(name, type_, (x,), None), self.where))
+
+    def reshard(self, x: Array, to: Sharding, because: str, *, region: str | None = None, name: str | None = None) -> Array:
+        """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves."""
+        moves = book_path(x.type, to, self.order)
+        array = replace(x, name=name or x.name, type=to, region=region or self.region)
+        return self.emit(Reshard((x,), array, self.where, because, moves=moves))
+
+    def pin(self, x: Array, region: str, because: str = "", *, name: str | None = None) -> Array:
+        """`x` brought to what `region` declares for its dims: an edge between regions."""
+        to = self.layout.type_in(x.dims, region)
+        reasons = [*self.owed_because(x), f"region {region} declares {x.name}{to}", because]
+        return self.reshard(x, to, "; ".join(filter(None, reasons)), region=region, name=name)
+
+    def settled(self, x: Array, because: str) -> Array:
+        """`x` with every owed sum or max paid, its sharding unchanged; `x` itself if it owes nothing."""
+        if x.type.complete:
+            return x
+        reason = "; ".join([*self.owed_because(x), because])
+        return self.reshard(x, x.type.owing(()), reason, region=x.region)
+
+    def owed_because(self, x: Array) -> list[str]:
+        """Why `x` owes what it owes: the reasons of the ops that made the debts, first debt first."""
+        return list(dict.fromkeys(filter(None, (self._origin(x, owed) for owed in sorted(x.type.owes)))))
+
+    def _origin(self, x: Array, owed: Owed) -> str:
+        op = self.producer[x]
+        earlier = [y for y in op.inputs if owed in y.type.owes]
+        return self._origin(earlier[0], owed) if earlier else op.because
+
+    def _array(self, name: str, type_: Sharding, xs: Sequence[Array], dtype: str | None) -> Array:
+        active = any(x.active for x in xs)
+        role: Role = "index" if all(x.role == "index" for x in xs) else "activation"
+        if any(x.role in {"gradient", "state"} for x in xs):
+            role = next(x.role for x in xs if x.role in {"gradient", "state"})
+        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active)
+
+
+def _strongest(xs: Sequence[Array]) -> str:
+    """The dtype of the first operand that is not an index array: masks and one-hots follow the data."""
+    return next((x.dtype for x in xs if x.role != "index"), xs[0].dtype)
+
+
+def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:
+    """Each dim's axes over all operands; refuses a dim sharded in two ways and an axis on two dims."""
+    shards: dict[str, tuple[str, ...]] = {}
+    for x in xs:
+        for dim, axes in zip(x.dims, x.type.on, strict=True):
+            if shards.setdefault(dim, axes) != axes:
+                listed = " and ".join(map(str, xs))
+                raise ShardingError(f"{name}: {listed} are split differently on {dim}; one of them needs a pin")
+    used = [axis for axes in shards.values() for axis in axes]
+    if len(used) != len(set(used)):
+        twice = next(axis for axis in used if used.count(axis) > 1)
+        listed = " and ".join(map(str, xs))
+        raise ShardingError(f"{name}: case 4: {listed} split two different dims over {twice}; gather one of them first")
+    return shards
+
+
+def _refuse_owed_products(name: str, xs: Sequence[Array]) -> None:
+    for x in xs:
+        if any(kind == "max" for _, kind in x.type.owes):
+            raise ShardingError(f"{name}: {x} owes a max, which no product preserves; settle it first")
+        for other in xs:
+            clash = x.type.owed_axes & ({*other.type.sharded_axes} | other.type.owed_axes)
+            if other is not x and clash:
+                raise ShardingError(f"{name}: {x} owes over {_names(sorted(clash))}, so it cannot meet {other}; settle it")
+
+
+def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:
+    over = _names(axes)
+    if operands == 1:
+        return f"the sum runs over {dim}, which is split over {over}, so {name} owes a sum over {over}"
+    return f"case 3: both operands are split on {dim} over {over}, so {name} owes a sum over {over}"
+
+
+def _names(axes: Sequence[str]) -> str:
+    """Axes in the notation's subscript form, e.g. XY or {dp,tp}."""
+    return subscript("", axes).removeprefix("_") or "no axis"

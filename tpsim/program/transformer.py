@@ -1,0 +1,200 @@
+"""The unsharded dense transformer, written once, forward only: named-axis products between named regions.
+
+Dims: b sequences, s tokens, t the same tokens as keys, h hidden, g key/value heads, r queries per key/value head,
+d head dim (e its image under rotation), j the r + 2 slots of a fused projection, f ffn hidden, v vocabulary,
+p learned positions. Regions: residual, block, heads, vocab; parameters are stored. No op here names an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+from tpsim.algebra.sharding import Sharding
+from tpsim.program.layout import Dtypes, Practice
+from tpsim.program.model import Model
+from tpsim.program.op import Array, Scale
+from tpsim.program.trace import ONE, Trace
+
+MINUS = Scale(-1.0)
+
+
+@dataclass(slots=True)
+class Transformer:
+    """Writes the forward pass of `model` into `trace`, one microbatch at a time."""
+
+    trace: Trace
+    model: Model
+    practice: Practice
+    dtypes: Dtypes
+    weights: Mapping[tuple[str, int | None], Array]
+    used: dict[tuple[Array, Sharding], Array] = field(default_factory=dict)
+
+    def forward(self, layers: int) -> Array:
+        """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes."""
+        x = self.embedding()
+        for layer in range(layers):
+            with self.trace.at(replace(self.trace.where, layer=layer)):
+                x = self.layer(x)
+        return self.loss(self.head(x))
+
+    # --- parts, in order of execution ---
+
+    def embedding(self) -> Array:
+        """Token ids to the residual stream: a one-hot product with a vocabulary that may be split, plus positions."""
+        trace = self.trace
+        with self._in("embedding", "vocab"):
+            ids = trace.leaf("tokens", ("b", "s"), "vocab", "int32", "index")
+            hot = trace.index("one_hot", ("b", "s", "v"), self.dtypes.activations, ids)
+            found = trace.einsum("embedding.out", ("b", "s", "h"), hot, self._use("E"))
+        with self._in("embedding", "residual"):
+            x = trace.pin(found, "residual", "")
+            if self.model.positions != "learned":
+                return x
+            where = trace.index("position_one_hot", ("s", "p"), self.dtypes.activations)
+            return trace.lin("embedding.sum", x, trace.einsum("positions", ("s", "h"), where, self._use("P")))
+
+    def layer(self, x: Array) -> Array:
+        """One layer: attention and MLP, one after the other or side by side (parallel residual)."""
+        if self.model.parallel_residual:
+            attended, fed = self.attention(self.norm(x, "attention")), self.mlp(self.norm(x, "mlp"))
+            with self._in("residual", "block"):
+                both = self.trace.lin("block.out", attended, fed)
+            return self._added(x, both, "residual", "bo", "b2")
+        x = self._added(x, self.attention(self.norm(x, "attention")), "attention", "bo")
+        return self._added(x, self.mlp(self.norm(x, "mlp")), "mlp", "b2")
+
+    def norm(self, x: Array, name: str) -> Array:
+        """RMSNorm or LayerNorm on the residual stream."""
+        trace, mean = self.trace, Scale(1.0, (("h", -1.0),))
+        with self._in("norm", "residual"):
+            if self.model.norm == "layernorm":
+                centre = trace.lin(f"{name}.mean", trace.einsum(f"{name}.sum", _without(x, "h"), x), scales=(mean,))
+                x = trace.lin(f"{name}.centred", x, centre, scales=(ONE, MINUS))
+            squares = trace.einsum(f"{name}.squares", _without(x, "h"), trace.map(f"{name}.square", "square", x))
+            unit = trace.map(f"{name}.unit", "unit", x, trace.lin(f"{name}.variance", squares, scales=(mean,)))
+            scaled = trace.map(f"{name}.normed", "mul", unit, self._use(f"gain_{name}"))
+            if self.model.norm == "layernorm":
+                return trace.lin(f"{name}.shifted", scaled, self._use(f"shift_{name}"))
+            return scaled
+
+    def attention(self, x: Array) -> Array:
+        """Grouped-query attention; its output owes a sum wherever the heads are split."""
+        trace = self.trace
+        with self._in("attention", "block"):
+            x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+            q, k, v = self._fused(x) if self.practice.qkv == "fused" else self._separate(x)
+        with self._in("attention", "heads"):
+            q, k, v = (trace.pin(head, "heads", "") for head in (self._rotated(q), self._rotated(k), v))
+            k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
+            mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(q, k), v)
+        with self._in("attention", "block"):
+            return self._linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+    def mlp(self, x: Array) -> Array:
+        """Column-split, pointwise, row-split: the output owes a sum wherever f is split."""
+        trace, inner = self.trace, ("b", "s", "f")
+        with self._in("mlp", "block"):
+            x = trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
+            up = self._linear("mlp.up", inner, x, "W1", "b1")
+            if self.model.gated:
+                act = trace.map("mlp.act", self.model.ffn, self._linear("mlp.gate", inner, x, "Wgate"), up)
+            else:
+                act = trace.map("mlp.act", self.model.ffn, up)
+            return self._linear("mlp.out", ("b", "s", "h"), act, "W2")
+
+    def head(self, x: Array) -> Array:
+        """Final norm and output projection: logits over a vocabulary that may be split."""
+        x = self.norm(x, "final")
+        with self._in("head", "vocab"):
+            x = self.trace.pin(x, "vocab", "the output layer reads the normed stream", name="head.in")
+            return self._linear("logits", ("b", "s", "v"), x, "E" if self.model.tie_embeddings else "O")
+
+    def loss(self, logits: Array) -> Array:
+        """Mean cross entropy of the microbatch's tokens, over all tokens of the step."""
+        trace, dtype = self.trace, self.dtypes.loss
+        with self._in("loss", "vocab"):
+            if self.practice.cross_entropy == "gathered":
+                whole = trace.layout.type_in(logits.dims, "vocab").with_axes("v", ())
+                logits = trace.reshard(logits, whole, "cross entropy is computed on gathered logits (practice)")
+            logits = trace.lin("logits.cast", logits, dtype=dtype)
+            labels = trace.leaf("labels", ("b", "s"), "vocab", "int32", "index")
+            hot = trace.index("one_hot", ("b", "s", "v"), dtype, labels, type=logits.type)
+            top = trace.settled(trace.max("logits.max", logits, "v"), "exp needs the whole row's maximum")
+            weight = trace.map("loss.exp", "exp", trace.lin("loss.shifted", logits, top, scales=(ONE, MINUS)))
+            total = trace.settled(trace.einsum("loss.sum_exp", ("b", "s"), weight), "log needs the whole row's sum")
+            target = trace.einsum("logits.target", ("b", "s"), hot, logits)
+            log = trace.map("loss.log", "log", total)
+            tokens = trace.lin("loss.tokens", log, top, target, scales=(ONE, ONE, MINUS))
+            mean = Scale(1.0, (("b", -1.0), ("s", -1.0), ("m", -1.0)))
+            return trace.lin("loss.mean", trace.einsum("loss.part", (), tokens), scales=(mean,))
+
+    # --- pieces ---
+
+    def _separate(self, x: Array) -> tuple[Array, Array, Array]:
+        return (
+            self._linear("attention.q", ("b", "s", "g", "r", "d"), x, "Wq", "bq"),
+            self._linear("attention.k", ("b", "s", "g", "d"), x, "Wk", "bk"),
+            self._linear("attention.v", ("b", "s", "g", "d"), x, "Wv", "bv"),
+        )
+
+    def _fused(self, x: Array) -> tuple[Array, Array, Array]:
+        """One projection to r + 2 slots per key/value head, then three selections that cost nothing."""
+        trace, slots = self.trace, self._linear("attention.qkv", ("b", "s", "g", "j", "d"), x, "Wqkv", "bqkv")
+        queries = trace.index("query_slot", ("j", "r"), x.dtype)
+        return (
+            trace.einsum("attention.q", ("b", "s", "g", "r", "d"), slots, queries),
+            trace.einsum("attention.k", ("b", "s", "g", "d"), slots, trace.index("key_slot", ("j",), x.dtype)),
+            trace.einsum("attention.v", ("b", "s", "g", "d"), slots, trace.index("value_slot", ("j",), x.dtype)),
+        )
+
+    def _rotated(self, x: Array) -> Array:
+        """Rotary positions as a product with a rotation table, so that the transpose comes free."""
+        if self.model.positions != "rope":
+            return x
+        table = self.trace.index("rotation", ("s", "d", "e"), x.dtype)
+        turned = tuple("e" if dim == "d" else dim for dim in x.dims)
+        return self.trace.rename(x.name, self.trace.einsum(x.name, turned, x, table), "e", "d")
+
+    def _weights(self, q: Array, k: Array) -> Array:
+        """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+        trace = self.trace
+        scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
+        mask = trace.index("causal_mask", ("s", "t"), q.dtype)
+        scores = trace.lin("attention.masked", scores, mask, scales=(Scale(1.0, (("d", -0.5),)), ONE))
+        top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
+        weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
+        total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight)
+        return trace.map("attention.softmax", "div", weight, trace.settled(total, "softmax divides by the whole sum"))
+
+    def _linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str | None = None) -> Array:
+        product = self.trace.einsum(name, dims, x, self._use(weight))
+        return product if not bias or not self._has(bias) else self.trace.lin(name, product, self._use(bias))
+
+    def _added(self, x: Array, y: Array, block: str, *biases: str) -> Array:
+        """The residual add: what a block owes is settled here, because the stream is declared complete."""
+        with self._in(block, "residual"):
+            y = self.trace.pin(y, "residual", "")
+            held = [self._use(bias) for bias in biases if self._has(bias)]
+            return self.trace.lin("residual", x, y, *held)
+
+    def _has(self, name: str) -> bool:
+        return (name, self.trace.where.layer) in self.weights
+
+    def _use(self, name: str) -> Array:
+        """A parameter as the current region wants it; stored shards are gathered here, once per region and microbatch."""
+        trace = self.trace
+        weight = self.weights.get((name, trace.where.layer)) or self.weights[name, None]
+        wanted = trace.layout.type_in(weight.dims, trace.region)
+        if (weight, wanted) not in self.used:
+            because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
+            self.used[weight, wanted] = trace.reshard(weight, wanted, because)
+        return self.used[weight, wanted]
+
+    def _in(self, block: str, region: str) -> AbstractContextManager[None]:
+        return self.trace.at(replace(self.trace.where, block=block), region)
+
+
+def _without(x: Array, dim: str) -> tuple[str, ...]:
+    return tuple(other for other in x.dims if other != dim)

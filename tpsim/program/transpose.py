@@ -1,0 +1,159 @@
+"""Backward, derived: the forward ops walked in reverse, each emitting its transpose through the same typed functions.
+
+A cotangent goes to the DUAL of the primal's type: sharded dims stay sharded, owed becomes replicated, replicated becomes
+complete. Cotangents of one array wait in bags by what they owe; they are carried through a block and settled at its
+edge, at parameters, or where bags meet, and never at the output of a reshard. What backward needs and the practice does
+not keep is emitted again, moves included.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from tpsim.algebra.sharding import Sharding
+from tpsim.program.layout import Practice
+from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
+from tpsim.program.trace import ONE, Trace
+
+CARRYING = frozenset({"block", "heads", "stored"})
+"""Regions inside which a cotangent may go on owing; elsewhere it is settled at once."""
+
+
+@dataclass(slots=True)
+class Backward:
+    """Cotangents on their way from one microbatch's loss to its parameters.
+
+    bags       array -> its cotangents so far
+    gradients  parameter -> cotangents of its uses, as sharded and as owing as they came
+    again      forward array -> the array emitted a second time because it was not kept
+    """
+
+    trace: Trace
+    practice: Practice
+    bags: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
+    gradients: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
+    again: dict[Array, Array] = field(default_factory=dict)
+
+    def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
+        """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
+        with self.trace.at(replace(self.trace.where, phase="backward", block="loss"), loss.region):
+            self.bags[loss].append(self.trace.index("one", (), loss.dtype))
+        for op in reversed(forward):
+            if op.output in self.bags:
+                with self.trace.at(replace(op.where, phase="backward"), op.output.region):
+                    self._transpose(op)
+        return self.gradients
+
+    def _transpose(self, op: Op) -> None:
+        bags = self._bagged(self.bags.pop(op.output))
+        if isinstance(op, Reshard):
+            for bag in bags:
+                self._reshard(op, bag)
+        elif not isinstance(op, Leaf | Index | Max):
+            self._rule(op, self._one(op.output, bags))
+
+    def _rule(self, op: Op, dy: Array) -> None:
+        for place, x in enumerate(op.inputs):
+            if x.active:
+                self.bags[x].append(self._cotangent(op, place, dy))
+
+    def _cotangent(self, op: Op, place: int, dy: Array) -> Array:
+        """The cotangent of operand `place` of `op`, given that of its output."""
+        trace, x = self.trace, op.inputs[place]
+        if isinstance(op, Einsum):
+            others = tuple(self._saved(y) for i, y in enumerate(op.inputs) if i != place)
+            return self._product(x, dy, *others)
+        if isinstance(op, Map):
+            pulled = trace.map(_d(x), op.fn, dy, *map(self._saved, op.inputs), partial=place, dtype=x.dtype)
+            return self._summed(pulled, x)
+        if isinstance(op, Lin):
+            scaled = self._scaled(dy, op.scales[place], x)
+            return self._summed(scaled, x)
+        if isinstance(op, Rename):
+            new, old = next((new, old) for new, old in zip(op.output.dims, x.dims, strict=True) if new != old)
+            return trace.rename(_d(x), dy, new, old)
+        if isinstance(op, Bcast):
+            return self._summed(dy, x)
+        raise NotImplementedError(type(op).__name__)
+
+    # --- the rules, one per op ---
+
+    def _product(self, x: Array, dy: Array, *others: Array) -> Array:
+        """d of an einsum: the cotangent times the other operand, over the dims that either has, then repeated."""
+        busy = {axis for y in others for axis in (*y.type.sharded_axes, *y.type.owed_axes)}
+        if dy.type.owed_axes & busy:
+            dy = self.trace.settled(dy, f"the product for {_d(x)} meets an operand split over the same axis")
+        held = {dim for y in (dy, *others) for dim in y.dims}
+        if not others:
+            return self.trace.bcast(_d(x), dy, x.type)
+        out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=x.dtype)
+        return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
+
+    def _summed(self, dy: Array, x: Array) -> Array:
+        """`dy` summed over the dims that `x` was broadcast along."""
+        return dy if set(dy.dims) == set(x.dims) else self.trace.einsum(_d(x), x.dims, dy, dtype=x.dtype)
+
+    def _scaled(self, dy: Array, scale: Scale, x: Array) -> Array:
+        if scale == ONE and dy.dtype == x.dtype:
+            return dy
+        return self.trace.lin(_d(x), dy, scales=(scale,), dtype=x.dtype)
+
+    def _reshard(self, op: Reshard, dy: Array) -> None:
+        """d of a reshard: the cotangent goes, owing as it is, to the dual of the INPUT's type."""
+        x = op.inputs[0]
+        if not x.active:
+            return
+        if x.role == "param":
+            self.gradients[x].append(dy)
+            return
+        carried = () if x.region not in CARRYING else [o for o in dy.type.owes if o[0] not in x.type.sharded_axes]
+        target = Sharding(x.dims, x.type.on, frozenset(carried))
+        reasons = self.trace.owed_because(dy)
+        because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
+        self.bags[x].append(self.trace.reshard(dy, target, because, region=x.region, name=_d(x)))
+
+    # --- bags ---
+
+    def _bagged(self, cotangents: list[Array]) -> list[Array]:
+        """Cotangents added inside each bag (alike in what they owe); one by one if the practice settles per use."""
+        if self.practice.cotangents == "per_use":
+            return cotangents
+        bags: dict[Sharding, list[Array]] = defaultdict(list)
+        for cotangent in cotangents:
+            bags[cotangent.type].append(cotangent)
+        return [self._sum(bag) for bag in bags.values()]
+
+    def _one(self, x: Array, bags: list[Array]) -> Array:
+        """One cotangent of `x`: carried if `x` lies in a carrying region and has one bag, else settled and added."""
+        if len(bags) == 1 and x.region in CARRYING:
+            return bags[0]
+        where = "bags that owe differently meet" if len(bags) > 1 else f"region {x.region} wants it complete"
+        return self._sum([self.trace.settled(bag, f"{where} at {_d(x)}") for bag in bags])
+
+    def _sum(self, bag: list[Array]) -> Array:
+        return bag[0] if len(bag) == 1 else self.trace.lin(bag[0].name, *bag)
+
+    # --- what is read from forward ---
+
+    def _saved(self, x: Array) -> Array:
+        """`x` as backward finds it: kept, or emitted again if its producer gathered what the practice drops."""
+        op = self.trace.producer[x]
+        if not isinstance(op, Reshard) or not self._dropped(op):
+            return x
+        if x not in self.again:
+            source = self._saved(op.inputs[0])
+            with self.trace.at(replace(self.trace.where, again=True)):
+                because = f"{op.because}; gathered again because it was not kept"
+                self.again[x] = self.trace.reshard(source, x.type, because, region=x.region, name=x.name)
+        return self.again[x]
+
+    def _dropped(self, op: Reshard) -> bool:
+        gathered = any(move.kind == "all_gather" for move in op.moves)
+        is_param = op.inputs[0].role == "param"
+        return gathered and (self.practice.reshard_after_forward if is_param else self.practice.regather)
+
+
+def _d(x: Array) -> str:
+    """The name of a cotangent: `d.` and the primal's name."""
+    return f"d.{x.name}"

@@ -1,0 +1,90 @@
+"""The end of a step: gradients settled, optimizer states updated in their own sharding, new weights brought home."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tpsim.algebra.sharding import Sharding
+from tpsim.program.layout import ZERO_GRADIENTS, Dtypes, Layout, Practice
+from tpsim.program.op import Array
+from tpsim.program.trace import Trace
+
+MOMENTS = ("moment", "variance")
+"""AdamW's two running averages, one of each per parameter (Loshchilov and Hutter 2019)."""
+
+
+@dataclass(slots=True)
+class Update:
+    """Settles gradients and writes the optimizer's step into `trace`."""
+
+    trace: Trace
+    layout: Layout
+    practice: Practice
+    dtypes: Dtypes
+
+    @property
+    def per_microbatch(self) -> bool:
+        """True if gradients are settled in every microbatch."""
+        if self.practice.gradients == "auto":
+            return self.layout.zero >= ZERO_GRADIENTS
+        return self.practice.gradients == "per_microbatch"
+
+    @property
+    def owing(self) -> bool:
+        """True if the optimizer receives gradients that still owe their sum and settles them into its own sharding."""
+        return not self.per_microbatch and self.layout.zero > 0 and self.practice.zero1 == "scatter"
+
+    def gradient(self, param: Array, parts: Iterable[Array]) -> Array:
+        """The step's gradient of `param` from its parts over all uses and microbatches; it may still owe (`owing`)."""
+        with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
+            bags = self._added(param, parts)
+            return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
+
+    def settled(self, param: Array, parts: Iterable[Array]) -> Array:
+        """The gradient of `param` from these parts, complete and in the sharding of region `grad`."""
+        with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
+            return self._together(param, self._added(param, parts))
+
+    def apply(self, param: Array, gradient: Array) -> tuple[Array, Array]:
+        """AdamW: the gradient in the optimizer's sharding and the new weights as they are stored."""
+        trace, to = self.trace, self.layout.type_in(param.dims, "state")
+        with trace.at(replace(trace.where, phase="update"), "state"):
+            g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
+            master = self._master(param)
+            moments = [trace.leaf(f"{kind}.{param.name}", param.dims, "state", g.dtype, "state") for kind in MOMENTS]
+            for moment in moments:
+                trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
+            new = trace.map(f"new.{param.name}", "adam", master, g, *moments)
+            new = trace.lin(new.name, new, dtype=param.dtype)
+            because = f"{param.name} is updated as {to} and stored as {param.type}"
+            return g, trace.reshard(new, param.type, because, region="stored")
+
+    def _master(self, param: Array) -> Array:
+        """Weights in the optimizer's precision: its own copy, or a free slice of the stored ones if they are the same."""
+        if self.dtypes.params != self.dtypes.optimizer:
+            return self.trace.leaf(f"master.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
+        to = self.layout.type_in(param.dims, "state")
+        return self._to(param, to, f"the optimizer updates {param.name}{to}")
+
+    def _together(self, param: Array, bags: Iterable[Array]) -> Array:
+        """Every bag brought to region `grad`, then added."""
+        to = self.layout.type_in(param.dims, "grad")
+        there = [self._to(bag, to, f"gradients of {param.name} are kept as {to}") for bag in bags]
+        return there[0] if len(there) == 1 else self.trace.lin(f"grad.{param.name}", *there)
+
+    def _added(self, param: Array, parts: Iterable[Array]) -> list[Array]:
+        """Parts that are sharded and owe alike, added in the gradients' dtype."""
+        bags: dict[object, list[Array]] = defaultdict(list)
+        for part in parts:
+            bags[part.type].append(part)
+        name = f"grad.{param.name}"
+        return [
+            bag[0] if len(bag) == 1 and bag[0].name == name
+            else self.trace.lin(name, *bag, dtype=self.dtypes.gradients, role="gradient")
+            for bag in bags.values()
+        ]
+
+    def _to(self, x: Array, to: Sharding, because: str) -> Array:
+        return self.trace.reshard(x, to, "; ".join([*self.trace.owed_because(x), because]))

@@ -1,0 +1,179 @@
+"""One arithmetic for sizes: exact ints, float64 arrays and sympy symbols go through the same lines.
+
+A cost formula takes a `Size` and must never branch on its value: structure steers Python, size does not.
+The protocol has no ``<``, so the type checker refuses comparisons; the helpers below say what a formula may need
+instead. numpy and sympy are touched only when a value of theirs arrives.
+"""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from functools import reduce
+from math import prod as _prod
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Size(Protocol):
+    """A number of bytes, devices, steps or elements: int, Fraction, float, float64 array or sympy expression."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+    def __radd__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rmul__(self, other: Any, /) -> Any: ...
+    def __truediv__(self, other: Any, /) -> Any: ...
+    def __rtruediv__(self, other: Any, /) -> Any: ...
+
+
+def _loaded(package: str, value: object) -> bool:
+    """True if `value` is an instance of a type that `package` defines (only then can the package be loaded)."""
+    return package in sys.modules and type(value).__module__.partition(".")[0] == package
+
+
+def _symbolic(*values: object) -> bool:
+    return any(_loaded("sympy", value) for value in values)
+
+
+def _array(*values: object) -> bool:
+    return any(_loaded("numpy", value) for value in values)
+
+
+def _exact(*values: object) -> bool:
+    return all(isinstance(value, int | Fraction) for value in values)
+
+
+def _reduced(value: Fraction) -> int | Fraction:
+    return value.numerator if value.denominator == 1 else value
+
+
+def over(a: Size, b: Size) -> Any:
+    """a/b. Two exact numbers give an exact int or Fraction, never a float.
+
+    >>> over(6, 3), over(7, 2)
+    (2, Fraction(7, 2))
+    """
+    if isinstance(a, int | Fraction) and isinstance(b, int | Fraction):
+        return _reduced(Fraction(a) / b)
+    if _symbolic(a, b):
+        import sympy
+
+        return sympy.sympify(a) / sympy.sympify(b)
+    return a / b
+
+
+def floor_over(a: Size, b: Size) -> Any:
+    """The whole part of a/b.
+
+    >>> floor_over(7, 2)
+    3
+    """
+    if _exact(a, b):
+        return a // b  # type: ignore[operator]
+    if _symbolic(a, b):
+        import sympy
+
+        return sympy.floor(over(a, b))
+    return _rounded("floor", over(a, b))
+
+
+def ceil_over(a: Size, b: Size) -> Any:
+    """a/b rounded up to a whole number.
+
+    >>> ceil_over(7, 2)
+    4
+    """
+    if _exact(a, b):
+        return -(-a // b)  # type: ignore[operator]
+    if _symbolic(a, b):
+        import sympy
+
+        return sympy.ceiling(over(a, b))
+    return _rounded("ceil", over(a, b))
+
+
+def _rounded(how: str, value: Any) -> Any:
+    if _array(value):
+        import numpy
+
+        return getattr(numpy, how)(value)
+    import math
+
+    return getattr(math, how)(value)
+
+
+def log2_ceil(n: Size) -> Any:
+    """Rounds of doubling that reach n devices: the least k with 2**k >= n.
+
+    >>> log2_ceil(1), log2_ceil(8), log2_ceil(9)
+    (0, 3, 4)
+    """
+    if isinstance(n, int):
+        return (n - 1).bit_length()
+    if _symbolic(n):
+        import sympy
+
+        return sympy.ceiling(sympy.log(n, 2))  # type: ignore[arg-type]
+    import numpy
+
+    return numpy.ceil(numpy.log2(n))  # type: ignore[call-overload]
+
+
+def _extreme(values: tuple[Any, ...], sympy_name: str, numpy_name: str, plain: Any) -> Any:
+    if _symbolic(*values):
+        import sympy
+
+        return getattr(sympy, sympy_name)(*values)
+    if _array(*values):
+        import numpy
+
+        return reduce(getattr(numpy, numpy_name), values)
+    return plain(values)
+
+
+def largest(*values: Size) -> Any:
+    """The greatest of the values, element by element for arrays.
+
+    >>> largest(2, 7, 3)
+    7
+    """
+    return _extreme(values, "Max", "maximum", max)
+
+
+def smallest(*values: Size) -> Any:
+    """The least of the values, element by element for arrays.
+
+    >>> smallest(2, 7, 3)
+    2
+    """
+    return _extreme(values, "Min", "minimum", min)
+
+
+def where_many(n: Size, value: Size) -> Any:
+    """`value` where n > 1, else 0: what is paid only if there is somebody to talk to (a launch).
+
+    >>> where_many(1, 3.0), where_many(2, 3.0)
+    (0, 3.0)
+    """
+    if _symbolic(n):
+        import sympy
+
+        return sympy.Piecewise((value, n > 1), (0, True))  # type: ignore[operator]
+    if _array(n):
+        import numpy
+
+        return numpy.where(n > 1, value, 0.0)  # type: ignore[operator, call-overload]
+    return value if n > 1 else 0  # type: ignore[operator]
+
+
+def product(values: Iterable[Size]) -> Any:
+    """The product of sizes; 1 for none.
+
+    >>> product([2, 3])
+    6
+    """
+    return _prod(values)  # type: ignore[call-overload]
