@@ -1,0 +1,132 @@
+"""Runs a program on simulated devices in numpy: every device holds its block of every array, moves act on blocks.
+
+The same function runs a program on one device: lower the model without axes. It knows no formula and no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from string import ascii_letters
+
+import numpy as np
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Program, Rename, Reshard, Scale
+from tpsim.reference.blocks import Block, Blocks, Device, Grid
+from tpsim.reference.functions import INDEX, POINTWISE
+
+Inputs = Callable[[str, tuple[int, ...]], Block]
+"""Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One execution: the blocks of every array, by array."""
+
+    program: Program
+    grid: Grid
+    sizes: Mapping[str, int]
+    inputs: Inputs
+    blocks: dict[Array, Blocks] = field(default_factory=dict)
+
+    def value(self, array: Array) -> Block:
+        """The global value of `array`. Raises ValueError if replicas differ or a device holds a wrong block."""
+        whole, spread = self.grid.assemble(self.blocks[array], array.type, self.sizes)
+        if spread > 1e-9 * (1.0 + float(np.max(np.abs(whole), initial=0.0))):
+            raise ValueError(f"{array}: replicas differ by {spread}")
+        return whole
+
+
+def execute(program: Program, mesh: Mesh, sizes: Mapping[str, int], inputs: Inputs) -> Run:
+    """Run every op of `program` on the devices of `mesh`.
+
+    sizes   elements of every dim, and ``m``, the microbatches that the loss is a mean over
+    inputs  global value of each leaf
+    """
+    run = Run(program, Grid(mesh), sizes, inputs)
+    for op in program.ops:
+        run.blocks[op.output] = _blocks(run, op)
+    return run
+
+
+def label(array: Array, op: Op) -> str:
+    """What a leaf is called: its name with its layer before and its microbatch behind."""
+    layer = "" if op.where.layer is None else f"{op.where.layer}."
+    microbatch = "" if op.where.microbatch is None else f".{op.where.microbatch}"
+    return f"{layer}{array.name}{microbatch}"
+
+
+def _blocks(run: Run, op: Op) -> Blocks:
+    if isinstance(op, Leaf):
+        shape = tuple(run.sizes[dim] for dim in op.output.dims)
+        return run.grid.scatter(run.inputs(label(op.output, op), shape), op.output.type)
+    if isinstance(op, Reshard):
+        moved = run.blocks[op.inputs[0]]
+        for move in op.moves:
+            moved = run.grid.move(moved, move)
+        return moved
+    return {device: _local(run, op, device) for device in run.grid.devices}
+
+
+def _local(run: Run, op: Op, device: Device) -> Block:
+    """What one device computes from its own blocks."""
+    blocks = [run.blocks[x][device] for x in op.inputs]
+    if isinstance(op, Einsum):
+        return _einsum(op, blocks)
+    if isinstance(op, Index):
+        return _index(run, op, device, blocks)
+    if isinstance(op, Max):
+        return np.asarray(blocks[0].max(axis=op.inputs[0].dims.index(op.dim)))
+    if isinstance(op, Rename):
+        return blocks[0]
+    aligned = [_aligned(block, x, op.output) for block, x in zip(blocks, op.inputs, strict=True)]
+    shape = _shape(run, op.output, device)
+    if isinstance(op, Map):
+        return np.broadcast_to(_pointwise(op, aligned), shape)
+    if isinstance(op, Lin):
+        terms = [_coefficient(run, scale) * block for scale, block in zip(op.scales, aligned, strict=True)]
+        return np.broadcast_to(sum(terms[1:], terms[0]), shape)
+    if isinstance(op, Bcast):
+        return np.broadcast_to(aligned[0], shape)
+    raise NotImplementedError(type(op).__name__)
+
+
+def _einsum(op: Einsum, blocks: list[Block]) -> Block:
+    letters = dict(zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False))
+    sides = ["".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
+    return np.asarray(np.einsum(f"{','.join(sides[:-1])}->{sides[-1]}", *blocks, optimize=True))
+
+
+def _index(run: Run, op: Index, device: Device, blocks: list[Block]) -> Block:
+    """An index array's block: its function of the device's own global indices."""
+    out = op.output
+    windows = run.grid.window(device, out.type, run.sizes)
+    grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
+    inputs = [_aligned(block, x, out) for block, x in zip(blocks, op.inputs, strict=True)]
+    return np.broadcast_to(INDEX[op.fn](run.sizes, *grids, *inputs), [w.stop - w.start for w in windows])
+
+
+def _pointwise(op: Map, blocks: list[Block]) -> Block:
+    function = POINTWISE[op.fn]
+    if op.partial is None:
+        return function.value(*blocks)
+    return np.asarray(blocks[0] * function.partials[op.partial](*blocks[1:]))
+
+
+def _aligned(block: Block, x: Array, out: Array) -> Block:
+    """`block` with its dims in the order of `out`, and a dim of one where `x` lacks it."""
+    order = [x.dims.index(dim) for dim in out.dims if dim in x.dims]
+    shape = [block.shape[x.dims.index(dim)] if dim in x.dims else 1 for dim in out.dims]
+    return block.transpose(order).reshape(shape)
+
+
+def _shape(run: Run, array: Array, device: Device) -> list[int]:
+    return [part.stop - part.start for part in run.grid.window(device, array.type, run.sizes)]
+
+
+def _coefficient(run: Run, scale: Scale) -> float:
+    value = scale.value
+    for dim, power in scale.powers:
+        value *= float(run.sizes[dim]) ** power
+    return value

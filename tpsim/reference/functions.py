@@ -1,0 +1,119 @@
+"""What the program's named functions compute, in numpy: pointwise functions with their partial derivatives, index arrays.
+
+Nothing here knows a sharding: pointwise functions see blocks, index functions see GLOBAL indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Block = NDArray[np.float64]
+Pointwise = Callable[..., Block]
+
+EPSILON = 1e-5
+MASKED = -1e9
+LEARNING_RATE, BETA_MOMENT, BETA_VARIANCE, DECAY, ADAM_EPSILON = 0.1, 0.9, 0.95, 0.01, 1e-8
+ROPE_BASE = 100.0
+"""Test-sized constants: any values prove the same equalities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A pointwise function and, per operand, its partial derivative as a function of all operands."""
+
+    value: Pointwise
+    partials: tuple[Pointwise, ...] = ()
+
+
+def _sigmoid(x: Block) -> Block:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _silu(x: Block) -> Block:
+    return x * _sigmoid(x)
+
+
+def _silu_slope(x: Block) -> Block:
+    return _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x)))
+
+
+TANH_SCALE, TANH_CUBE = np.sqrt(2.0 / np.pi), 0.044715
+
+
+def _inner(x: Block) -> Block:
+    return np.asarray(TANH_SCALE * (x + TANH_CUBE * x**3))
+
+
+def _gelu(x: Block) -> Block:
+    """The tanh approximation of GELU (Hendrycks and Gimpel 2016)."""
+    return np.asarray(0.5 * x * (1.0 + np.tanh(_inner(x))))
+
+
+def _gelu_slope(x: Block) -> Block:
+    tanh = np.tanh(_inner(x))
+    return np.asarray(0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * TANH_SCALE * (1 + 3 * TANH_CUBE * x**2))
+
+
+def _unit(x: Block, variance: Block) -> Block:
+    return np.asarray(x / np.sqrt(variance + EPSILON))
+
+
+def _adam(master: Block, gradient: Block, moment: Block, variance: Block) -> Block:
+    """One AdamW step from the states before it (Loshchilov and Hutter 2019), without bias correction."""
+    step = _moment(moment, gradient) / (np.sqrt(_variance(variance, gradient)) + ADAM_EPSILON)
+    return np.asarray(master - LEARNING_RATE * (step + DECAY * master))
+
+
+def _moment(moment: Block, gradient: Block) -> Block:
+    return np.asarray(BETA_MOMENT * moment + (1 - BETA_MOMENT) * gradient)
+
+
+def _variance(variance: Block, gradient: Block) -> Block:
+    return np.asarray(BETA_VARIANCE * variance + (1 - BETA_VARIANCE) * gradient**2)
+
+
+POINTWISE: Mapping[str, Function] = {
+    "square": Function(lambda x: x * x, (lambda x: 2 * x,)),
+    "mul": Function(lambda x, y: x * y, (lambda x, y: y + 0 * x, lambda x, y: x + 0 * y)),
+    "div": Function(lambda x, y: x / y, (lambda x, y: 1 / y + 0 * x, lambda x, y: -x / y**2)),
+    "exp": Function(np.exp, (np.exp,)),
+    "log": Function(np.log, (lambda x: 1 / x,)),
+    "unit": Function(
+        _unit,
+        (lambda x, v: (v + EPSILON) ** -0.5 + 0 * x, lambda x, v: -0.5 * x * (v + EPSILON) ** -1.5),
+    ),
+    "gelu": Function(_gelu, (_gelu_slope,)),
+    "relu": Function(lambda x: np.maximum(x, 0), (lambda x: (x > 0) * 1.0,)),
+    "swiglu": Function(lambda g, u: _silu(g) * u, (lambda g, u: _silu_slope(g) * u, lambda g, u: _silu(g) + 0 * u)),
+    "geglu": Function(lambda g, u: _gelu(g) * u, (lambda g, u: _gelu_slope(g) * u, lambda g, u: _gelu(g) + 0 * u)),
+    "adam": Function(_adam),
+    "adam_moment": Function(_moment),
+    "adam_variance": Function(_variance),
+}
+"""Pointwise functions by the name that `program.op.Map` uses."""
+
+
+def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
+    """Rotary embedding as a matrix over the head dim: dims d and e of one pair mix by the angle of token s."""
+    half = np.maximum(sizes["d"] // 2, 1)
+    angle = s * ROPE_BASE ** -((d % half) / half)
+    side = np.where(d < half, 1.0, -1.0)
+    return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
+
+
+INDEX: Mapping[str, Callable[..., Any]] = {
+    "one": lambda _: np.float64(1.0),
+    "one_hot": lambda _, b, s, v, ids: (v == ids) * 1.0,
+    "position_one_hot": lambda _, s, p: (s == p) * 1.0,
+    "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
+    "rotation": _rotation,
+    "query_slot": lambda _, j, r: (j == r) * 1.0,
+    "key_slot": lambda sizes, j: (j == sizes["r"]) * 1.0,
+    "value_slot": lambda sizes, j: (j == sizes["r"] + 1) * 1.0,
+}
+"""Index arrays by the name that `program.op.Index` uses: sizes, global indices per dim, then integer inputs."""
