@@ -1,0 +1,46 @@
+"""Small models for tests: every size divides by every mesh that a test uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpsim.program.model import Model
+
+LLAMA = Model(
+    name="small-llama",
+    hidden=16,
+    layers=2,
+    heads=8,
+    kv_heads=4,
+    head_dim=4,
+    ffn="swiglu",
+    ffn_hidden=32,
+    vocab=32,
+    vocab_padded=32,
+)
+"""Grouped-query attention, gated MLP, RMSNorm, rotary positions, untied."""
+
+GPT = Model(
+    name="small-gpt",
+    hidden=16,
+    layers=2,
+    heads=8,
+    kv_heads=8,
+    head_dim=4,
+    ffn="gelu",
+    ffn_hidden=32,
+    vocab=30,
+    vocab_padded=32,
+    norm="layernorm",
+    bias=True,
+    positions="learned",
+    max_positions=12,
+    tie_embeddings=True,
+)
+"""Full attention, GELU, LayerNorm, biases everywhere, learned positions, tied embedding."""
+
+NEOX = replace(GPT, name="small-neox", parallel_residual=True, positions="rope", max_positions=None, tie_embeddings=False)
+"""Attention and MLP side by side."""
+
+QWEN = replace(LLAMA, name="small-qwen", qkv_bias=True, ffn="geglu", tie_embeddings=True)
+"""Biases on the projections only."""

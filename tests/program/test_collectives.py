@@ -1,0 +1,218 @@
+"""The collectives that fall out of the algebra, per layout: the table to expect, held against what is derived."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.models import GPT, LLAMA, NEOX
+from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.lower import lower
+from tpsim.program.model import Model
+from tpsim.program.op import Program, Reshard
+
+ORDER = ("D", "X", "Y")
+KEEP = Practice()
+AGAIN = Practice(regather=True, reshard_after_forward=True)
+TP = layout(tp=("X",))
+SP = layout(tp=("X",), sequence_parallel=True)
+DP = layout(dp=("D",))
+
+
+def derive(model: Model, where: object, practice: Practice = KEEP, layers: int = 1, microbatches: int = 1) -> Program:
+    return lower(model, where, practice, Dtypes(), ORDER, layers=layers, microbatches=microbatches)  # type: ignore[arg-type]
+
+
+def collectives(program: Program, phase: str, *, layer: int | None | str = "any", names: tuple[str, ...] = ()) -> Counter[str]:
+    """How often each ``kind_axes type`` occurs, slices left out; `names` keeps arrays whose name starts so."""
+    return Counter(
+        f"{move.kind}_{''.join(move.axes)} {move.before}"
+        for op in program.ops
+        if isinstance(op, Reshard) and op.where.phase == phase and layer in ("any", op.where.layer)
+        for move in op.moves
+        if move.kind != "slice" and (not names or op.output.name.startswith(names))
+    )
+
+
+def activations(program: Program, phase: str) -> Counter[str]:
+    """Collectives of one layer that are not about parameters or their gradients."""
+    return collectives(program, phase, layer=0, names=("attention", "mlp", "d.", "block"))
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=["gpt", "llama"])
+@pytest.mark.parametrize("qkv", ["separate", "fused"])
+def test_tensor_parallel_layer_has_two_all_reduces_forward_and_two_backward(model, qkv):
+    program = derive(model, TP, Practice(qkv=qkv))
+    assert collectives(program, "forward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
+    assert collectives(program, "backward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
+    assert collectives(program, "update") == {}
+
+
+@pytest.mark.parametrize(("model", "count"), [(GPT, 6), (LLAMA, 7)], ids=["gpt", "gated"])
+def test_settling_per_use_pays_once_per_projection(model, count):
+    program = derive(model, TP, Practice(cotangents="per_use"))
+    both = collectives(program, "forward", layer=0) + collectives(program, "backward", layer=0)
+    assert both == {"all_reduce_X [b, s, h]{U_X}": count}
+
+
+def test_a_fused_projection_settled_per_use_is_one_use():
+    program = derive(GPT, TP, Practice(cotangents="per_use", qkv="fused"))
+    assert collectives(program, "backward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
+
+
+@pytest.mark.parametrize(("model", "arrays"), [(LLAMA, 2), (GPT, 6)], ids=["gains", "gains-shifts-biases"])
+def test_kept_sequence_parallelism_has_four_gathers_and_four_scatters(model, arrays):
+    program = derive(model, SP)
+    once = {"all_gather_X [b, s_X, h]": 2, "reduce_scatter_X [b, s, h]{U_X}": 2}
+    assert activations(program, "forward") == once
+    assert activations(program, "backward") == once
+    assert collectives(program, "backward", layer=0, names=("grad.",)) == {"all_reduce_X [h]{U_X}": arrays}
+
+
+def test_regathered_sequence_parallelism_has_two_gathers_more():
+    program = derive(GPT, SP, AGAIN)
+    assert activations(program, "forward") == {"all_gather_X [b, s_X, h]": 2, "reduce_scatter_X [b, s, h]{U_X}": 2}
+    assert activations(program, "backward") == {"all_gather_X [b, s_X, h]": 4, "reduce_scatter_X [b, s, h]{U_X}": 2}
+
+
+def test_parameters_used_on_the_sharded_stream_are_summed_once_per_step_for_any_number_of_microbatches():
+    program = derive(GPT, SP, microbatches=3)
+    assert collectives(program, "backward", layer=0, names=("grad.",)) == {"all_reduce_X [h]{U_X}": 6}
+
+
+def test_parallel_residual_shares_one_forward_all_reduce():
+    program = derive(NEOX, TP)
+    assert collectives(program, "forward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 1}
+    assert collectives(program, "backward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
+
+
+def test_vocabulary_parallel_embedding_owes_forward_only():
+    program = derive(LLAMA, TP)
+    assert collectives(program, "forward", names=("embedding",)) == {"all_reduce_X [b, s, h]{U_X}": 1}
+    assert collectives(program, "backward", names=("d.embedding", "grad.E")) == {}
+
+
+def test_vocabulary_parallel_embedding_scatters_and_gathers_under_sequence_parallelism():
+    program = derive(LLAMA, SP)
+    assert collectives(program, "forward", names=("embedding",)) == {"reduce_scatter_X [b, s, h]{U_X}": 1}
+    assert collectives(program, "backward", names=("d.embedding",)) == {"all_gather_X [b, s_X, h]": 1}
+
+
+def test_parallel_cross_entropy_is_three_all_reduces_and_the_output_layer_one_backward():
+    program = derive(LLAMA, TP)
+    forward = collectives(program, "forward", layer=None, names=("logits", "loss", "head"))
+    assert forward == {"all_reduce_X [b, s]{M_X}": 1, "all_reduce_X [b, s]{U_X}": 2}
+    assert collectives(program, "backward", layer=None) == {"all_reduce_X [b, s, h]{U_X}": 1}
+
+
+def test_the_head_gathers_and_scatters_under_sequence_parallelism_and_its_gain_owes():
+    program = derive(LLAMA, SP)
+    assert collectives(program, "forward", names=("head",)) == {"all_gather_X [b, s_X, h]": 1}
+    backward = collectives(program, "backward", layer=None, names=("d.final", "grad."))
+    assert backward == {"reduce_scatter_X [b, s, h]{U_X}": 1, "all_reduce_X [h]{U_X}": 1}
+
+
+def test_gathered_cross_entropy_moves_the_logits_and_nothing_else():
+    program = derive(LLAMA, TP, Practice(cross_entropy="gathered"))
+    assert collectives(program, "forward", layer=None, names=("logits", "loss")) == {"all_gather_X [b, s, v_X]": 1}
+    assert collectives(program, "backward", layer=None) == {"all_reduce_X [b, s, h]{U_X}": 1}
+
+
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_data_parallelism_reduces_every_gradient_once_per_step(microbatches):
+    program = derive(LLAMA, DP, microbatches=microbatches)
+    layer = collectives(program, "backward", layer=0)
+    assert sum(layer.values()) == 9
+    assert all(key.startswith("all_reduce_D") for key in layer)
+    assert collectives(program, "forward") == {"all_reduce_D []{U_D}": 1}
+    assert collectives(program, "update") == {}
+
+
+def test_gradients_reduced_per_microbatch_are_reduced_in_each():
+    program = derive(LLAMA, DP, Practice(gradients="per_microbatch"), microbatches=3)
+    assert sum(collectives(program, "backward", layer=0).values()) == 27
+
+
+@pytest.mark.parametrize(("practice", "gathers"), [(KEEP, 0), (AGAIN, 9)], ids=["kept", "resharded"])
+def test_fsdp_gathers_and_scatters_every_parameter(practice, gathers):
+    program = derive(LLAMA, layout(dp=("D",), zero=3), practice)
+    forward, backward = (collectives(program, phase, layer=0) for phase in ("forward", "backward"))
+    kinds = Counter({key.split()[0]: 0 for key in backward})
+    for key, count in backward.items():
+        kinds[key.split()[0]] += count
+    assert sum(forward.values()) == 9
+    assert all(key.startswith("all_gather_D") for key in forward)
+    assert +kinds == +Counter({"reduce_scatter_D": 9, "all_gather_D": gathers})
+
+
+def test_zero_3_does_not_gather_an_untied_embedding_table_again():
+    program = derive(LLAMA, layout(dp=("D",), zero=3), AGAIN)
+    again = [op.output.name for op in program.ops if isinstance(op, Reshard) and op.where.again]
+    assert "E" not in again
+    assert "O" in again
+
+
+@pytest.mark.parametrize(
+    ("zero", "practice", "backward", "update"),
+    [
+        (1, KEEP, set(), {"reduce_scatter_D", "all_gather_D"}),
+        (1, Practice(zero1="all_reduce"), {"all_reduce_D"}, {"all_gather_D"}),
+        (2, KEEP, {"reduce_scatter_D"}, {"all_gather_D"}),
+    ],
+    ids=["zero1-scatter", "zero1-all-reduce", "zero2"],
+)
+def test_zero_moves_gradients_to_the_optimizer_and_weights_back(zero, practice, backward, update):
+    program = derive(LLAMA, layout(dp=("D",), zero=zero), practice)
+    assert {key.split()[0] for key in collectives(program, "backward", layer=0)} == backward
+    assert {key.split()[0] for key in collectives(program, "update", layer=0)} == update
+
+
+def test_zero_2_scatters_gradients_in_every_microbatch_and_gathers_weights_once():
+    program = derive(LLAMA, layout(dp=("D",), zero=2), microbatches=3)
+    assert sum(collectives(program, "backward", layer=0).values()) == 27
+    assert sum(collectives(program, "update", layer=0).values()) == 9
+
+
+def test_hybrid_sharding_scatters_over_one_axis_and_reduces_the_rest_over_the_other():
+    hybrid = layout(dp=("D", "F"), tp=("X",), zero=3, sequence_parallel=True)
+    table = {**hybrid.table, **{region: {"h": ("F",)} for region in ("stored", "grad", "state")}}
+    program = lower(LLAMA, type(hybrid)(table=table, zero=3), AGAIN, Dtypes(), ("D", "F", "X"))
+    assert activations(program, "forward") == {
+        "all_gather_X [b_DF, s_X, h]": 2,
+        "reduce_scatter_X [b_DF, s, h]{U_X}": 2,
+    }
+    weights = collectives(program, "backward", layer=0, names=("grad.W2",))
+    assert weights == {"reduce_scatter_F [h, f_X]{U_DF}": 1, "all_reduce_D [h_F, f_X]{U_D}": 1}
+    gains = collectives(program, "backward", layer=0, names=("grad.gain",))
+    assert gains == {"reduce_scatter_F [h]{U_DFX}": 2, "all_reduce_DX [h_F]{U_DX}": 2}
+
+
+def test_fewer_kv_heads_than_tp_owes_their_weight_gradients_over_the_rest():
+    program = derive(LLAMA, layout(tp=("X", "Y"), kv_split=1))
+    assert collectives(program, "forward", layer=0) == {"all_reduce_XY [b, s, h]{U_XY}": 2}
+    assert collectives(program, "backward", layer=0) == {
+        "all_reduce_XY [b, s, h]{U_XY}": 2,
+        "all_reduce_Y [h, g_X, d]{U_Y}": 2,
+    }
+
+
+@pytest.mark.parametrize("practice", [*PRACTICES.values()], ids=[*PRACTICES])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_a_layer_costs_what_a_second_layer_adds(practice, zero):
+    where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=True)
+    one, two, three = (derive(LLAMA, where, practice, layers=n) for n in (1, 2, 3))
+    for phase in ("forward", "backward", "update"):
+        totals = [collectives(program, phase) for program in (one, two, three)]
+        assert totals[2] - totals[1] == totals[1] - totals[0] == collectives(one, phase, layer=0)
+
+
+def test_every_collective_says_why_it_exists():
+    program = derive(GPT, layout(tp=("X",), dp=("D",), zero=3, sequence_parallel=True), AGAIN)
+    reasons = [op.because for op in program.ops if isinstance(op, Reshard) and op.moves]
+    assert all(reasons)
+    out = next(op for op in program.ops if isinstance(op, Reshard) and op.output.name == "mlp.out")
+    assert out.because == (
+        "case 3: both operands are split on f over X, so mlp.out owes a sum over X; "
+        "region residual declares mlp.out[b_D, s_X, h]"
+    )
