@@ -39,7 +39,9 @@ GPT = Model(
 )
 """Full attention, GELU, LayerNorm, biases everywhere, learned positions, tied embedding."""
 
-NEOX = replace(GPT, name="small-neox", parallel_residual=True, positions="rope", max_positions=None, tie_embeddings=False)
+NEOX = replace(
+    GPT, name="small-neox", parallel_residual=True, positions="rope", max_positions=None, tie_embeddings=False
+)
 """Attention and MLP side by side."""
 
 QWEN = replace(LLAMA, name="small-qwen", qkv_bias=True, ffn="geglu", tie_embeddings=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.models import GPT, LLAMA, NEOX
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
-from tpsim.program.model import Model
 from tpsim.program.op import Program, Reshard
+
+if TYPE_CHECKING:
+    from tpsim.program.model import Model
 
 ORDER = ("D", "X", "Y")
 KEEP = Practice()
@@ -24,7 +27,9 @@ def derive(model: Model, where: object, practice: Practice = KEEP, layers: int =
     return lower(model, where, practice, Dtypes(), ORDER, layers=layers, microbatches=microbatches)  # type: ignore[arg-type]
 
 
-def collectives(program: Program, phase: str, *, layer: int | None | str = "any", names: tuple[str, ...] = ()) -> Counter[str]:
+def collectives(
+    program: Program, phase: str, *, layer: int | str | None = "any", names: tuple[str, ...] = ()
+) -> Counter[str]:
     """How often each ``kind_axes type`` occurs, slices left out; `names` keeps arrays whose name starts so."""
     return Counter(
         f"{move.kind}_{''.join(move.axes)} {move.before}"

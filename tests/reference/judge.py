@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -10,9 +10,13 @@ import numpy as np
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
-from tpsim.program.model import Model
-from tpsim.reference.blocks import Block
 from tpsim.reference.execute import Inputs, Run, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.program.model import Model
+    from tpsim.reference.blocks import Block
 
 
 def inputs(sizes: Mapping[str, int], replaced: Mapping[str, Block] | None = None) -> Inputs:

@@ -1,4 +1,4 @@
-"""The sharded program equals the unsharded one, for every layout and switch; the unsharded one equals its derivative."""
+"""The sharded program equals the unsharded one, for every layout and switch; that one equals its derivative."""
 
 from __future__ import annotations
 

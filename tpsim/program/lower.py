@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tpsim.program.layout import Dtypes, Layout, Practice
-from tpsim.program.model import Model
 from tpsim.program.op import Array, Program, Where
 from tpsim.program.parameters import Parameter, parameters
-from tpsim.program.trace import Trace
+from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import Transformer
 from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
+
+if TYPE_CHECKING:
+    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.model import Model
 
 ROOT = Where("forward", "embedding")
 BLOCKS = {"embedding": "embedding", "attention": "attention", "mlp": "mlp", "norms": "norm", "output": "head"}
@@ -31,23 +34,27 @@ def lower(
     *,
     layers: int = 1,
     microbatches: int = 1,
+    path: Path = book_path,
 ) -> Program:
     """The typed program of a training step of `model` under `layout`.
 
     order         mesh axes, major first
     layers        layers to trace; each stands for ``model.layers / layers``
     microbatches  microbatches to trace
+    path          chooses the moves of a reshard; the book's greedy path unless stated
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
-    trace = Trace(layout, order, ROOT)
+    trace = Trace(layout, order, ROOT, path=path)
     weights = _weights(trace, model, practice, dtypes, layers)
+    transformer, backward = Transformer(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
     gradients: dict[Array, list[Array]] = defaultdict(list)
     losses = []
     for microbatch in range(microbatches):
         with trace.at(replace(ROOT, microbatch=microbatch)):
-            loss, uses = _microbatch(trace, model, practice, dtypes, weights, layers)
-        losses.append(loss)
+            start = len(trace.ops)
+            losses.append(transformer.forward(layers))
+            uses = backward.run(trace.ops[start:], losses[-1])
         for weight, parts in uses.items():
             with trace.at(replace(trace.producer[weight].where, microbatch=microbatch)):
                 gradients[weight] += [update.settled(weight, parts)] if update.per_microbatch else parts
@@ -82,17 +89,3 @@ def _projected(all_parameters: tuple[Parameter, ...], practice: Practice) -> lis
     kept = [parameter for parameter in all_parameters if parameter.name not in FUSED]
     joined = {FUSED[parameter.name]: parameter for parameter in all_parameters if parameter.name in FUSED}
     return kept + [replace(p, name=name, dims=(*DIMS[name],)) for name, p in joined.items()]
-
-
-def _microbatch(
-    trace: Trace,
-    model: Model,
-    practice: Practice,
-    dtypes: Dtypes,
-    weights: dict[tuple[str, int | None], Array],
-    layers: int,
-) -> tuple[Array, dict[Array, list[Array]]]:
-    """Forward and backward of one microbatch: its loss and the cotangents of every use of every parameter."""
-    start = len(trace.ops)
-    loss = Transformer(trace, model, practice, dtypes, weights).forward(layers)
-    return loss, Backward(trace, practice).run(trace.ops[start:], loss)

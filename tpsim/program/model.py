@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FeedForward = Literal["gelu", "relu", "swiglu", "geglu"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu"})

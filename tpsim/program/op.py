@@ -6,13 +6,16 @@ stand for many: `Program.times` says how often an op runs per step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.moves import Move
-from tpsim.algebra.sharding import Sharding
 from tpsim.quantity.size import Size, over, product
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.algebra.moves import Move
+    from tpsim.algebra.sharding import Sharding
 
 Phase = Literal["forward", "backward", "update"]
 Role = Literal["param", "activation", "index", "gradient", "state"]
@@ -107,7 +110,7 @@ class Einsum(Op):
     @property
     def is_matmul(self) -> bool:
         """True if real numbers are multiplied and summed: what a matrix unit runs."""
-        return bool(len(self.inputs) == 2 and self.contracted and all(a.role != "index" for a in self.inputs))
+        return bool(len(self.inputs) > 1 and self.contracted and all(a.role != "index" for a in self.inputs))
 
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """FLOPs of one device, one run: 2 x the product of all local dims for a matmul, else 0 (not modelled)."""

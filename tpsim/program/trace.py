@@ -5,13 +5,14 @@ Forward, backward and update are written with the same functions, so they obey t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from tpsim.algebra.reshard import book_path
+from tpsim.algebra import reshard
+from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError, subscript
-from tpsim.program.layout import Layout
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -29,7 +30,17 @@ from tpsim.program.op import (
     Where,
 )
 
+if TYPE_CHECKING:
+    from tpsim.program.layout import Layout
+
 ONE = Scale()
+Path = Callable[["Array", Sharding, Sequence[str]], tuple[Move, ...]]
+"""Chooses the moves that bring an array to a type on a mesh with these axes."""
+
+
+def book_path(x: Array, to: Sharding, order: Sequence[str]) -> tuple[Move, ...]:
+    """The book's greedy path, which depends on the types alone."""
+    return reshard.book_path(x.type, to, order)
 
 
 @dataclass(slots=True)
@@ -40,6 +51,7 @@ class Trace:
     order: tuple[str, ...]
     where: Where
     region: str = "residual"
+    path: Path = book_path
     ops: list[Op] = field(default_factory=list)
     producer: dict[Array, Op] = field(default_factory=dict)
 
@@ -62,10 +74,10 @@ class Trace:
         array = Array(name, self.layout.type_in(dims, region), region, dtype, role, active=role == "param")
         return self.emit(Leaf((), array, self.where))
 
-    def index(self, fn: str, dims: tuple[str, ...], dtype: str, *inputs: Array, type: Sharding | None = None) -> Array:  # noqa: A002
-        """An array of global indices, born in the region's sharding (or in `type`): it is never resharded."""
-        born = type or self.layout.type_in(dims, self.region)
-        return self.emit(Index(inputs, Array(fn, born, self.region, dtype, "index"), self.where, fn=fn))
+    def index(self, fn: str, dims: tuple[str, ...], dtype: str, *inputs: Array, born: Sharding | None = None) -> Array:
+        """An array of global indices, born in the region's sharding (or as `born` says): it is never resharded."""
+        type_ = born or self.layout.type_in(dims, self.region)
+        return self.emit(Index(inputs, Array(fn, type_, self.region, dtype, "index"), self.where, fn=fn))
 
     def einsum(self, name: str, dims: tuple[str, ...], *xs: Array, dtype: str | None = None) -> Array:
         """The product of one or two arrays, summed over every dim that is not in `dims`.
@@ -93,7 +105,12 @@ class Trace:
         return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
 
     def lin(
-        self, name: str, *xs: Array, scales: Sequence[Scale] | None = None, dtype: str | None = None, role: Role | None = None
+        self,
+        name: str,
+        *xs: Array,
+        scales: Sequence[Scale] | None = None,
+        dtype: str | None = None,
+        role: Role | None = None,
     ) -> Array:
         """A weighted sum. Operands that owe differently, or owe and are broadcast, are settled first."""
         scales = tuple(scales or (ONE,) * len(xs))
@@ -125,9 +142,11 @@ class Trace:
         type_ = Sharding(pattern.dims, pattern.on, x.type.owes)
         return self.emit(Bcast((x,), self._array(name, type_, (x,), None), self.where))
 
-    def reshard(self, x: Array, to: Sharding, because: str, *, region: str | None = None, name: str | None = None) -> Array:
+    def reshard(
+        self, x: Array, to: Sharding, because: str, *, region: str | None = None, name: str | None = None
+    ) -> Array:
         """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves."""
-        moves = book_path(x.type, to, self.order)
+        moves = self.path(x, to, self.order)
         array = replace(x, name=name or x.name, type=to, region=region or self.region)
         return self.emit(Reshard((x,), array, self.where, because, moves=moves))
 
@@ -189,7 +208,9 @@ def _refuse_owed_products(name: str, xs: Sequence[Array]) -> None:
         for other in xs:
             clash = x.type.owed_axes & ({*other.type.sharded_axes} | other.type.owed_axes)
             if other is not x and clash:
-                raise ShardingError(f"{name}: {x} owes over {_names(sorted(clash))}, so it cannot meet {other}; settle it")
+                raise ShardingError(
+                    f"{name}: {x} owes over {_names(sorted(clash))}, so it cannot meet {other}; settle it"
+                )
 
 
 def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:

@@ -7,15 +7,19 @@ p learned positions. Regions: residual, block, heads, vocab; parameters are stor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import Sharding
-from tpsim.program.layout import Dtypes, Practice
-from tpsim.program.model import Model
 from tpsim.program.op import Array, Scale
 from tpsim.program.trace import ONE, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from tpsim.algebra.sharding import Sharding
+    from tpsim.program.layout import Dtypes, Practice
+    from tpsim.program.model import Model
 
 MINUS = Scale(-1.0)
 
@@ -29,7 +33,7 @@ class Transformer:
     practice: Practice
     dtypes: Dtypes
     weights: Mapping[tuple[str, int | None], Array]
-    used: dict[tuple[Array, Sharding], Array] = field(default_factory=dict)
+    used: dict[tuple[Array, Sharding, int | None], Array] = field(default_factory=dict)
 
     def forward(self, layers: int) -> Array:
         """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes."""
@@ -120,7 +124,7 @@ class Transformer:
                 logits = trace.reshard(logits, whole, "cross entropy is computed on gathered logits (practice)")
             logits = trace.lin("logits.cast", logits, dtype=dtype)
             labels = trace.leaf("labels", ("b", "s"), "vocab", "int32", "index")
-            hot = trace.index("one_hot", ("b", "s", "v"), dtype, labels, type=logits.type)
+            hot = trace.index("one_hot", ("b", "s", "v"), dtype, labels, born=logits.type)
             top = trace.settled(trace.max("logits.max", logits, "v"), "exp needs the whole row's maximum")
             weight = trace.map("loss.exp", "exp", trace.lin("loss.shifted", logits, top, scales=(ONE, MINUS)))
             total = trace.settled(trace.einsum("loss.sum_exp", ("b", "s"), weight), "log needs the whole row's sum")
@@ -183,14 +187,15 @@ class Transformer:
         return (name, self.trace.where.layer) in self.weights
 
     def _use(self, name: str) -> Array:
-        """A parameter as the current region wants it; stored shards are gathered here, once per region and microbatch."""
+        """A parameter as the current region wants it; stored shards are gathered here, once per microbatch."""
         trace = self.trace
         weight = self.weights.get((name, trace.where.layer)) or self.weights[name, None]
         wanted = trace.layout.type_in(weight.dims, trace.region)
-        if (weight, wanted) not in self.used:
+        use = weight, wanted, trace.where.microbatch
+        if use not in self.used:
             because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
-            self.used[weight, wanted] = trace.reshard(weight, wanted, because)
-        return self.used[weight, wanted]
+            self.used[use] = trace.reshard(weight, wanted, because)
+        return self.used[use]
 
     def _in(self, block: str, region: str) -> AbstractContextManager[None]:
         return self.trace.at(replace(self.trace.where, block=block), region)

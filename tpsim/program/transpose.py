@@ -1,7 +1,7 @@
-"""Backward, derived: the forward ops walked in reverse, each emitting its transpose through the same typed functions.
+"""Backward, derived: the forward ops in reverse, each emitting its transpose through the same typed functions.
 
-A cotangent goes to the DUAL of the primal's type: sharded dims stay sharded, owed becomes replicated, replicated becomes
-complete. Cotangents of one array wait in bags by what they owe; they are carried through a block and settled at its
+A cotangent goes to the DUAL of the primal's type: sharded dims stay sharded, owed becomes replicated, replicated
+becomes complete. Cotangents of one array wait in bags by what they owe; they are carried through a block and settled at its
 edge, at parameters, or where bags meet, and never at the output of a reshard. What backward needs and the practice does
 not keep is emitted again, moves included.
 """
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
-from tpsim.program.layout import Practice
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
 from tpsim.program.trace import ONE, Trace
+
+if TYPE_CHECKING:
+    from tpsim.program.layout import Practice
 
 CARRYING = frozenset({"block", "heads", "stored"})
 """Regions inside which a cotangent may go on owing; elsewhere it is settled at once."""
@@ -37,6 +40,7 @@ class Backward:
 
     def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
+        self.gradients = defaultdict(list)
         with self.trace.at(replace(self.trace.where, phase="backward", block="loss"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         for op in reversed(forward):
@@ -80,7 +84,7 @@ class Backward:
     # --- the rules, one per op ---
 
     def _product(self, x: Array, dy: Array, *others: Array) -> Array:
-        """d of an einsum: the cotangent times the other operand, over the dims that either has, then repeated."""
+        """Pull back an einsum: the cotangent times the other operand, over the dims that either has, then repeated."""
         busy = {axis for y in others for axis in (*y.type.sharded_axes, *y.type.owed_axes)}
         if dy.type.owed_axes & busy:
             dy = self.trace.settled(dy, f"the product for {_d(x)} meets an operand split over the same axis")
@@ -100,7 +104,7 @@ class Backward:
         return self.trace.lin(_d(x), dy, scales=(scale,), dtype=x.dtype)
 
     def _reshard(self, op: Reshard, dy: Array) -> None:
-        """d of a reshard: the cotangent goes, owing as it is, to the dual of the INPUT's type."""
+        """Pull back a reshard: the cotangent goes, owing as it is, to the dual of the INPUT's type."""
         x = op.inputs[0]
         if not x.active:
             return

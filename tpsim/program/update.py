@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import Sharding
 from tpsim.program.layout import ZERO_GRADIENTS, Dtypes, Layout, Practice
-from tpsim.program.op import Array
-from tpsim.program.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tpsim.algebra.sharding import Sharding
+    from tpsim.program.op import Array
+    from tpsim.program.trace import Trace
 
 MOMENTS = ("moment", "variance")
 """AdamW's two running averages, one of each per parameter (Loshchilov and Hutter 2019)."""
@@ -62,7 +66,7 @@ class Update:
             return g, trace.reshard(new, param.type, because, region="stored")
 
     def _master(self, param: Array) -> Array:
-        """Weights in the optimizer's precision: its own copy, or a free slice of the stored ones if they are the same."""
+        """Weights in the optimizer's precision: its own copy, or a free slice of the stored ones."""
         if self.dtypes.params != self.dtypes.optimizer:
             return self.trace.leaf(f"master.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
         to = self.layout.type_in(param.dims, "state")
@@ -81,7 +85,8 @@ class Update:
             bags[part.type].append(part)
         name = f"grad.{param.name}"
         return [
-            bag[0] if len(bag) == 1 and bag[0].name == name
+            bag[0]
+            if len(bag) == 1 and bag[0].name == name
             else self.trace.lin(name, *bag, dtype=self.dtypes.gradients, role="gradient")
             for bag in bags.values()
         ]

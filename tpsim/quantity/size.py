@@ -98,9 +98,9 @@ def ceil_over(a: Size, b: Size) -> Any:
 
 def _rounded(how: str, value: Any) -> Any:
     if _array(value):
-        import numpy
+        import numpy as np
 
-        return getattr(numpy, how)(value)
+        return getattr(np, how)(value)
     import math
 
     return getattr(math, how)(value)
@@ -117,10 +117,10 @@ def log2_ceil(n: Size) -> Any:
     if _symbolic(n):
         import sympy
 
-        return sympy.ceiling(sympy.log(n, 2))  # type: ignore[arg-type]
-    import numpy
+        return sympy.ceiling(sympy.log(n, 2))
+    import numpy as np
 
-    return numpy.ceil(numpy.log2(n))  # type: ignore[call-overload]
+    return np.ceil(np.log2(n))  # type: ignore[call-overload]
 
 
 def _extreme(values: tuple[Any, ...], sympy_name: str, numpy_name: str, plain: Any) -> Any:
@@ -129,9 +129,9 @@ def _extreme(values: tuple[Any, ...], sympy_name: str, numpy_name: str, plain: A
 
         return getattr(sympy, sympy_name)(*values)
     if _array(*values):
-        import numpy
+        import numpy as np
 
-        return reduce(getattr(numpy, numpy_name), values)
+        return reduce(getattr(np, numpy_name), values)
     return plain(values)
 
 
@@ -164,9 +164,9 @@ def where_many(n: Size, value: Size) -> Any:
 
         return sympy.Piecewise((value, n > 1), (0, True))  # type: ignore[operator]
     if _array(n):
-        import numpy
+        import numpy as np
 
-        return numpy.where(n > 1, value, 0.0)  # type: ignore[operator, call-overload]
+        return np.where(n > 1, value, 0.0)  # type: ignore[operator, call-overload]
     return value if n > 1 else 0  # type: ignore[operator]
 
 
@@ -176,4 +176,4 @@ def product(values: Iterable[Size]) -> Any:
     >>> product([2, 3])
     6
     """
-    return _prod(values)  # type: ignore[call-overload]
+    return _prod(values)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.moves import Move
-from tpsim.algebra.sharding import Sharding
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Move
+    from tpsim.algebra.sharding import Sharding
 
 Block = NDArray[np.float64]
 Device = tuple[int, ...]
@@ -68,7 +71,7 @@ class Grid:
         paid = blocks
         for kind in ("sum", "max"):
             axes = [axis for axis in self.mesh.order if (axis, kind) in sharding.owes]
-            paid = self._reduced(paid, axes, kind) if axes else paid
+            paid = self.reduced(paid, axes, kind) if axes else paid
         whole = np.full([shape[dim] for dim in sharding.dims], np.nan)
         spread = 0.0
         for device, block in paid.items():
@@ -84,7 +87,8 @@ class Grid:
         """The blocks after one move."""
         return MOVE[move.kind](self, blocks, move)
 
-    def _reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
+    def reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
+        """Every device's block summed (or maximised) over its group along `axes`."""
         combine: Callable[..., Block] = np.sum if kind == "sum" else np.max
         return {device: combine([blocks[other] for other in self.group(device, axes)], axis=0) for device in blocks}
 
@@ -111,7 +115,7 @@ def _slice(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
 
 def _all_reduce(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
     (kind,) = {kind for axis, kind in move.before.owes if axis in move.axes}
-    return grid._reduced(blocks, move.axes, kind)  # noqa: SLF001 (one module, one idea)
+    return grid.reduced(blocks, move.axes, kind)
 
 
 def _reduce_scatter(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
@@ -127,9 +131,7 @@ def _permute(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
     """Every device takes the block it should hold from some device that holds it."""
     shape = {
         dim: size * grid.mesh.size(*axes)
-        for dim, size, axes in zip(
-            move.before.dims, next(iter(blocks.values())).shape, move.before.on, strict=True
-        )
+        for dim, size, axes in zip(move.before.dims, next(iter(blocks.values())).shape, move.before.on, strict=True)
     }
     owed = move.before.owed_axes
 

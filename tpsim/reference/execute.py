@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from string import ascii_letters
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.algebra.mesh import Mesh
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Program, Rename, Reshard, Scale
 from tpsim.reference.blocks import Block, Blocks, Device, Grid
 from tpsim.reference.functions import INDEX, POINTWISE
+
+if TYPE_CHECKING:
+    from tpsim.algebra.mesh import Mesh
 
 Inputs = Callable[[str, tuple[int, ...]], Block]
 """Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
@@ -51,7 +54,7 @@ def execute(program: Program, mesh: Mesh, sizes: Mapping[str, int], inputs: Inpu
 
 
 def label(array: Array, op: Op) -> str:
-    """What a leaf is called: its name with its layer before and its microbatch behind."""
+    """Call a leaf by its name with its layer before and its microbatch behind."""
     layer = "" if op.where.layer is None else f"{op.where.layer}."
     microbatch = "" if op.where.microbatch is None else f".{op.where.microbatch}"
     return f"{layer}{array.name}{microbatch}"
@@ -72,28 +75,36 @@ def _blocks(run: Run, op: Op) -> Blocks:
 def _local(run: Run, op: Op, device: Device) -> Block:
     """What one device computes from its own blocks."""
     blocks = [run.blocks[x][device] for x in op.inputs]
-    if isinstance(op, Einsum):
-        return _einsum(op, blocks)
-    if isinstance(op, Index):
-        return _index(run, op, device, blocks)
-    if isinstance(op, Max):
-        return np.asarray(blocks[0].max(axis=op.inputs[0].dims.index(op.dim)))
-    if isinstance(op, Rename):
-        return blocks[0]
+    match op:
+        case Einsum():
+            return _einsum(op, blocks)
+        case Index():
+            return _index(run, op, device, blocks)
+        case Max():
+            return np.asarray(blocks[0].max(axis=op.inputs[0].dims.index(op.dim)))
+        case Rename():
+            return blocks[0]
     aligned = [_aligned(block, x, op.output) for block, x in zip(blocks, op.inputs, strict=True)]
-    shape = _shape(run, op.output, device)
-    if isinstance(op, Map):
-        return np.broadcast_to(_pointwise(op, aligned), shape)
-    if isinstance(op, Lin):
-        terms = [_coefficient(run, scale) * block for scale, block in zip(op.scales, aligned, strict=True)]
-        return np.broadcast_to(sum(terms[1:], terms[0]), shape)
-    if isinstance(op, Bcast):
-        return np.broadcast_to(aligned[0], shape)
+    return np.broadcast_to(_elementwise(run, op, aligned), _shape(run, op.output, device))
+
+
+def _elementwise(run: Run, op: Op, blocks: list[Block]) -> Block:
+    """An op that acts on each element of blocks whose dims are already in the output's order."""
+    match op:
+        case Map():
+            return _pointwise(op, blocks)
+        case Lin():
+            terms = [_coefficient(run, scale) * block for scale, block in zip(op.scales, blocks, strict=True)]
+            return np.asarray(sum(terms[1:], terms[0]))
+        case Bcast():
+            return blocks[0]
     raise NotImplementedError(type(op).__name__)
 
 
 def _einsum(op: Einsum, blocks: list[Block]) -> Block:
-    letters = dict(zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False))
+    letters = dict(
+        zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False)
+    )
     sides = ["".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
     return np.asarray(np.einsum(f"{','.join(sides[:-1])}->{sides[-1]}", *blocks, optimize=True))
 

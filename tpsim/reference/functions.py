@@ -1,4 +1,4 @@
-"""What the program's named functions compute, in numpy: pointwise functions with their partial derivatives, index arrays.
+"""What the program's named functions compute, in numpy: pointwise functions with their partials, and index arrays.
 
 Nothing here knows a sharding: pointwise functions see blocks, index functions see GLOBAL indices.
 """
@@ -108,7 +108,7 @@ def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
 
 INDEX: Mapping[str, Callable[..., Any]] = {
     "one": lambda _: np.float64(1.0),
-    "one_hot": lambda _, b, s, v, ids: (v == ids) * 1.0,
+    "one_hot": lambda _sizes, _b, _s, v, ids: (v == ids) * 1.0,
     "position_one_hot": lambda _, s, p: (s == p) * 1.0,
     "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
     "rotation": _rotation,
