@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpsim.program.model import FeedForward, Model
-from tpsim.quantity.errors import InputError, suggest
+from tpsim.quantity.errors import InputError, Place, suggest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from tpsim.quantity.spec import Document
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -132,7 +133,7 @@ class _Config:
     def _model(self, family: Family) -> Model:
         hidden, heads = self._size("hidden"), self._size("heads")
         vocab = self._size("vocab")
-        sizes = {
+        sizes: dict[str, Any] = {
             "kv_heads": self._kv_heads(heads),
             "head_dim": self._head_dim(family, hidden, heads),
             "ffn_hidden": self._ffn_hidden(family, hidden),
@@ -198,7 +199,7 @@ class _Config:
             names = " or ".join(NAMES[name])
             raise InputError.one("missing-field", f"the config has no {names}", self._place(), remedy=f"add {names}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._refuse(key, f"{key} is not a positive whole number", f"it reads {_text(value)}")
+            self._refuse(key, f"{key}: {_text(value)} is not a positive whole number", "write a number of 1 or more")
         return value
 
     def _kv_heads(self, heads: int) -> int:
@@ -228,7 +229,7 @@ class _Config:
         if value is None:
             return bool(family.default[name])
         if not isinstance(value, bool):
-            self._refuse(key, f"{key} is neither true nor false", f"it reads {_text(value)}")
+            self._refuse(key, f"{key}: {_text(value)} is neither true nor false", "write true or false")
         return value
 
     def _feed_forward(self, family: Family) -> FeedForward:
@@ -256,7 +257,7 @@ class _Config:
         path = PurePath(self.document.path)
         return path.parent.name if path.stem == "config" and path.parent.name else path.stem
 
-    def _place(self, *keys: str) -> Any:  # noqa: ANN401  # a Place, or None for a document without text
+    def _place(self, *keys: str) -> Place | None:
         return self.document.place(*self.path, *keys)
 
     def _refuse(self, key: str, message: str, remedy: str) -> NoReturn:
@@ -275,7 +276,7 @@ def _refuse_experts(document: Document) -> None:
         )
 
 
-def _expert_keys(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
+def _expert_keys(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     if not isinstance(data, dict):
         return
     for key, value in data.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from tpsim.quantity.spec import Document, Strict
 
 Count = Annotated[int, Field(strict=True, gt=0)]
 Flag = Annotated[bool, Field(strict=True)]
+At = Callable[..., Place | None]
 
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
@@ -78,34 +79,122 @@ def load_model(name_or_path: str | Path, *, beside: Path | None = None) -> Model
 
     Raises InputError for an unknown name, a file that breaks the format, or sizes that contradict each other.
     """
-    text = str(name_or_path)
-    path = Path(text) if is_path(text) else spec.find("models", text)
-    if is_path(text) and beside is not None and not path.is_absolute():
-        path = beside / path
-    document = spec.load(path)
-    if isinstance(document.data, dict) and "tpsim" not in document.data and path.suffix == ".json":
+    document = spec.load(_path(str(name_or_path), beside))
+    if "tpsim" not in document.data and document.path.endswith(".json"):
         imported = read_config(document)
-        _check(imported.model, document, _config_keys)
+        check_sizes(imported.model, lambda field: _config_place(document, field))
         return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
-    return _read_spec(document)
+    file, document = spec.read(document, ModelFile)
+    return ModelRead(model_of(file, document.place), document, file.source.title)
 
 
 def model_names() -> list[str]:
     """Names of the models in the library."""
-    return sorted({path.stem for folder in spec.library("models") for path in folder.glob("*.yaml")})
+    return spec.names("models")
 
 
-def is_path(text: str) -> bool:
-    """True if `text` names a file rather than something in the library."""
-    return "/" in text or Path(text).suffix in {".yaml", ".yml", ".json"}
+def with_fields(read: ModelRead, fields: Mapping[str, Any], at: At) -> ModelRead:
+    """The model with some fields of its file changed, e.g. ``{"vocab_padded": 50304}``; the others stay.
 
-
-def with_fields(read: ModelRead, fields: Mapping[str, Any]) -> ModelRead:
-    """The model with some fields of its file changed, e.g. ``{"vocab_padded": 50304}``; other fields stay.
-
-    A changed model is no longer the published one, so a stated parameter count is dropped.
+    A changed model is no longer the published one: its parameter count is not held against the published one.
     """
-    changed = spec.merge(_fields(read.model), fields)
-    file, document = spec.read(spec.with_data(read.document, changed), ModelFile)
-    model = replace(_model(file, document), params=None)
-    return ModelRead(model, read.document, read.source, read.notes)
+    base = read.document.data if "tpsim" in read.document.data else _as_file(read)
+    data = {**base, **fields}
+    data.pop("params", None)
+    file, _ = spec.read(spec.with_data(read.document, data), ModelFile)
+    return ModelRead(model_of(file, at), read.document, read.source, read.notes)
+
+
+def model_of(file: ModelFile, at: At) -> Model:
+    """The model that a file describes; what it leaves out follows from the rest.
+
+    kv heads are the heads, head_dim is hidden / heads, the padded vocabulary is the vocabulary.
+    """
+    model = Model(
+        name=file.name,
+        hidden=file.hidden,
+        layers=file.layers,
+        heads=file.heads,
+        kv_heads=file.kv_heads or file.heads,
+        head_dim=file.head_dim or _head_dim(file, at),
+        ffn=file.ffn.kind,
+        ffn_hidden=file.ffn.hidden,
+        vocab=file.vocab,
+        vocab_padded=file.vocab_padded or file.vocab,
+        norm=file.norm,
+        bias=file.bias,
+        qkv_bias=file.qkv_bias,
+        positions=file.positions,
+        max_positions=file.max_positions,
+        parallel_residual=file.parallel_residual,
+        tie_embeddings=file.tie_embeddings,
+        params=file.params,
+    )
+    check_sizes(model, at)
+    return model
+
+
+def check_sizes(model: Model, at: At) -> None:
+    """Refuse sizes that contradict each other; `at` gives the place of a field.
+
+    Among them a stated parameter count more than 1 % from the computed one.
+    """
+    if model.heads % model.kv_heads:
+        _refuse(
+            f"{model.heads} heads are not divisible by {model.kv_heads} kv_heads",
+            at("kv_heads"),
+            "every kv head serves the same number of heads",
+        )
+    if model.positions == "rope" and model.head_dim % 2:
+        _refuse(f"head_dim {model.head_dim} is odd, and rope turns pairs", at("head_dim"), "")
+    if model.positions == "learned" and model.max_positions is None:
+        _refuse("positions are learned and max_positions is not stated", at("positions"), "add max_positions: 2048")
+    if model.vocab_padded < model.vocab:
+        _refuse(
+            f"vocab_padded {model.vocab_padded} is less than vocab {model.vocab}",
+            at("vocab_padded"),
+            "padding only adds rows",
+        )
+    _check_params(model, at)
+
+
+def _check_params(model: Model, at: At) -> None:
+    computed = parameter_count(model)
+    if model.params is not None and abs(computed - model.params) > PARAMS_TOLERANCE * model.params:
+        _refuse(
+            f"params says {model.params:.4g}, the sizes make {computed:.4g}",
+            at("params"),
+            "check the sizes, or remove params",
+            "more than 1 % apart",
+        )
+
+
+def _refuse(message: str, place: Place | None, remedy: str, note: str = "") -> None:
+    raise InputError.one("inconsistent-model", message, place, remedy, note)
+
+
+def _path(text: str, beside: Path | None) -> Path:
+    if not spec.is_path(text):
+        return spec.find("models", text)
+    return Path(text) if beside is None else beside / text
+
+
+def _head_dim(file: ModelFile, at: At) -> int:
+    if file.hidden % file.heads:
+        _refuse(f"hidden {file.hidden} is not divisible by {file.heads} heads", at("heads"), "state head_dim")
+    return file.hidden // file.heads
+
+
+def _config_place(document: Document, name: str) -> Place | None:
+    """Where a config.json has the field of `Model` called `name`."""
+    nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
+    data = document.data[nested[0]] if nested else document.data
+    given = [key for key in NAMES.get(name, ()) if key in data]
+    return document.place(*nested, *given[:1])
+
+
+def _as_file(read: ModelRead) -> dict[str, Any]:
+    """An imported model as the fields of a model file."""
+    fields = asdict(read.model)
+    kind, hidden = fields.pop("ffn"), fields.pop("ffn_hidden")
+    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **fields}

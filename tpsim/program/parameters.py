@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.model import Model
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.program.model import Model
 
 Group = Literal["embedding", "attention", "mlp", "norms", "output"]
 GROUPS: tuple[Group, ...] = ("embedding", "attention", "mlp", "norms", "output")

@@ -1,8 +1,8 @@
 """Backward, derived: the forward ops in reverse, each emitting its transpose through the same typed functions.
 
 A cotangent goes to the DUAL of the primal's type: sharded dims stay sharded, owed becomes replicated, replicated
-becomes complete. Cotangents of one array wait in bags by what they owe; they are carried through a block and settled at its
-edge, at parameters, or where bags meet, and never at the output of a reshard. What backward needs and the practice does
+becomes complete. Cotangents of one array wait in bags by what they owe; they are carried through a block and settled at
+its edge, at parameters, or where bags meet, never at the output of a reshard. What backward needs and the practice does
 not keep is emitted again, moves included.
 """
 

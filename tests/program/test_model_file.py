@@ -1,0 +1,130 @@
+"""Model files: what they may leave out, what they must not say, and the parameters that they add up to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tpsim.program.model_file import load_model, model_names, with_fields
+from tpsim.program.parameters import GROUPS, parameter_count, parameter_counts, parameters
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpsim.program.model import Model
+
+TINY = """\
+tpsim: model/1
+name: tiny
+source: {title: a test, read: 2026-11-20}
+hidden: 32
+layers: 2
+heads: 4
+ffn: {kind: gelu, hidden: 128}
+vocab: 96
+"""
+
+
+def tiny(tmp_path: Path, *lines: str, text: str = TINY) -> Model:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(text + "".join(f"{line}\n" for line in lines))
+    return load_model(path).model
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_of_the_library_has_the_parameters_it_states(name: str) -> None:
+    model = load_model(name).model
+    assert model.name == name
+    assert model.params is None or parameter_count(model) == pytest.approx(model.params, rel=0.01)
+
+
+def test_what_a_file_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    assert (model.kv_heads, model.head_dim, model.vocab_padded) == (4, 8, 96)
+    assert (model.norm, model.positions, model.bias, model.tie_embeddings) == ("rmsnorm", "rope", False, False)
+
+
+def test_parameters_by_group_of_a_llama_layer_are_the_textbook_sums() -> None:
+    model = load_model("llama-3-8b").model
+    h, f, v, layers = 4096, 14336, 128256, 32
+    assert parameter_counts(model) == {
+        "embedding": v * h,
+        "attention": layers * (2 * h * h + 2 * h * 1024),
+        "mlp": layers * 3 * h * f,
+        "norms": (2 * layers + 1) * h,
+        "output": v * h,
+    }
+
+
+def test_parameters_of_a_gpt_layer_are_twelve_h_squared_and_thirteen_h() -> None:
+    model = load_model("megatron-22b").model
+    counts = parameter_counts(model)
+    per_layer = 12 * 6144**2 + 13 * 6144
+    assert sum(counts[group] for group in GROUPS[1:4]) == 48 * per_layer + 2 * 6144
+    assert counts["embedding"] == (51200 + 2048) * 6144
+    assert counts["output"] == 0
+
+
+def test_padding_counts_only_where_the_padded_vocabulary_is_asked_for() -> None:
+    model = load_model("gpt3-175b").model
+    assert parameter_count(model, padded=True) - parameter_count(model) == (51200 - 50257) * 12288
+
+
+def test_a_head_dim_that_is_stated_is_never_derived() -> None:
+    model = load_model("gemma-7b").model
+    assert model.head_dim * model.heads == 4096
+    assert model.hidden == 3072
+
+
+def test_biases_and_shifts_are_parameters_of_their_own() -> None:
+    names = {parameter.name for parameter in parameters(load_model("gpt-tiny").model)}
+    assert {"bq", "bk", "bv", "bo", "b1", "b2", "shift_attention", "shift_final", "P"} <= names
+    assert "O" not in names
+
+
+def test_a_field_of_a_library_model_can_be_changed_and_the_rest_stays() -> None:
+    model = with_fields(load_model("gpt2-xl"), {"vocab_padded": 50304}, lambda *_: None).model
+    assert (model.vocab, model.vocab_padded, model.layers, model.params) == (50257, 50304, 48, None)
+
+
+def test_parameters_more_than_a_percent_off_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        tiny(tmp_path, "params: 35e3")
+    text = str(error.value)
+    assert "params says 3.5e+04, the sizes make 3.088e+04" in text
+    assert "tiny.yaml:9:9" in text
+    assert "= more than 1 % apart" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("kv_heads: 3", "4 heads are not divisible by 3 kv_heads"),
+        ("head_dim: 7", "head_dim 7 is odd, and rope turns pairs"),
+        ("positions: learned", "positions are learned and max_positions is not stated"),
+        ("vocab_padded: 90", "vocab_padded 90 is less than vocab 96"),
+        ("biass: true", 'did you mean "bias"?'),
+        ("layers: 3", "layers"),
+        ("kv_heads: 2.0", "kv_heads"),
+        ("bias: yes", "bias"),
+    ],
+)
+def test_sizes_that_contradict_each_other_are_refused_at_their_line(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        tiny(tmp_path, line)
+    assert message in str(error.value)
+    assert "tiny.yaml:9:" in str(error.value)
+
+
+def test_heads_that_do_not_divide_the_hidden_size_need_a_head_dim(tmp_path: Path) -> None:
+    odd = TINY.replace("heads: 4", "heads: 5")
+    with pytest.raises(InputError, match="hidden 32 is not divisible by 5 heads"):
+        tiny(tmp_path, text=odd)
+    assert tiny(tmp_path, "head_dim: 6", text=odd).head_dim == 6
+
+
+def test_an_unknown_model_name_gets_the_nearest_one() -> None:
+    with pytest.raises(InputError, match="llama-3-8b"):
+        load_model("llama-3-8")
