@@ -20,7 +20,7 @@ def joined(axes: Iterable[str]) -> str:
 
 def product_reason(ask: Contraction) -> str:
     """Why the product needs nothing, or what it leaves owed."""
-    (a, left), (b, right) = ask.operands
+    (a, left), (b, _) = ask.operands
     reasons = [
         f"case 3: both operands are split on {dim} over {joined(left.axes(dim))}, "
         f"so {ask.name} owes a sum over {joined(left.axes(dim))}"
@@ -35,7 +35,8 @@ def product_reason(ask: Contraction) -> str:
         if dim in ask.contracted and dim not in ask.shared and type_.axes(dim)
     ]
     reasons += [
-        f"{name} owes a sum over {joined(sorted(type_.owed_axes))} and a product is linear in {name}, so {ask.name} owes it too"
+        f"{name} owes a sum over {joined(sorted(type_.owed_axes))} and a product is linear in {name}, "
+        f"so {ask.name} owes it too"
         for name, type_ in ask.operands
         if type_.owed_axes
     ]
@@ -47,48 +48,46 @@ def product_reason(ask: Contraction) -> str:
 def operand_reason(ask: Contraction, side: int, move: Move) -> str:
     """Why an operand moves before the product."""
     name, _ = ask.operands[side]
-    other, theirs = ask.operands[1 - side]
     axes = joined(move.axes)
-    if move.kind == "slice":
-        return f"free: every device along {axes} holds all of {move.dim} of {name} and keeps the part that it will multiply"
-    if move.kind == "all_to_all":
-        return f"{axes} moves from {move.dim} to {move.to_dim} of {name}, which is cheaper than to gather {name}"
-    if move.kind == "permute":
-        return f"the shards of {name} change places, so that its axes come in the order needed"
-    if move.kind in ("all_reduce", "reduce_scatter"):
-        return f"the sum that {name} owes over {axes} is settled before the product"
-    if move.dim in ask.shared:
-        how = f"over {joined(theirs.axes(move.dim))}" if theirs.axes(move.dim) else "not at all"
-        return f"case 2: {name} is split on {move.dim} over {axes} and {other} {how}, so {name} is gathered over {axes}"
-    clash = [dim for axis in move.axes for dim in theirs.dims if axis in theirs.axes(dim)]
+    texts = {
+        "all_gather": lambda: _gather_reason(ask, side, move),
+        "slice": lambda: f"free: {name} is whole on {move.dim} along {axes}, each device keeps what it will multiply",
+        "all_to_all": lambda: f"{axes} moves from {move.dim} to {move.to_dim} of {name}, in place of a gather",
+        "permute": lambda: f"the shards of {name} change places, so that its axes come in the order needed",
+        "all_reduce": lambda: f"the sum that {name} owes over {axes} is settled before the product",
+        "reduce_scatter": lambda: f"the sum that {name} owes over {axes} is settled before the product",
+    }
+    return texts[move.kind]()
+
+
+def _gather_reason(ask: Contraction, side: int, move: Move) -> str:
+    name, mine = ask.operands[side]
+    other, theirs = ask.operands[1 - side]
+    axes, dim = joined(move.axes), str(move.dim)
+    if dim in ask.shared and mine.axes(dim) != theirs.axes(dim):
+        how = f"over {joined(theirs.axes(dim))}" if theirs.axes(dim) else "not at all"
+        return f"case 2: {name} is split on {dim} over {axes} and {other} {how}, so {name} is gathered over {axes}"
+    clash = [there for axis in move.axes for there in theirs.dims if axis in theirs.axes(there) and there != dim]
     if clash:
         return (
-            f"case 4: {axes} splits {move.dim} of {name} and {clash[0]} of {other}, and no result carries both, "
+            f"case 4: {axes} splits {dim} of {name} and {clash[0]} of {other}, and no result carries both, "
             f"so {name} gives way and is gathered"
         )
-    return f"the result is not to be split on {move.dim} over {axes}, and {name} may be gathered before the product"
+    gain = f"owes nothing over {axes}" if dim in ask.contracted else f"is not split on {dim} over {axes}"
+    return f"{name} is gathered on {dim} over {axes} before the product, so that {ask.name} {gain}"
 
 
 def result_reason(name: str, move: Move, wanted: Sharding | None) -> str:
     """Why an array moves towards the type that is wanted."""
     axes = joined(move.axes)
-    if move.kind == "all_reduce":
-        kind = "max" if any(kind == "max" and axis in move.axes for axis, kind in move.before.owes) else "sum"
-        return (
-            f"the {kind} that {name} owes over {axes} is settled, and every device along {axes} needs the whole of it"
-        )
-    if move.kind == "reduce_scatter":
-        lands = wanted is not None and set(move.axes) <= set(wanted.axes(move.dim or ""))
-        goal = (
-            f"is wanted split on {move.dim} over {axes}"
-            if lands
-            else f"can be settled one part of {move.dim} per device"
-        )
-        return f"{name} {goal}, so each device takes the sum of its own part only"
-    if move.kind == "all_to_all":
-        return f"{axes} moves from {move.dim} to {move.to_dim} of {name}: each device exchanges blocks with the others"
-    if move.kind == "permute":
-        return f"a gather takes the minor axis only, so the shards of {name} change places first"
-    if move.kind == "slice":
-        return f"free: every device along {axes} holds all of {move.dim} of {name} and keeps its own part"
-    return f"{name} is not wanted split on {move.dim} over {axes}, so it is gathered"
+    kinds = {kind for axis, kind in move.before.owes if axis in move.axes}
+    lands = wanted is not None and move.dim is not None and set(move.axes) <= set(wanted.axes(move.dim))
+    goal = f"is wanted split on {move.dim} over {axes}" if lands else f"is settled in parts of {move.dim} first"
+    return {
+        "all_gather": f"{name} is not wanted split on {move.dim} over {axes}, so it is gathered",
+        "slice": f"free: {name} is whole on {move.dim} along {axes}, each device keeps its own part",
+        "all_to_all": f"{axes} moves from {move.dim} to {move.to_dim} of {name}: the devices exchange blocks",
+        "permute": f"only the minor axis of a dim can come or go, so the shards of {name} change places",
+        "all_reduce": f"the {'/'.join(sorted(kinds))} that {name} owes over {axes} is wanted whole on every device",
+        "reduce_scatter": f"{name} {goal}, so each device takes the sum of its own part only",
+    }[move.kind]

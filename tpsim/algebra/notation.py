@@ -298,7 +298,7 @@ class _Reader:
     def _unknown(self, word: str, span: Span) -> NoReturn:
         if self.mesh_axes is None:
             self.fail(f"{word} is not a row of axes", span, "an axis begins with a letter; write I_XY or I_{dp,tp}")
-        meant = suggest(word, self.mesh_axes)
+        meant = suggest(word, self.mesh_axes) if len(word) > 1 else None
         known = f"the mesh has the axes {', '.join(self.mesh_axes)}"
         self.fail(f"{word} is not an axis of the mesh", span, f'did you mean "{meant}"? {known}' if meant else known)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import permutations
 from itertools import product as every
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,8 +57,12 @@ class Plan:
     @property
     def rank(self) -> tuple[Any, Any, int, int]:
         """What orders plans: price, then FLOPs, then calls, then steps."""
-        calls = sum(move.kind != "slice" for move in self.moves)
-        return self.price, self.flops, calls, len(self.steps)
+        return self.price, self.flops, self.calls, len(self.steps)
+
+    @property
+    def calls(self) -> int:
+        """How many collectives run; slices are none."""
+        return sum(move.kind != "slice" for move in self.moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def book(ask: Contraction, order: Sequence[str], prices: Prices) -> Plan:
     result = local_product(ready)
     after = book_path(result, ask.wanted, order) if ask.wanted else ()
     before = [book_path(old, new, order) for (_, old), (_, new) in zip(ask.operands, ready.operands, strict=True)]
-    return _plan("book", ask, ready, before, after, prices)
+    return _plan("book", (ask, ready), before, after, prices)
 
 
 def _align(ask: Contraction, order: Sequence[str]) -> Contraction:
@@ -108,7 +111,7 @@ def _agreed(ask: Contraction, dim: str, left: Sharding, right: Sharding) -> tupl
     mine, yours = left.axes(dim), right.axes(dim)
     if dim in ask.dims:
         wish = ask.wanted.axes(dim) if ask.wanted else ()
-        return mine if mine == yours or mine == wish or not yours else yours
+        return mine if mine in (yours, wish) or not yours else yours
     common = 0
     while common < min(len(mine), len(yours)) and mine[common] == yours[common]:
         common += 1
@@ -171,11 +174,20 @@ def plans(ask: Contraction, order: Sequence[str], prices: Prices) -> tuple[Plan,
             result = local_product(ready)
             reachable(result, wanted)
             before = [routes.path(old, new) for (_, old), (_, new) in zip(ask.operands, ready.operands, strict=True)]
+            if _hopeless(before, by_book, prices):
+                continue
             after = routes.path(result, wanted)
         except ShardingError:
             continue  # this meeting cannot be reached, or does not lead to the wanted type
-        found.append(_plan("any", ask, ready, before, after, prices))
+        found.append(_plan("any", (ask, ready), before, after, prices))
     return tuple(sorted(_worthwhile(found), key=lambda plan: plan.rank))
+
+
+def _hopeless(before: Sequence[Sequence[Move]], by_book: Plan, prices: Prices) -> bool:
+    """True if the operands' moves alone are neither simple nor cheaper than the whole of the book's plan."""
+    moves = [move for path in before for move in path]
+    calls = sum(move.kind != "slice" for move in moves)
+    return calls > by_book.calls + 1 and sum(map(prices.move, moves)) >= by_book.price
 
 
 def _meetings(ask: Contraction, order: Sequence[str]) -> Iterator[Contraction]:
@@ -188,10 +200,20 @@ def _meetings(ask: Contraction, order: Sequence[str]) -> Iterator[Contraction]:
     for homes in every(*choices):
         kept = {axis for axis, home in zip(order, homes, strict=True) if home == _STILL_OWED}
         on_dim = {dim: [axis for axis, home in zip(order, homes, strict=True) if home == dim] for dim in ask.all_dims}
-        for arranged in every(*(tuple(permutations(axes)) for axes in on_dim.values())):
+        for arranged in every(*(_arrangements(ask, dim, axes) for dim, axes in on_dim.items())):
             split = dict(zip(on_dim, arranged, strict=True))
             left, right = (_laid_out(type_, split, kept) for _, type_ in ask.operands)
             yield ask.between(left, right)
+
+
+def _arrangements(ask: Contraction, dim: str, axes: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    """Orders of the axes on a dim: as in the mesh, or those that stand there already first, in their order."""
+    types = [type_ for _, type_ in ask.operands] + ([ask.wanted] if ask.wanted else [])
+    found = {tuple(axes): None}
+    for there in (type_.axes(dim) for type_ in types if dim in type_.dims):
+        staying = [axis for axis in there if axis in axes]
+        found[*staying, *(axis for axis in axes if axis not in staying)] = None
+    return found
 
 
 _STILL_OWED = object()
@@ -204,17 +226,29 @@ def _laid_out(type_: Sharding, split: Mapping[str, tuple[str, ...]], kept: Colle
 
 
 def _worthwhile(found: Sequence[Plan]) -> list[Plan]:
-    """Without plans whose moves contain those of another that is no dearer; the book's plan always stays."""
+    """The plans to show: the simple ones and those that beat the book, without moves that buy nothing.
+
+    Simple is what makes at most one call more than the book. The cheapest plan and the book's always stay.
+    """
     kept: list[Plan] = []
     for plan in sorted(found, key=lambda plan: (*plan.rank, plan.planner != "book")):
-        moves = _calls(plan)
-        idle = any(_calls(other) <= moves and other.price <= plan.price and other.flops <= plan.flops for other in kept)
+        moves = _paid(plan)
+        idle = any(_paid(other) <= moves and other.price <= plan.price and other.flops <= plan.flops for other in kept)
         if plan.price != inf and (plan.planner == "book" or not idle):
             kept.append(plan)
-    return kept
+    known = next((plan for plan in kept if plan.planner == "book"), None)
+    if known is None:
+        return kept[:SHOWN]
+    shown = [plan for plan in kept if plan.calls <= known.calls + 1 or plan.price < known.price]
+    by_simplicity = sorted(shown, key=lambda plan: (plan is not kept[0], plan is not known, plan.calls, plan.rank))
+    return by_simplicity[:SHOWN]
 
 
-def _calls(plan: Plan) -> frozenset[tuple[str, MoveKind, tuple[str, ...], str | None, str | None]]:
+SHOWN = 12
+"""How many plans are listed: enough for every textbook way over two axes, few enough to read."""
+
+
+def _paid(plan: Plan) -> frozenset[tuple[str, MoveKind, tuple[str, ...], str | None, str | None]]:
     """The paid moves of a plan: which array, what, over which axes, on which dim."""
     return frozenset(
         (step.output[0], step.move.kind, step.move.axes, step.move.dim, step.move.to_dim)
@@ -225,13 +259,13 @@ def _calls(plan: Plan) -> frozenset[tuple[str, MoveKind, tuple[str, ...], str | 
 
 def _plan(
     planner: Literal["book", "any"],
-    ask: Contraction,
-    ready: Contraction,
+    asked_and_ready: tuple[Contraction, Contraction],
     before: Iterable[Sequence[Move]],
     after: Sequence[Move],
     prices: Prices,
 ) -> Plan:
     """The steps in order: moves of the operands, the product, moves of the result."""
+    ask, ready = asked_and_ready
     steps = [
         Step(move.kind, ((name, move.before),), (name, move.after), operand_reason(ask, side, move), move)
         for side, ((name, _), moves) in enumerate(zip(ask.operands, before, strict=True))

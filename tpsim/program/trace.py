@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra import reshard
+from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError, subscript
 from tpsim.program.op import (
@@ -86,22 +87,21 @@ class Trace:
         an owed operand meets an operand that owes or is sharded over the same axis.
         """
         shards = _alike(name, xs)
-        _refuse_owed_products(name, xs)
-        owes: set[Owed] = {owed for x in xs for owed in x.type.owes}
+        owes = owed_after("multiply" if len(xs) > 1 else "linear", [(x.name, x.type) for x in xs])
         contracted = [dim for dim in shards if dim not in dims]
         owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}
         because = "; ".join(_owes_because(name, dim, shards[dim], len(xs)) for dim in contracted if shards[dim])
-        out = Sharding(dims, tuple(shards[dim] for dim in dims), frozenset(owes))
+        out = Sharding(dims, tuple(shards[dim] for dim in dims), owes)
         return self.emit(Einsum(xs, self._array(name, out, xs, dtype), self.where, because))
 
     def map(self, name: str, fn: str, *xs: Array, partial: int | None = None, dtype: str | None = None) -> Array:
         """A pointwise function; its operands must be complete, except the cotangent of a pullback, which may owe."""
-        whole = xs if partial is None else xs[1:]
-        owing = [x for x in whole if not x.type.complete]
-        if owing:
-            raise ShardingError(f"{fn} is not linear, so {owing[0]} must be settled before it")
+        cotangent, whole = ((), xs) if partial is None else (xs[:1], xs[1:])
+        for x in whole:
+            owed_after("nonlinear", [(x.name, x.type)])
+        owes = frozenset(owed for x in cotangent for owed in owed_after("pullback", [(x.name, x.type)]))
         shards = _alike(name, xs)
-        type_ = Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
+        type_ = Sharding(tuple(shards), tuple(shards.values()), owes)
         return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
 
     def lin(
@@ -124,8 +124,7 @@ class Trace:
 
     def max(self, name: str, x: Array, dim: str) -> Array:
         """The maximum over `dim`; a sharded dim leaves a max owed. Gradients stop here."""
-        if not x.type.complete:
-            raise ShardingError(f"max is not linear, so {x} must be settled before it")
+        owed_after("nonlinear", [(x.name, x.type)])
         axes = x.type.axes(dim)
         kept = tuple(other for other in x.dims if other != dim)
         type_ = Sharding(kept, tuple(x.type.axes(other) for other in kept), frozenset((axis, "max") for axis in axes))
@@ -199,18 +198,6 @@ def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:
         listed = " and ".join(map(str, xs))
         raise ShardingError(f"{name}: case 4: {listed} split two different dims over {twice}; gather one of them first")
     return shards
-
-
-def _refuse_owed_products(name: str, xs: Sequence[Array]) -> None:
-    for x in xs:
-        if any(kind == "max" for _, kind in x.type.owes):
-            raise ShardingError(f"{name}: {x} owes a max, which no product preserves; settle it first")
-        for other in xs:
-            clash = x.type.owed_axes & ({*other.type.sharded_axes} | other.type.owed_axes)
-            if other is not x and clash:
-                raise ShardingError(
-                    f"{name}: {x} owes over {_names(sorted(clash))}, so it cannot meet {other}; settle it"
-                )
 
 
 def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:
