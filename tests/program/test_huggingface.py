@@ -148,6 +148,8 @@ def test_keys_that_say_no_experts_are_harmless(imported: Any) -> None:
         ({"hidden_act": "relu"}, 'hidden_act: "relu" is not supported'),
         ({"attention_bias": True}, "attention_bias: true is not supported yet"),
         ({"tie_word_embeddings": "no"}, 'tie_word_embeddings: "no" is neither true nor false'),
+        ({"num_key_value_heads": ..., "num_key_value_head": 8}, 'did you mean "num_key_value_heads"?'),
+        ({"model_type": ["llama"]}, 'model_type ["llama"] is not known to tpsim'),
         ({"num_key_value_heads": 5}, "32 heads are not divisible by 5 kv_heads"),
         ({"num_attention_heads": 33, "num_key_value_heads": 33}, "hidden 4096 is not divisible by 33 heads"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,6 +41,10 @@ ACTIVATIONS: Mapping[str, tuple[FeedForward | None, FeedForward | None]] = {
     "relu": (None, "relu"),
 }
 """Activation -> the feed-forward it makes when gated, and when not (None: `Model` has no such one)."""
+
+
+MISSPELT = 0.87
+"""Likeness (difflib's ratio) from which a key is taken for a misspelt one: a single slip in eight letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +130,7 @@ class _Config:
     def imported(self) -> Imported:
         """The model and the notes."""
         family = self._family()
+        self._refuse_misspelt(family)
         self._refuse_other_biases(family)
         model = self._model(family)
         self._note_what_is_left_out()
@@ -164,16 +170,26 @@ class _Config:
                 self._place(),
                 note=f"known: {known}",
             )
-        if model_type not in FAMILIES:
+        if not isinstance(model_type, str) or model_type not in FAMILIES:
             near = suggest(str(model_type), FAMILIES)
             raise InputError.one(
                 "unknown-model-type",
-                f'model_type "{model_type}" is not known to tpsim',
+                f"model_type {_text(model_type)} is not known to tpsim",
                 self._place("model_type"),
                 remedy=f'did you mean "{near}"?' if near else "write a tpsim: model/1 file for a dense model",
                 note=f"known: {known}",
             )
         return FAMILIES[model_type]
+
+    def _refuse_misspelt(self, family: Family) -> None:
+        """Refuse a key that is almost one that is read: left out, it would silently mean its default.
+
+        Other keys are left alone; a config has many that say nothing about sizes.
+        """
+        read = {key for keys in NAMES.values() for key in keys} | family.biases.keys()
+        for key in self.data.keys() - read:
+            if meant := get_close_matches(key, sorted(read - self.data.keys()), n=1, cutoff=MISSPELT):
+                self._refuse(key, f'"{key}" is not read', f'did you mean "{meant[0]}"?')
 
     def _refuse_other_biases(self, family: Family) -> None:
         for key, expected in family.biases.items():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Practice
 
 CARRYING = frozenset({"block", "heads", "stored"})
-"""Regions inside which a cotangent may go on owing; elsewhere it is settled at once."""
+"""Regions into whose arrays a reshard may hand a cotangent that still owes; at the edge of others it is settled."""
 
 
 @dataclass(slots=True)
@@ -129,11 +129,10 @@ class Backward:
         return [self._sum(bag) for bag in bags.values()]
 
     def _one(self, x: Array, bags: list[Array]) -> Array:
-        """One cotangent of `x`: carried if `x` lies in a carrying region and has one bag, else settled and added."""
-        if len(bags) == 1 and x.region in CARRYING:
+        """One cotangent of `x`: carried as it owes if there is one bag; several are settled, because here they meet."""
+        if len(bags) == 1:
             return bags[0]
-        where = "bags that owe differently meet" if len(bags) > 1 else f"region {x.region} wants it complete"
-        return self._sum([self.trace.settled(bag, f"{where} at {_d(x)}") for bag in bags])
+        return self._sum([self.trace.settled(bag, f"cotangents that owe differently meet at {_d(x)}") for bag in bags])
 
     def _sum(self, bag: list[Array]) -> Array:
         return bag[0] if len(bag) == 1 else self.trace.lin(bag[0].name, *bag)
