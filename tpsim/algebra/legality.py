@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 Operation = Literal["linear", "nonlinear", "pullback", "add", "multiply"]
 """linear    a linear map of one operand: a scale, a sum over a dim, a product with a constant

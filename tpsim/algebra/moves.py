@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.sharding import Sharding
 from tpsim.quantity.size import Size, over, product
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tpsim.algebra.sharding import Sharding
 
 MoveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice"]
 MOVES: tuple[MoveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice")

@@ -60,6 +60,11 @@ class Single:
     text: str
     array: NamedArray
 
+    @property
+    def arrays(self) -> tuple[NamedArray, ...]:
+        """The array."""
+        return (self.array,)
+
 
 @dataclass(frozen=True, slots=True)
 class Reshard:
@@ -68,6 +73,11 @@ class Reshard:
     text: str
     before: NamedArray
     after: NamedArray
+
+    @property
+    def arrays(self) -> tuple[NamedArray, ...]:
+        """The array as it is, then as it shall be."""
+        return self.before, self.after
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,11 @@ class Product:
     left: NamedArray
     right: NamedArray
     out: NamedArray | None
+
+    @property
+    def arrays(self) -> tuple[NamedArray, ...]:
+        """The operands, then the result if it is stated."""
+        return (self.left, self.right, self.out) if self.out else (self.left, self.right)
 
 
 Expression = Single | Reshard | Product
@@ -123,10 +138,10 @@ def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Exp
         arrays.append(reader.array())
     out = reader.array() if reader.take(("->", "→")) else None
     reader.end("an expression")
-    if len(arrays) > 2:
+    for third in arrays[2:]:
         reader.fail(
             "a product has two operands",
-            arrays[2].spans["array", arrays[2].name],
+            third.spans["array", third.name],
             "write it as two products, one after the other",
         )
     if len(arrays) == 1:

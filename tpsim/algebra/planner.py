@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpsim.algebra.because import operand_reason, product_reason, result_reason
 from tpsim.algebra.contract import Contraction, clashes, local_product
 from tpsim.algebra.legality import owed_after
-from tpsim.algebra.moves import Move, MoveKind
 from tpsim.algebra.reshard import Routes, book_path, reachable
 from tpsim.algebra.sharding import Sharding, ShardingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from tpsim.algebra.moves import Move, MoveKind
 
 Planner = Literal["book", "cheapest"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import combinations, count, permutations
+from itertools import combinations, permutations
 from math import inf
 from typing import TYPE_CHECKING, Any
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.quantity.size import Size, over, product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 OwedKind = Literal["sum", "max"]
 Owed = tuple[str, OwedKind]
@@ -41,7 +43,8 @@ class Sharding:
         used = [*self.sharded_axes, *(axis for axis, _ in self.owes)]
         twice = sorted({axis for axis in used if used.count(axis) > 1})
         if twice:
-            raise ShardingError(f"mesh axis {twice[0]} is used twice in {self}; an axis may shard one dim or carry one sum")
+            remedy = "an axis may shard one dim or carry one sum"
+            raise ShardingError(f"mesh axis {twice[0]} is used twice in {self}; {remedy}")
 
     @property
     def sharded_axes(self) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ instead. numpy and sympy are touched only when a value of theirs arrives.
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 from functools import reduce
-from math import prod as _prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class Size(Protocol):
@@ -101,8 +101,6 @@ def _rounded(how: str, value: Any) -> Any:
         import numpy as np
 
         return getattr(np, how)(value)
-    import math
-
     return getattr(math, how)(value)
 
 
@@ -112,15 +110,17 @@ def log2_ceil(n: Size) -> Any:
     >>> log2_ceil(1), log2_ceil(8), log2_ceil(9)
     (0, 3, 4)
     """
-    if isinstance(n, int):
-        return (n - 1).bit_length()
+    if _exact(n):
+        return (math.ceil(n) - 1).bit_length()  # type: ignore[call-overload]
     if _symbolic(n):
         import sympy
 
         return sympy.ceiling(sympy.log(n, 2))
-    import numpy as np
+    if _array(n):
+        import numpy as np
 
-    return np.ceil(np.log2(n))  # type: ignore[call-overload]
+        return np.ceil(np.log2(n))  # type: ignore[call-overload]
+    return math.ceil(math.log2(n))  # type: ignore[arg-type]
 
 
 def _extreme(values: tuple[Any, ...], sympy_name: str, numpy_name: str, plain: Any) -> Any:
@@ -153,6 +153,27 @@ def smallest(*values: Size) -> Any:
     return _extreme(values, "Min", "minimum", min)
 
 
+def of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
+    """The value whose key is the least, element by element for arrays; of equal keys the first.
+
+    >>> of_least([3, 1, 2], ["a", "b", "c"])
+    'b'
+    """
+    if len(values) == 1:
+        return values[0]
+    if _symbolic(*keys, *values):
+        import sympy
+
+        least = sympy.Min(*keys)
+        cases = [(value, sympy.Eq(key, least)) for key, value in zip(keys, values, strict=True)]
+        return sympy.Piecewise(*cases[:-1], (values[-1], True))
+    if _array(*keys, *values):
+        import numpy as np
+
+        return np.choose(np.argmin(np.broadcast_arrays(*keys), axis=0), values)  # type: ignore[arg-type]
+    return values[min(range(len(keys)), key=keys.__getitem__)]  # type: ignore[arg-type]
+
+
 def where_many(n: Size, value: Size) -> Any:
     """`value` where n > 1, else 0: what is paid only if there is somebody to talk to (a launch).
 
@@ -176,4 +197,4 @@ def product(values: Iterable[Size]) -> Any:
     >>> product([2, 3])
     6
     """
-    return _prod(values)
+    return math.prod(values)

@@ -1,0 +1,67 @@
+"""Files found by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """A package folder beside which the library stands, as in a checkout."""
+    package = tmp_path / "repo" / "tpsim"
+    for name in ("hardware/tpu-v5e", "hardware/dgx-h100", "scenarios/models/llama-3-8b", "scenarios/first"):
+        path = (package.parent / name).with_suffix(".yaml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a: 1\n")
+    monkeypatch.setattr("tpsim.quantity.spec.catalogue._PACKAGE", package)
+    monkeypatch.delenv("TPSIM_PATH", raising=False)
+    return package
+
+
+def test_the_library_stands_beside_the_package_in_a_checkout(shelf):
+    assert spec.find("hardware", "tpu-v5e") == shelf.parent / "hardware" / "tpu-v5e.yaml"
+    assert spec.find("models", "llama-3-8b") == shelf.parent / "scenarios" / "models" / "llama-3-8b.yaml"
+    assert spec.names("scenarios") == ["first"]
+
+
+def test_the_library_stands_in_the_package_when_installed(shelf):
+    inside = shelf / "_data" / "hardware"
+    inside.mkdir(parents=True)
+    (inside / "tpu-v4.yaml").write_text("a: 1\n")
+    assert spec.names("hardware") == ["tpu-v4"]
+
+
+def test_folders_of_ones_own_are_searched_after_the_shipped_ones(shelf, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    (own / "hardware").mkdir(parents=True)
+    for path in (own / "lab.yaml", own / "hardware" / "rack.yaml", own / "tpu-v5e.yaml"):
+        path.write_text("a: 1\n")
+    monkeypatch.setenv("TPSIM_PATH", str(own))
+    assert spec.names("hardware") == ["dgx-h100", "lab", "rack", "tpu-v5e"]
+    assert spec.find("hardware", "lab") == own / "lab.yaml"
+    assert spec.find("hardware", "tpu-v5e").parent == shelf.parent / "hardware"
+
+
+@pytest.mark.usefixtures("shelf")
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(InputError) as error:
+        spec.find("hardware", "TPU-v5e")
+    assert str(error.value) == (
+        'error[unknown-machine]: "TPU-v5e" is not a machine\n  = did you mean "tpu-v5e"?\n  = known: dgx-h100, tpu-v5e'
+    )
+    with pytest.raises(InputError, match=r"a file is named with its folder: \./my-file\.yaml"):
+        spec.find("scenarios", "nonsense")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"), [("tpu-v5e", False), ("./x", True), ("x.yaml", True), ("config.json", True), ("-", True)]
+)
+def test_a_path_is_told_from_a_name_by_its_slash_or_suffix(text, path):
+    assert spec.is_path(text) is path
+
+
+def test_the_library_of_this_checkout_has_models():
+    assert "llama-3-8b" in spec.names("models")

@@ -1,0 +1,89 @@
+"""Sizes, choices and bindings as a user types them beside an expression: ``X=4,Y=2``, ``X=ici.0``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.notation import NotationError
+from tpsim.quantity.errors import suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tpsim.algebra.notation import Expression
+
+
+_PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9_]+)\s*(?:,|$)")
+
+
+def _pairs(text: str, what: str, example: str) -> dict[str, int]:
+    """``X=4,Y=2`` as a mapping."""
+    found: dict[str, int] = {}
+    at = 0
+    while at < len(text):
+        match = _PAIR.match(text, at)
+        if match is None or int(match[2]) < 1:
+            raise NotationError(f"{what} cannot be read", text, (at, len(text)), f"write sizes as {example}")
+        if match[1] in found:
+            raise NotationError(f"{match[1]} has two sizes", text, match.span(1), f"drop one {match[1]}")
+        found[match[1]] = int(match[2])
+        at = match.end()
+    return found
+
+
+def read_mesh(mesh: str | Mapping[str, int] | Mesh) -> Mesh:
+    """The mesh, axes major first."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    return Mesh(_pairs(mesh, "the mesh", "X=4,Y=2") if isinstance(mesh, str) else dict(mesh))
+
+
+def read_dims(dims: str | Mapping[str, int], read: Expression) -> dict[str, int]:
+    """The size of every dim in the expression, and of no other."""
+    given = _pairs(dims, "the dims", "I=8192,J=4096") if isinstance(dims, str) else dict(dims)
+    known = {dim: array for array in reversed(read.arrays) for dim in array.type.dims}
+    for dim, array in known.items():
+        if dim not in given:
+            raise NotationError(
+                f"dim {dim} has no size", read.text, array.spans["dim", dim], f"add {dim}=... to the dims"
+            )
+    for dim in given:
+        if dim not in known:
+            raise _unknown(dim, dims if isinstance(dims, str) else dim, "dim of the expression", tuple(known))
+    return given
+
+
+def chosen(word: str, what: str, known: Collection[str]) -> str:
+    """`word`, if it is one of the known ones."""
+    if word not in known:
+        raise _unknown(word, word, what, tuple(known))
+    return word
+
+
+def _unknown(word: str, text: str, what: str, known: Sequence[str]) -> NotationError:
+    meant = suggest(word, known) if len(word) > 1 else None
+    start = text.index(word)
+    hint = f'did you mean "{meant}"? ' if meant else ""
+    return NotationError(
+        f"{word} is not a {what}", text, (start, start + len(word)), f"{hint}there are: {', '.join(known)}"
+    )
+
+
+def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[str, ...]] | None:
+    """``X=ici.0,Y=ici.1+ici.2`` as a mapping from mesh axis to levels."""
+    if placement is None:
+        return None
+    if not isinstance(placement, str):
+        return {axis: (to,) if isinstance(to, str) else tuple(to) for axis, to in placement.items()}
+    bound: dict[str, tuple[str, ...]] = {}
+    for pair in placement.split(","):
+        axis, equals, levels = (part.strip() for part in pair.partition("="))
+        if not (axis and equals and levels):
+            start = placement.index(pair)
+            raise NotationError(
+                "the placement cannot be read", placement, (start, start + len(pair)), "write it as X=ici.0,Y=ici.1"
+            )
+        bound[axis] = tuple(level.strip() for level in levels.split("+"))
+    return bound

@@ -1,0 +1,180 @@
+"""What a user is told when a request is wrong: the problem, the user's own text, a caret, the remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+from unicodedata import east_asian_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+SHOWN = 5
+"""Problems that are printed before the rest is only counted."""
+
+WINDOW = 120
+"""Characters of a source line that are printed; a longer line is cut around the caret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of text in a file. Lines and columns count from 1; line 0 means the file as a whole.
+
+    text   the whole source line
+    width  characters from `column` on that the carets underline
+    """
+
+    file: str
+    line: int
+    column: int
+    text: str
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: what, where, how to mend it, and what else helps to mend it.
+
+    slug    stable short name, for scripts and searches
+    remedy  printed after the carets
+    note    printed on a line of its own that starts with ``=``
+    """
+
+    slug: str
+    message: str
+    place: Place | None = None
+    remedy: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        """The problem as it is printed, without a final newline."""
+        return "\n".join(_lines(self))
+
+
+class TpsimError(Exception):
+    """Every error that tpsim raises on purpose; `exit_code` is what the command line returns for it."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class InputError(TpsimError):
+    """The request is wrong. Its text shows up to five problems, grouped by file.
+
+    >>> print(InputError.one("unknown-name", '"tpu-v5" is not a machine', remedy='did you mean "tpu-v5e"?'))
+    error[unknown-name]: "tpu-v5" is not a machine
+      = did you mean "tpu-v5e"?
+    """
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    @classmethod
+    def one(cls, slug: str, message: str, place: Place | None = None, remedy: str = "", note: str = "") -> InputError:
+        """An error of a single problem."""
+        return cls([Problem(slug, message, place, remedy, note)])
+
+    def __str__(self) -> str:
+        """All problems as they are printed."""
+        grouped = _grouped(self.problems)
+        more = [f"... and {len(grouped) - SHOWN} more"] if len(grouped) > SHOWN else []
+        return "\n\n".join([*map(str, grouped[:SHOWN]), *more])
+
+
+def _grouped(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems of one file together, in the order of its lines; files in the order in which they first appear."""
+    files = {problem.place.file if problem.place else "": 0 for problem in problems}
+    order = {file: number for number, file in enumerate(files)}
+
+    def position(problem: Problem) -> tuple[int, int, int]:
+        place = problem.place
+        return (order[place.file], place.line, place.column) if place else (order[""], 0, 0)
+
+    return sorted(problems, key=position)
+
+
+def _lines(problem: Problem) -> Iterator[str]:
+    place = problem.place
+    yield f"error[{problem.slug}]: {_printable(problem.message)}"
+    pad = " " * len(str(place.line)) if place and place.line else " "
+    if place and place.line:
+        text, before, width = _excerpt(place)
+        yield f"{pad}--> {_printable(place.file)}:{place.line}:{place.column}"
+        yield f"{pad} |"
+        yield f"{place.line} | {text}".rstrip()
+        yield f"{pad} | {before}{'^' * width} {_printable(problem.remedy)}".rstrip()
+    elif place:
+        yield f"{pad}--> {_printable(place.file)}"
+    remedy = "" if place and place.line else problem.remedy
+    for line in (remedy, problem.note):
+        if line:
+            yield f"{pad} = {_printable(line)}"
+
+
+def _excerpt(place: Place) -> tuple[str, str, int]:
+    """The part of the source line to print, the blanks before the carets, and the number of carets."""
+    column = min(place.column - 1, len(place.text))
+    start = 0 if len(place.text) <= WINDOW else max(0, column - WINDOW // 3)
+    text = place.text[start : start + WINDOW]
+    before, marked = text[: column - start], text[column - start : column - start + place.width]
+    left, right = ("... " if start else ""), (" ..." if start + WINDOW < len(place.text) else "")
+    blanks = "".join("\t" if char == "\t" else " " * _cells(char) for char in left + before)
+    return left + _printable(text) + right, blanks, max(1, sum(map(_cells, marked)))
+
+
+def _cells(char: str) -> int:
+    """Terminal cells that a character takes."""
+    return 2 if east_asian_width(char) in {"W", "F"} else 1
+
+
+def _printable(text: str) -> str:
+    """`text` with control characters replaced: an input must not steer the terminal that shows it."""
+    return "".join(char if char.isprintable() or char in "\t " else "\ufffd" for char in text)
+
+
+def suggest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that `word` most likely stands for, or None if none is near.
+
+    >>> suggest("bandwith", ["bandwidth", "hop_latency"])
+    'bandwidth'
+    """
+    names = list(dict.fromkeys(known))
+    near = [(_edits(word.casefold(), name.casefold()), name) for name in names if _may_be(word, name)]
+    near = [(edits, name) for edits, name in near if edits <= _slips(name)]
+    if near:
+        return min(near, key=lambda pair: (pair[0], -_common_start(word, pair[1])))[1]
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, names, n=1, cutoff=0.65)), None)
+
+
+def _slips(name: str) -> int:
+    """Slips that a name may bear: one in three letters, else two-letter names are near to everything."""
+    return max(1, min(3, len(name) // 3))
+
+
+def _may_be(word: str, name: str) -> bool:
+    """False if the lengths alone tell that it takes too many slips."""
+    return abs(len(word) - len(name)) <= _slips(name)
+
+
+def _common_start(a: str, b: str) -> int:
+    """Letters in which two words agree from the start on: people mistype the start of a word least."""
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _edits(a: str, b: str) -> int:
+    """Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (Damerau-Levenshtein)."""
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]

@@ -1,0 +1,32 @@
+"""Files: YAML to checked values, each value with its place in the user's text; and where files are found by name."""
+
+from tpsim.quantity.spec.catalogue import Kind, find, is_path, library, names
+from tpsim.quantity.spec.checked import read
+from tpsim.quantity.spec.document import Document, Keys, extended, merge, with_data, with_value
+from tpsim.quantity.spec.fields import Bytes, BytesPerSecond, FlopsPerSecond, Quantity, Seconds, Strict, schema_of
+from tpsim.quantity.spec.overrides import overridden
+from tpsim.quantity.spec.text import load
+
+__all__ = [
+    "Bytes",
+    "BytesPerSecond",
+    "Document",
+    "FlopsPerSecond",
+    "Keys",
+    "Kind",
+    "Quantity",
+    "Seconds",
+    "Strict",
+    "extended",
+    "find",
+    "is_path",
+    "library",
+    "load",
+    "merge",
+    "names",
+    "overridden",
+    "read",
+    "schema_of",
+    "with_data",
+    "with_value",
+]

@@ -1,0 +1,61 @@
+"""The files that tpsim ships or is pointed to, found by name: machines, scenarios, models."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from tpsim.quantity.errors import InputError, Place, suggest
+
+Kind = Literal["hardware", "scenarios", "models"]
+
+_FOLDERS: dict[Kind, tuple[str, ...]] = {
+    "hardware": ("hardware",),
+    "scenarios": ("scenarios",),
+    "models": ("scenarios", "models"),
+}
+_NOUNS: dict[Kind, str] = {"hardware": "machine", "scenarios": "scenario", "models": "model"}
+
+_PACKAGE = Path(__file__).parents[2]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def is_path(text: str) -> bool:
+    """True if `text` names a file (or ``-``, standard input) rather than something in the library."""
+    return text == "-" or "/" in text or "\\" in text or text.endswith(SUFFIXES)
+
+
+def library(kind: Kind) -> list[Path]:
+    """The folders that hold files of this kind, in the order in which they are searched.
+
+    The shipped files first (in the package, or beside it in a checkout), then each folder of ``TPSIM_PATH``: there,
+    both the folder itself and the one in it that is called like the kind.
+    """
+    inside = Path(*_FOLDERS[kind])
+    shipped = [folder / inside for folder in (_PACKAGE / "_data", _PACKAGE.parent)]
+    extra = [Path(entry) for entry in os.environ.get("TPSIM_PATH", "").split(os.pathsep) if entry]
+    own = [folder for entry in extra for folder in (entry / inside, entry)]
+    return [*[folder for folder in shipped if folder.is_dir()][:1], *[folder for folder in own if folder.is_dir()]]
+
+
+def names(kind: Kind) -> list[str]:
+    """Names of all files of this kind, sorted."""
+    return sorted({path.stem for folder in library(kind) for path in folder.glob("*.yaml")})
+
+
+def find(kind: Kind, name: str, place: Place | None = None) -> Path:
+    """The file of that name, which is the file's name without ``.yaml``; case counts.
+
+    place  where the name was written, for the message
+
+    Raises InputError with the nearest name.
+    """
+    known = names(kind)
+    if name not in known:
+        near = suggest(name, known)
+        remedy = f'did you mean "{near}"?' if near else "a file is named with its folder: ./my-file.yaml"
+        note = f"known: {', '.join(known)}" if known else ""
+        raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy, note)
+    return next(path for folder in library(kind) if (path := folder / f"{name}.yaml").is_file())

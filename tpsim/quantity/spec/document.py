@@ -1,0 +1,152 @@
+"""A file as plain data in which every key and value still knows its place in the user's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.errors import InputError, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Keys = tuple[str | int, ...]
+"""The way to a value: a string goes into a map, an int into a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where an entry stands: its key (None in a list), and its value."""
+
+    key: Place | None
+    value: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds: maps with string keys, lists, strings, ints, floats, booleans, None.
+
+    path    as the user gave it; "-" for standard input
+    text    the whole file; empty when the data came from elsewhere
+    sha256  of the file's bytes
+    spots   place of every entry
+    """
+
+    data: dict[str, Any]
+    path: str
+    text: str
+    sha256: str
+    spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
+
+    def place(self, *keys: str | int) -> Place | None:
+        """Where that value stands; its key if it fills several lines, the nearest map around it if it is not there.
+
+        None when the data did not come from text.
+        """
+        spot = self._spot(keys)
+        if spot is None:
+            return None
+        return spot.key if spot.key and spot.value.line != spot.key.line else spot.value
+
+    def key_place(self, *keys: str | int) -> Place | None:
+        """Where that key stands; the value itself in a list, and the nearest map around it if it is not there."""
+        spot = self._spot(keys)
+        return (spot.key or spot.value) if spot else None
+
+    def _spot(self, keys: Keys) -> Spot | None:
+        around = (self.spots.get(keys[:depth]) for depth in range(len(keys), -1, -1))
+        return next((spot for spot in around if spot), None)
+
+
+def with_data(document: Document, data: Mapping[str, Any]) -> Document:
+    """The document with other data; what the text does not hold is placed at the nearest map around it."""
+    return replace(document, data=dict(data))
+
+
+def with_value(document: Document, keys: Sequence[str | int], value: object, place: Place | None) -> Document:
+    """The document with one value set, made of maps where there are none; errors about it point to `place`.
+
+    Raises InputError when `keys` leads into something that has no fields.
+    """
+    path = tuple(_indices(document.data, keys))
+    data = _set(document.data, path, value, 0, place)
+    spots = {at: spot for at, spot in document.spots.items() if at[: len(path)] != path}
+    if place:
+        spots[path] = Spot(place, place)
+    return replace(document, data=data, spots=spots)
+
+
+def _indices(data: Any, keys: Iterable[str | int]) -> Iterator[str | int]:
+    """The keys as the data has them: a text of digits is an index where there is a list."""
+    for key in keys:
+        index = isinstance(data, list) and str(key).isdecimal()
+        at = int(key) if index else key
+        yield at
+        held = data if isinstance(data, dict) else dict(enumerate(data)) if index else {}
+        data = held.get(at)
+
+
+def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) -> Any:
+    """A copy of `data` along `path`, with `value` at its end."""
+    if depth == len(path):
+        return value
+    key = path[depth]
+    if isinstance(data, list) and isinstance(key, int) and key < len(data):
+        return [*data[:key], _set(data[key], path, value, depth + 1, place), *data[key + 1 :]]
+    if data is not None and not isinstance(data, dict):
+        here = ".".join(map(str, path[:depth]))
+        what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
+        raise InputError.one("bad-override", what, place, f"set {here} itself")
+    return {**(data or {}), key: _set((data or {}).get(key), path, value, depth + 1, place)}
+
+
+def merge(base: Any, over: Any) -> Any:
+    """`over` laid on `base`: maps merge key by key, anything else replaces.
+
+    >>> merge({"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b": []})
+    {'a': {'x': 1, 'y': 3}, 'b': []}
+    """
+    if not (isinstance(base, Mapping) and isinstance(over, Mapping)):
+        return over
+    return {**base, **{key: merge(base[key], value) if key in base else value for key, value in over.items()}}
+
+
+def extended(document: Document, load: Callable[[str], Document]) -> Document:
+    """The document laid on the one that its ``extends`` names, on the one that that one names, and so on.
+
+    load  reads a document by the name that ``extends`` gives
+
+    Raises InputError when the chain goes round in a circle.
+    """
+    chain = [document]
+    while "extends" in chain[-1].data:
+        last = chain[-1]
+        name = last.data["extends"]
+        if not isinstance(name, str):
+            raise InputError.one("bad-value", "extends is not a name", last.place("extends"), "write one name or file")
+        parent = load(name)
+        if parent.path in {link.path for link in chain}:
+            message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, parent])}"
+            raise InputError.one("circular-extends", message, last.place("extends"), "break the circle")
+        chain.append(parent)
+    result = chain.pop()
+    for link in reversed(chain):
+        result = _laid_on(result, link)
+    return result
+
+
+def _laid_on(base: Document, over: Document) -> Document:
+    own = {key: value for key, value in over.data.items() if key != "extends"}
+    replaced = [at for at in over.spots if at and not _is_map(base.data, at, over.data)]
+    kept = {at: spot for at, spot in base.spots.items() if not any(at[: len(top)] == top for top in replaced)}
+    return replace(over, data=merge(base.data, own), spots={**kept, **over.spots})
+
+
+def _is_map(base: Any, keys: Keys, over: Any) -> bool:
+    """True if both sides have a map at `keys`, so that they merge there."""
+    for key in keys:
+        if not (isinstance(base, dict) and isinstance(over, dict)):
+            return False
+        base, over = base.get(key), over.get(key)
+    return isinstance(base, dict) and isinstance(over, dict)

@@ -1,0 +1,89 @@
+"""The building blocks of a file format: a strict pydantic base, fields with a unit, and the JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import core_schema
+
+from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.json_schema import JsonSchemaValue
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Strict(BaseModel):
+    """A map of a file: unknown fields are errors, numbers are finite, nothing changes after reading.
+
+    `noun` is what messages call it ("a link"); it is made from the class name when not given.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    noun: ClassVar[str] = ""
+
+
+def noun(model: type[BaseModel]) -> str:
+    """What messages call a map of this model.
+
+    >>> class LinkFields(Strict): ...
+    >>> noun(LinkFields)
+    'a link'
+    """
+    own = getattr(model, "noun", "")
+    if own:
+        return str(own)
+    stem = re.sub(r"(Fields|File|Spec|Model)$", "", model.__name__) or model.__name__
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", stem.lstrip("_")).lower()
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Marks a float field that a file writes as text with a unit: ``Annotated[float, Quantity("seconds")]``.
+
+    zero  True where nothing at all is a sensible value, as for a latency
+    """
+
+    dimension: Dimension
+    zero: bool = False
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Reads the text with `units.parse`."""
+        return core_schema.no_info_plain_validator_function(self._parsed)
+
+    def _parsed(self, value: object) -> float:
+        return parse(value, self.dimension, zero=self.zero)
+
+    def __get_pydantic_json_schema__(
+        self, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """A string with the pattern of the dimension's units."""
+        rule = RULES[self.dimension]
+        units = "|".join(sorted(map(re.escape, rule.spellings()), key=lambda unit: (len(unit), unit)))
+        text = {"type": "string", "pattern": f"^{NUMBER} *({units})$", "examples": list(rule.examples)}
+        return text if rule.usual else {"anyOf": [{"type": "number"}, text]}
+
+
+Bytes = Annotated[float, Quantity("bytes")]
+BytesPerSecond = Annotated[float, Quantity("bytes_per_s")]
+Seconds = Annotated[float, Quantity("seconds", zero=True)]
+FlopsPerSecond = Annotated[float, Quantity("flops_per_s")]
+
+
+def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002  # the keyword is JSON Schema's own
+    """The JSON Schema of a file format, named `id`."""
+    return {"$schema": DIALECT, "$id": id, **model.model_json_schema()}
+
+
+def example(model: type[BaseModel], field: str) -> str:
+    """A value to show in a remedy for a missing field, or "" when there is nothing typical."""
+    marks: Iterator[Quantity] = (mark for mark in model.model_fields[field].metadata if isinstance(mark, Quantity))
+    return next((RULES[mark.dimension].examples[0] for mark in marks), "")

@@ -1,0 +1,293 @@
+"""pydantic's findings as problems a user can act on: place, caret, did-you-mean, the fields that there are."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from tpsim.quantity.errors import Problem, suggest
+from tpsim.quantity.spec.fields import example, noun
+from tpsim.quantity.units import UnitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tpsim.quantity.spec.document import Document, Keys
+
+Finding = Mapping[str, Any]
+"""One entry of pydantic's ``ValidationError.errors()``."""
+
+_DUE = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "set": "a list",
+    "dict": "a map of fields",
+    "model": "a map of fields",
+    "none": "nothing",
+    "finite": "a finite number",
+}
+"""First word of pydantic's error type -> what it wanted."""
+
+LONGEST = 60
+"""Characters of a value that a message repeats; the source line below it shows the rest."""
+
+_LIMITS = {
+    "greater_than": ("gt", "more than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+
+
+def header_problem(document: Document, model: type[BaseModel]) -> Problem | None:
+    """What is wrong with the line ``tpsim: hardware/1``, if the model asks for one: kind and version come first."""
+    header = model.model_fields.get("tpsim")
+    due = str(next(iter(get_args(header.annotation)), "")) if header else ""
+    given = document.data.get("tpsim")
+    if not due or given == due:
+        return None
+    kind, _, version = due.partition("/")
+    place = document.place("tpsim") if "tpsim" in document.data else document.place()
+    write = f"write tpsim: {due}"
+    if given is None:
+        return Problem("missing-header", "the file does not say what it is", place, f"its first line is tpsim: {due}")
+    its_kind, slash, its_version = str(given).partition("/")
+    if its_kind == kind and slash and its_version.isdecimal():
+        newer = int(its_version) > int(version)
+        message = f"this is version {its_version} of the {kind} format; this tpsim reads version {version}"
+        return Problem("newer-version", message, place, "update tpsim" if newer else write)
+    if slash and its_version.isdecimal() and not suggest(its_kind, [kind]):
+        return Problem("wrong-kind", f"this is a {its_kind} file where a {kind} file is due", place, write)
+    return Problem("bad-header", f'"{given}" is not a kind of file', place, write)
+
+
+def problems(
+    findings: Sequence[Any], document: Document, model: type[BaseModel], foreign: Mapping[str, str]
+) -> list[Problem]:
+    """One problem per mistake, in the order of the file.
+
+    foreign  what others call a field -> the path that tpsim has for it
+    """
+    located = _one_branch([_located(finding, document.data) for finding in findings])
+    missing = [one for one in located if one.type == "missing"]
+    extra = [one for one in located if one.type == "extra_forbidden"]
+    rest = [one for one in located if one not in missing and one not in extra]
+    found = []
+    for one in extra:
+        problem, meant = _unknown(one, document, model, foreign, missing)
+        missing = [other for other in missing if other is not meant]
+        found.append(problem)
+    found += [_missing(one, document, model) for one in missing]
+    found += [_wrong(one, document, model) for one in rest]
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class _Located:
+    """A finding, with the way to it through the data.
+
+    keys    the data's keys; for a missing field its name comes last although the data has it not
+    branch  how many keys deep a union chose between branches, and the branch's name; None if there was no choice
+    due     what the value should have been, in words; "" if it is not of a wrong type
+    """
+
+    type: str
+    finding: Finding
+    keys: Keys
+    branch: tuple[int, str] | None
+    due: str = ""
+
+
+def _located(finding: Finding, data: Any) -> _Located:
+    """A finding's way mixes keys with names of union branches and validators: what the data has not, is no key."""
+    loc: tuple[str | int, ...] = finding["loc"]
+    names_absent = finding["type"] == "missing"
+    keys: list[str | int] = []
+    branch = None
+    for at, piece in enumerate(loc):
+        if names_absent and at == len(loc) - 1:
+            keys.append(piece)
+        elif _holds(data, piece):
+            keys.append(piece)
+            data = data[piece]
+        elif piece != "[key]" and branch is None:
+            branch = (len(keys), str(piece))
+    return _Located(finding["type"], finding, tuple(keys), branch, _DUE.get(finding["type"].partition("_")[0], ""))
+
+
+def _holds(data: Any, key: str | int) -> bool:
+    """True if `data` is a map or list with an entry at `key`."""
+    if isinstance(data, list):
+        return isinstance(key, int) and key < len(data)
+    return isinstance(data, dict) and key in data
+
+
+def _one_branch(located: Iterable[_Located]) -> list[_Located]:
+    """Of a union's branches, the findings of the one that the user most likely meant: the one that got furthest."""
+    result: list[_Located] = []
+    unions: dict[Keys, dict[str, list[_Located]]] = defaultdict(lambda: defaultdict(list))
+    for one in located:
+        if one.branch is None:
+            result.append(one)
+        else:
+            depth, name = one.branch
+            unions[one.keys[:depth]][name].append(one)
+    for branches in unions.values():
+        furthest = max(branches.values(), key=lambda branch: max(len(one.keys) for one in branch))
+        dues = [one.due for branch in branches.values() for one in branch]
+        # Branches that all refuse the value as a whole are one mistake: it is none of them.
+        whole = all(dues) and len({one.keys for branch in branches.values() for one in branch}) == 1
+        result += [replace(furthest[0], due=" or ".join(dict.fromkeys(dues)))] if whole else furthest
+    return result
+
+
+def _unknown(
+    one: _Located,
+    document: Document,
+    model: type[BaseModel],
+    foreign: Mapping[str, str],
+    missing: Sequence[_Located],
+) -> tuple[Problem, _Located | None]:
+    """The problem of an unknown field, and the missing field that it is a misspelling of."""
+    *around, last = one.keys
+    here, name = tuple(around), str(last)
+    owner = _model_at(model, here)
+    place = document.key_place(*one.keys)
+    what = noun(owner) if owner else "this map"
+    message = f'"{name}" is not a field of {what}'
+    fields = list(owner.model_fields) if owner else []
+    note = f"fields here: {', '.join(fields)}" if fields else ""
+    if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
+        same = next((other for other in missing if ".".join(map(str, other.keys)) == path), None)
+        return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
+    absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
+    free = [field for field in fields if field not in _value_at(document.data, here)]
+    near = suggest(name, [*absent, *free]) or suggest(name, fields)
+    remedy = f'did you mean "{near}"?' if near else ""
+    return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
+
+
+def _missing(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
+    *around, last = one.keys
+    owner = _model_at(model, tuple(around))
+    what = noun(owner) if owner else "this map"
+    value = example(owner, str(last)) if owner and last in owner.model_fields else ""
+    place = document.key_place(*around)
+    return Problem("missing-field", f'{what} needs "{last}"', place, f"add {last}: {value or '...'}")
+
+
+def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
+    """The problem of a value that its field cannot take."""
+    place = document.place(*one.keys)
+    name = _name(one.keys)
+    context = one.finding.get("ctx", {})
+    value = one.finding["input"]
+    cause = context.get("error")
+    if one.finding["loc"] and one.finding["loc"][-1] == "[key]":
+        place = document.key_place(*one.keys)
+    if isinstance(cause, UnitError):
+        return Problem(cause.slug, f"{name}: {cause.message}", place, cause.remedy)
+    if cause is not None:
+        return Problem("bad-value", f"{name}: {cause}", place)
+    if one.type in {"literal_error", "enum"}:
+        return _not_one_of(name, value, list(_choices(model, one.keys)), str(context.get("expected", "")), place)
+    if one.type in _LIMITS:
+        key, words = _LIMITS[one.type]
+        return Problem("bad-value", f"{name} is {_shown(value)}", place, f"it must be {words} {context[key]:.15g}")
+    if one.due:
+        quote = one.due == "text" and isinstance(value, int | float)
+        remedy = f'write "{_shown(value)}"' if quote else f"write {one.due}"
+        return Problem("bad-value", f"{name} is {_shown(value)}, not {one.due}", place, remedy)
+    return Problem("bad-value", f"{name}: {one.finding['msg']}", place)
+
+
+def _not_one_of(name: str, value: object, choices: list[str], expected: str, place: Any) -> Problem:
+    known = choices or re.findall(r"'([^']*)'", expected)
+    near = suggest(str(value), known)
+    remedy = f'did you mean "{near}"?' if near else ""
+    return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, f"values: {', '.join(known)}")
+
+
+def _name(keys: Keys) -> str:
+    """The value in words: its field and the map around it, ``link.bandwidth``; ``shape[1]`` in a list."""
+    names: list[str] = []
+    for key in keys:
+        if isinstance(key, int) and names:
+            names[-1] += f"[{key}]"
+        else:
+            names.append(str(key))
+    return ".".join(names[-2:]) or "the file"
+
+
+def _shown(value: object) -> str:
+    """A value in a message: as the file would write it, short."""
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def _value_at(data: Any, keys: Keys) -> Any:
+    for key in keys:
+        data = data[key]
+    return data
+
+
+def _annotations(model: type[BaseModel], keys: Keys) -> list[Any]:
+    """The types that the value at `keys` may have, union branches side by side."""
+    here: list[Any] = [model]
+    for key in keys:
+        here = [inner for annotation in here for inner in _inside(annotation, key)]
+    return here
+
+
+def _inside(annotation: Any, key: str | int) -> Iterator[Any]:
+    """The types of one entry of a value of that type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get(str(key))
+        yield from _branches(field.annotation) if field else ()
+        return
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(key, str):
+        yield from _branches(parts[1])
+    elif isinstance(origin, type) and issubclass(origin, list | tuple) and isinstance(key, int):
+        yield from _branches(parts[min(key, len(parts) - 1)] if parts[-1] is not Ellipsis else parts[0])
+
+
+def _branches(annotation: Any) -> Iterator[Any]:
+    """The members of a union, metadata taken off."""
+    origin = get_origin(annotation)
+    if origin in {Union, UnionType}:
+        for part in get_args(annotation):
+            yield from _branches(part)
+    elif hasattr(annotation, "__metadata__"):
+        yield from _branches(get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+def _model_at(model: type[BaseModel], keys: Keys) -> type[BaseModel] | None:
+    found = (one for one in _annotations(model, keys) if isinstance(one, type) and issubclass(one, BaseModel))
+    return next(found, None)
+
+
+def _choices(model: type[BaseModel], keys: Keys) -> Iterator[str]:
+    for annotation in _annotations(model, keys):
+        if get_origin(annotation) is Literal:
+            yield from map(str, get_args(annotation))
