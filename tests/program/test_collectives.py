@@ -114,7 +114,7 @@ def test_parallel_cross_entropy_is_three_all_reduces_and_the_output_layer_one_ba
 def test_the_head_gathers_and_scatters_under_sequence_parallelism_and_its_gain_owes():
     program = derive(LLAMA, SP)
     assert collectives(program, "forward", names=("head",)) == {"all_gather_X [b, s_X, h]": 1}
-    backward = collectives(program, "backward", layer=None, names=("d.final", "grad."))
+    backward = collectives(program, "backward", layer=None, names=("d.head", "grad."))
     assert backward == {"reduce_scatter_X [b, s, h]{U_X}": 1, "all_reduce_X [h]{U_X}": 1}
 
 

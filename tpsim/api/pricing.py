@@ -15,9 +15,10 @@ from tpsim.quantity.size import Size
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.moves import Move
+    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.placement import Placement
+    from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
 
@@ -33,17 +34,20 @@ class Clock:
 
     def move(self, move: Move, volume: Any) -> Any:
         """The timing of one move of `volume` logical bytes."""
+        return self.timed(self.placement.route(move.axes), move.kind, volume)
+
+    def timed(self, route: Route, kind: MoveKind, volume: Any) -> Any:
+        """The same for any route."""
         from tpsim.machine import timing
 
-        route = self.placement.route(move.axes)
-        return timing.time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
+        return timing.time(self.machine, route, kind, volume, cost_model=self.cost_model)
 
-    def product(self, work: Any) -> float:
+    def product(self, work: Any) -> Any:
         """Seconds of so many FLOPs on one device; the book takes the peak as reached."""
         from tpsim.machine import timing
 
         efficiency = 1.0 if self.cost_model == "book" else None
-        return float(timing.compute_s(self.machine, work, self.dtype, efficiency))
+        return timing.compute_s(self.machine, work, self.dtype, efficiency)
 
 
 @dataclass(frozen=True)

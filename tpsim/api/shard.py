@@ -24,6 +24,7 @@ from tpsim.algebra.planner import Plan, Planner, Step, plans, reshard_plans
 from tpsim.algebra.sharding import ShardingError
 from tpsim.api.options import chosen, read_binding, read_dims, read_mesh
 from tpsim.api.pricing import Clock, Pricing, fits
+from tpsim.api.symbolic import SymbolicStep, symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def shard(
     pricing = Pricing(grid, sizes, DTYPE_BYTES[dtype], None if sizes is None else clock)
     found = _plans(read, grid, pricing)
     files = () if clock is None else _files(clock.machine)
-    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, files, pricing, found)
+    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, files, pricing, found, clock)
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class ShardResult:
     inputs: tuple[tuple[str, str], ...]
     pricing: Pricing
     plans: tuple[Plan, ...]
+    clock: Clock | None = None
 
     @property
     def chosen(self) -> Plan | None:
@@ -119,6 +121,17 @@ class ShardResult:
     def steps(self) -> list[dict[str, Any]]:
         """The steps of the chosen plan."""
         return [self._step(step) for step in self.chosen.steps] if self.chosen else []
+
+    @cached_property
+    def symbolic(self) -> list[SymbolicStep]:
+        """The steps of the chosen plan with symbols for the sizes of dims and axes, seconds too. Loads sympy."""
+        return symbolic(self.chosen, self.mesh, self.pricing.width, self.clock) if self.chosen else []
+
+    @property
+    def formulas(self) -> list[dict[str, str]]:
+        """Wire bytes and FLOPs of each step as text. Loads sympy."""
+        steps = symbolic(self.chosen, self.mesh, self.pricing.width, None) if self.chosen else []
+        return [step.texts() for step in steps]
 
     @cached_property
     def alternatives(self) -> list[dict[str, Any]]:
@@ -214,7 +227,7 @@ class ShardResult:
                 "total_time_s": chosen["total_time_s"] if chosen else None,
                 "wire_bytes_per_device": chosen["wire_bytes_per_device"] if chosen else 0,
                 "flops_per_device": chosen["flops_per_device"] if chosen else 0,
-                "formulas": formulas(self.chosen, self.pricing) if self.chosen else [],
+                "formulas": self.formulas,
                 "alternatives": self.alternatives,
             },
             "assumptions": self.assumptions,
@@ -263,7 +276,7 @@ class ShardResult:
             work = flops(_product_of(step), self.dims, self.mesh.axes)
             costs.update(logical_bytes=0, wire_bytes_per_device=0, flops_per_device=_number(work))
             if self.pricing.clock:
-                costs.update(zip(TIMES, (0.0, 0.0, self.pricing.clock.product(work)), strict=True))
+                costs.update(zip(TIMES, (0.0, 0.0, float(self.pricing.clock.product(work))), strict=True))
         return costs
 
     def _array(self, array: NamedArray) -> dict[str, Any]:
@@ -280,7 +293,7 @@ class ShardResult:
             "local_formula": None,
         }
         if self.dims is None:
-            names, degrees = _symbols(type_.dims, self.mesh)
+            names, degrees = symbols(type_.dims, self.mesh)
             return {**row, "local_formula": str(type_.local_elements(names, degrees))}
         held = self.pricing.width * type_.local_elements(self.dims, axes)
         shape = [_number(type_.local(dim, self.dims, axes)) for dim in type_.dims]
@@ -289,38 +302,6 @@ class ShardResult:
 
 TIMES = ("latency_s", "bandwidth_s", "time_s")
 COSTS = ("logical_bytes", "wire_bytes_per_device", "flops_per_device", *TIMES)
-
-
-def formulas(plan: Plan, pricing: Pricing) -> list[dict[str, str]]:
-    """Per step of the plan: wire bytes and FLOPs of one device in symbols named as dims and axes. Loads sympy."""
-    import sympy
-
-    dims = tuple(dict.fromkeys(dim for step in plan.steps for _, type_ in step.inputs for dim in type_.dims))
-    names, axes = _symbols(dims, pricing.mesh)
-    rows = []
-    for step in plan.steps:
-        sent: Any = 0
-        if step.move:
-            volume = pricing.width * step.move.logical_elements(names, axes)
-            sent = wire(step.move.kind, volume, step.move.ranks(axes))
-        work = 0 if step.move else flops(_product_of(step), names, axes)
-        rows.append(
-            {
-                "op": step.op,
-                "wire_bytes_per_device": str(sympy.factor(sent)),
-                "flops_per_device": str(sympy.factor(work)),
-            }
-        )
-    return rows
-
-
-def _symbols(dims: Sequence[str], mesh: Mesh) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """A symbol per dim and per axis; an axis that bears a dim's name is written ``n_`` and its name."""
-    import sympy
-
-    names = {dim: sympy.Symbol(dim, positive=True) for dim in dims}
-    axes = {axis: sympy.Symbol(f"n_{axis}" if axis in names else axis, positive=True) for axis in mesh.axes}
-    return names, axes
 
 
 def _product_of(step: Step) -> Contraction:

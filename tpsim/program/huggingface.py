@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpsim.program.model import FeedForward, Model
-from tpsim.quantity.errors import InputError, Place, suggest
+from tpsim.quantity.errors import InputError, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,13 +54,15 @@ class Family:
     fixed    fields of `Model` that the architecture decides
     default  fields of `Model` that a config may leave out; `ffn` is the activation
     gated    True if the MLP multiplies two projections
-    biases   key of a flag -> the only value that the fields in `fixed` stand for, which is also its default
+    switches key of a switch -> the only value that is supported, which is also its default
+    widening ffn hidden over hidden where a config leaves the former out, None if it may not
     """
 
     fixed: Mapping[str, Any]
     default: Mapping[str, Any]
     gated: bool
-    biases: Mapping[str, bool] = field(default_factory=dict)
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    widening: int | None = None
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -68,7 +70,7 @@ FAMILIES: Mapping[str, Family] = {
         fixed={"norm": "rmsnorm"},
         default={"ffn": "silu", "tie_embeddings": False},
         gated=True,
-        biases={"attention_bias": False, "mlp_bias": False},
+        switches={"attention_bias": False, "mlp_bias": False},
     ),
     "mistral": Family(fixed={"norm": "rmsnorm"}, default={"ffn": "silu", "tie_embeddings": False}, gated=True),
     "qwen2": Family(
@@ -78,19 +80,20 @@ FAMILIES: Mapping[str, Family] = {
         fixed={"norm": "rmsnorm"},
         default={"ffn": "gelu_pytorch_tanh", "tie_embeddings": True, "head_dim": 256},
         gated=True,
-        biases={"attention_bias": False},
+        switches={"attention_bias": False},
     ),
     "gpt2": Family(
         fixed={"norm": "layernorm", "bias": True, "positions": "learned"},
         default={"ffn": "gelu_new", "tie_embeddings": True, "max_positions": 1024},
         gated=False,
-        biases={"add_cross_attention": False},
+        switches={"add_cross_attention": False},
+        widening=4,
     ),
     "gpt_neox": Family(
         fixed={"norm": "layernorm", "bias": True},
         default={"ffn": "gelu", "tie_embeddings": False, "parallel_residual": True},
         gated=False,
-        biases={"attention_bias": True},
+        switches={"attention_bias": True},
     ),
 }
 """model_type -> how its configs are read."""
@@ -124,14 +127,16 @@ class _Config:
         root: Mapping[str, Any] = document.data
         nested = isinstance(root.get("text_config"), dict)
         self.path: tuple[str, ...] = ("text_config",) if nested else ()
-        self.data: Mapping[str, Any] = root["text_config"] if nested else root
+        # A multimodal config ties its output in the root, not in the part that the output belongs to.
+        tied = {key: root[key] for key in NAMES["tie_embeddings"] if key in root}
+        self.data: Mapping[str, Any] = tied | root["text_config"] if nested else root
         self.notes: list[str] = ["only text_config is modelled, not the other parts of the config"] if nested else []
 
     def imported(self) -> Imported:
         """The model and the notes."""
         family = self._family()
         self._refuse_misspelt(family)
-        self._refuse_other_biases(family)
+        self._refuse_other_switches(family)
         model = self._model(family)
         self._note_what_is_left_out()
         return Imported(model, tuple(self.notes))
@@ -140,7 +145,7 @@ class _Config:
         hidden, heads = self._size("hidden"), self._size("heads")
         vocab = self._size("vocab")
         sizes: dict[str, Any] = {
-            "kv_heads": self._kv_heads(heads),
+            "kv_heads": self._size("kv_heads", heads),
             "head_dim": self._head_dim(family, hidden, heads),
             "ffn_hidden": self._ffn_hidden(family, hidden),
             "tie_embeddings": self._flag(family, "tie_embeddings"),
@@ -171,12 +176,12 @@ class _Config:
                 note=f"known: {known}",
             )
         if not isinstance(model_type, str) or model_type not in FAMILIES:
-            near = suggest(str(model_type), FAMILIES)
+            # No nearest name: "gemma2" is no misspelt "gemma", and nobody types a model_type.
             raise InputError.one(
                 "unknown-model-type",
                 f"model_type {_text(model_type)} is not known to tpsim",
                 self._place("model_type"),
-                remedy=f'did you mean "{near}"?' if near else "write a tpsim: model/1 file for a dense model",
+                remedy="write a tpsim: model/1 file if it is a dense transformer",
                 note=f"known: {known}",
             )
         return FAMILIES[model_type]
@@ -186,13 +191,13 @@ class _Config:
 
         Other keys are left alone; a config has many that say nothing about sizes.
         """
-        read = {key for keys in NAMES.values() for key in keys} | family.biases.keys()
-        for key in self.data.keys() - read:
+        read = {key for keys in NAMES.values() for key in keys} | family.switches.keys()
+        for key in (key for key in self.data if key not in read):
             if meant := get_close_matches(key, sorted(read - self.data.keys()), n=1, cutoff=MISSPELT):
                 self._refuse(key, f'"{key}" is not read', f'did you mean "{meant[0]}"?')
 
-    def _refuse_other_biases(self, family: Family) -> None:
-        for key, expected in family.biases.items():
+    def _refuse_other_switches(self, family: Family) -> None:
+        for key, expected in family.switches.items():
             if self.data.get(key, expected) not in (expected, None):
                 self._refuse(key, f"{key}: {_text(self.data[key])} is not supported yet", f"only {_text(expected)} is")
 
@@ -218,12 +223,6 @@ class _Config:
             self._refuse(key, f"{key}: {_text(value)} is not a positive whole number", "write a number of 1 or more")
         return value
 
-    def _kv_heads(self, heads: int) -> int:
-        _, value = self._value("kv_heads")
-        if value is None:
-            return heads
-        return self._size("kv_heads")
-
     def _head_dim(self, family: Family, hidden: int, heads: int) -> int:
         key, value = self._value("head_dim")
         default = family.default.get("head_dim")
@@ -234,13 +233,11 @@ class _Config:
         return self._size("head_dim", default)
 
     def _ffn_hidden(self, family: Family, hidden: int) -> int:
-        """The feed-forward width; GPT-2 configs leave it out when it is four times the hidden size."""
-        conventional = 4 * hidden if family.fixed.get("positions") == "learned" else None
-        return self._size("ffn_hidden", conventional)
+        return self._size("ffn_hidden", family.widening and family.widening * hidden)
 
     def _flag(self, family: Family, name: str) -> bool:
         key, value = self._value(name)
-        if name not in family.default and name != "tie_embeddings":
+        if name not in family.default:
             return False
         if value is None:
             return bool(family.default[name])

@@ -115,7 +115,7 @@ class Backward:
         target = Sharding(x.dims, x.type.on, frozenset(carried))
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
-        self.bags[x].append(self.trace.reshard(dy, target, because, region=x.region, name=_d(x)))
+        self.bags[x].append(self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output)))
 
     # --- bags ---
 

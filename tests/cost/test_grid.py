@@ -1,0 +1,59 @@
+"""Layouts in arrays equal layouts one by one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tpsim.cost.grid import Study
+from tpsim.machine import profile
+from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.model import Model
+
+MODEL = Model(
+    name="small",
+    hidden=4096,
+    layers=6,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    ffn="swiglu",
+    ffn_hidden=16384,
+    vocab=32768,
+    vocab_padded=32768,
+)
+LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
+"""tp, dp, sequences per data shard."""
+
+
+@pytest.fixture
+def study():
+    return Study(
+        model=MODEL,
+        machine=profile.load("dgx-h100"),
+        practice=PRACTICES["megatron"],
+        dtypes=Dtypes(),
+        seq=2048,
+        microbatches=2,
+    )
+
+
+@pytest.mark.parametrize(("zero", "sp"), list(product((0, 1, 2, 3), (False, True))))
+def test_arrays_give_what_numbers_give(study, zero, sp):
+    found = study.traced(zero=zero, sequence_parallel=sp)
+    tp, dp, each = (np.array(column, float) for column in zip(*LAYOUTS, strict=True))
+    many = study.priced(found, tp=tp, dp=dp, batch=2 * dp * each)
+    for place, (t, d, e) in enumerate(LAYOUTS):
+        one = study.priced(found, tp=t, dp=d, batch=2 * d * e)
+        for held in ("wire_bytes", "static_bytes"):
+            assert getattr(many, held)[place] == getattr(one, held)
+        for seconds in ("compute_s", "communication_s", "exposed_s", "time_s"):
+            assert getattr(many, seconds)[place] == pytest.approx(float(getattr(one, seconds)), rel=1e-12)
+
+
+def test_one_chip_sends_nothing(study):
+    alone = study.priced(study.traced(zero=3, sequence_parallel=True), tp=1, dp=1, batch=2)
+    assert alone.wire_bytes == 0
+    assert alone.communication_s == 0

@@ -1,0 +1,132 @@
+"""One definition: ints, float64 arrays and symbols go through the same lines and agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import sympy
+
+from tpsim.cost import formula
+from tpsim.cost.compute import matmuls
+from tpsim.cost.memory import memory
+from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_of
+from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.lower import lower
+from tpsim.program.model import Model
+
+MODEL = Model(
+    name="small",
+    hidden=512,
+    layers=6,
+    heads=16,
+    kv_heads=8,
+    head_dim=32,
+    ffn="swiglu",
+    ffn_hidden=1536,
+    vocab=4096,
+    vocab_padded=4096,
+)
+SIZES = Sizes(MODEL.dims(sequences=16, seq=256), {"data": 4, "tensor": 8}, MODEL.layers, 2)
+ROLES = {"tp": ("tensor",), "dp": ("data",)}
+VARIANTS = [
+    pytest.param(practice, zero, sp, id=f"{practice}-zero{zero}-{'sp' if sp else 'tp'}")
+    for practice, (zero, sp) in product(PRACTICES, [(0, False), (1, True), (3, False)])
+]
+
+
+def program(practice, zero, sp):
+    placed = layout(tp=("tensor",), dp=("data",), zero=zero, sequence_parallel=sp)
+    return lower(MODEL, placed, PRACTICES[practice], Dtypes(), ("data", "tensor"))
+
+
+def as_arrays(sizes):
+    def array(size):
+        return np.array([float(size)])
+
+    return Sizes(
+        {dim: array(size) for dim, size in sizes.dims.items()},
+        {axis: array(size) for axis, size in sizes.axes.items()},
+        array(sizes.layers),
+        array(sizes.microbatches),
+    )
+
+
+def values(symbols):
+    known = {symbols.layers: SIZES.layers, symbols.microbatches: SIZES.microbatches}
+    for kind in ("dims", "axes"):
+        for name, symbol in getattr(symbols, kind).items():
+            known[symbol] = getattr(SIZES, kind)[name]
+    return known
+
+
+def same(exact, array, symbol, known):
+    assert np.asarray(array).item() == exact
+    assert sympy.sympify(symbol).subs(known) == exact
+
+
+@pytest.mark.parametrize(("practice", "zero", "sp"), VARIANTS)
+def test_bytes_ranks_and_counts_of_every_collective_agree_exactly(practice, zero, sp):
+    symbols, arrays = formula.symbols(SIZES, ROLES), as_arrays(SIZES)
+    known = values(symbols)
+    for one in collectives(program(practice, zero, sp), coalesce=PRACTICES[practice].coalesce):
+        for cost in (one.logical_bytes, one.wire_bytes, one.count, one.ranks):
+            same(cost(SIZES), cost(arrays), cost(symbols), known)
+
+
+@pytest.mark.parametrize(("practice", "zero", "sp"), VARIANTS[:3])
+def test_memory_and_flops_agree_exactly(practice, zero, sp):
+    symbols, arrays = formula.symbols(SIZES, ROLES), as_arrays(SIZES)
+    known, traced = values(symbols), program(practice, zero, sp)
+    for held in ("parameters", "gradients", "optimizer", "logits"):
+        same(*(getattr(memory(traced, sizes), held) for sizes in (SIZES, arrays, symbols)), known)
+    for one in matmuls(traced):
+        for cost in (one.flops, one.useful_flops, one.memory_bytes):
+            same(cost(SIZES), cost(arrays), cost(symbols), known)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_roll_ups_agree_exactly_in_bytes_and_to_1e_12_in_seconds(key, pricer_for):
+    symbols = formula.symbols(SIZES, ROLES)
+    known = values(symbols)
+    found = collectives(program("megatron", 1, True), coalesce=True)
+    rolled = [rolled_up(price(found, s, pricer_for(s)), KEYS[key]) for s in (SIZES, as_arrays(SIZES), symbols)]
+    for name, exact in rolled[0].items():
+        array, symbol = rolled[1][name], rolled[2][name]
+        for field in ("payload", "wire", "carried", "link"):
+            same(*(getattr(each, field) for each in (exact, array, symbol)), known)
+        for field in ("latency_s", "bandwidth_s", "busy_s", "exposed_s"):
+            seconds = float(getattr(exact, field))
+            assert np.asarray(getattr(array, field)).item() == pytest.approx(seconds, rel=1e-12)
+            assert float(sympy.sympify(getattr(symbol, field)).subs(known)) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_tensor_parallelism_alone_sends_what_the_literature_says():
+    alone = replace(SIZES, axes={"data": 1, "tensor": 8})
+    symbols = formula.symbols(alone, ROLES)
+    for practice, sp, stated in (
+        ("ideal", False, "16*b*h*s*(t - 1)/t"),
+        ("megatron", False, "16*b*h*s*(t - 1)/t"),
+        ("megatron", True, "20*b*h*s*(t - 1)/t"),
+    ):
+        found = [one for one in collectives(program(practice, 0, sp), coalesce=True) if one.per_layer]
+        layer = [one for one in found if one.per_microbatch]
+        assert formula.wire_text(layer, symbols, per=symbols.layers * symbols.microbatches) == stated
+
+
+@pytest.mark.parametrize(
+    ("zero", "microbatches", "stated"),
+    [(0, 1, 2), (1, 1, 2), (1, 4, 2), (2, 1, 2), (2, 4, 5), (3, 1, 3), (3, 4, 12)],
+)
+def test_zero_sends_the_elements_that_its_paper_says(zero, microbatches, stated, pricer_for):
+    """Times psi (n-1)/n elements; ZeRO-3 less one gather of the embedding table, which backward does not need."""
+    dtypes = Dtypes(activations="bf16", params="bf16", gradients="bf16", optimizer="f32")
+    traced = lower(MODEL, layout(dp=("data",), zero=zero), PRACTICES["fsdp2"], dtypes, ("data",))
+    sizes = Sizes(SIZES.dims, {"data": 4}, MODEL.layers, microbatches)
+    found = [one for one in collectives(traced, coalesce=True) if one.op != "activation"]
+    rows = price(found, sizes, pricer_for(sizes))
+    psi = memory(traced, replace(sizes, axes={"data": 1})).parameters // 2
+    table = MODEL.vocab * MODEL.hidden * microbatches if zero == 3 else 0
+    assert total_of(rows).wire == 2 * (stated * psi - table) * 3 // 4

@@ -1,0 +1,38 @@
+"""The files that an answer was computed from, as outputs name them: the same on every machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tpsim.quantity import spec
+
+if TYPE_CHECKING:
+    from tpsim.quantity.spec import Kind
+
+KINDS: tuple[Kind, ...] = ("hardware", "scenarios", "models")
+
+
+class FromFile(Protocol):
+    """Whatever knows the file that it was read from."""
+
+    @property
+    def path(self) -> str:
+        """The file's path; "" if there was none."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the file's bytes; "" if there was no file."""
+
+
+def inputs(*sources: FromFile) -> list[tuple[str, str]]:
+    """Path and hash of every file that was read, each once."""
+    return list(dict.fromkeys((shown(one.path), one.sha256) for one in sources if one.sha256))
+
+
+def shown(path: str) -> str:
+    """The path as the user gave it; a library file is named from its library on: ``models/gemma-7b.yaml``."""
+    for kind in KINDS:
+        if Path(path).parent in spec.library(kind):
+            return f"{kind}/{Path(path).name}"
+    return path

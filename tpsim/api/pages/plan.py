@@ -1,0 +1,192 @@
+"""The page of a plan: the question, every collective, one layer, memory, and the verdict last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.units import show
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from tpsim.api.plan import PlanResult
+    from tpsim.cost.rollup import Total
+
+COLUMNS = (
+    Column("phase", "phase"),
+    Column("layer", "layer"),
+    Column("block", "block"),
+    Column("collective", "collective"),
+    Column("axis", "axis"),
+    Column("ranks", "n", "integer"),
+    Column("count", "calls", "integer"),
+    Column("logical_bytes", "size", "bytes"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("busy_s", "time", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+    Column("share", "step", "share"),
+)
+"""One line per kind of call: size and wire of one call, time and exposed of all."""
+
+FULL = (
+    *COLUMNS[:3],
+    Column("op", "of"),
+    Column("array", "array"),
+    *COLUMNS[3:6],
+    Column("dtype", "dtype"),
+    *COLUMNS[6:9],
+    Column("time_s", "time\neach", "seconds"),
+    *COLUMNS[9:],
+    Column("algorithm", "algorithm"),
+    Column("formula", "wire of one call"),
+    Column("because", "because"),
+)
+"""One line per array, with the formula and the reason."""
+
+SAME = ("phase", "layer", "block", "collective", "axis", "ranks", "dtype", "logical_bytes")
+"""Rows that agree in these are one line of the short table."""
+
+LAYER = (
+    Column("phase", "one layer, one microbatch"),
+    Column("payload_bytes", "payload", "bytes"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("time_s", "time", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+)
+
+MEMORY = (
+    Column("what", "held by a chip"),
+    Column("bytes", "memory", "bytes"),
+    Column("share", "of the chip", "share"),
+)
+
+
+def page(result: PlanResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds every array, formulas, reasons, assumptions and what is not modelled."""
+    return Document(
+        title=result.question.name,
+        facts=tuple(_facts(result)),
+        tables=tuple(_tables(result, verbose=verbose)),
+        notes=tuple(_notes(result, verbose=verbose)),
+        verdict=result.verdict,
+        next_command=_next(result),
+        ok=result.ok,
+    )
+
+
+def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
+    question = result.question
+    work, layout = question.workload, question.layout
+    parameters = question.resolved["model"]["parameters"]
+    yield "model", f"{question.model.name}, {show(float(parameters), 'count')} parameters"
+    yield (
+        "work",
+        f"{work.global_batch:,} sequences of {work.seq:,} tokens in {_many(work.microbatches, 'microbatch', 'es')}"
+        f", {question.dtypes.activations}, gradients {question.dtypes.gradients}",
+    )
+    mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
+    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
+    yield "placement", "; ".join(str(line) for line in question.placement.describe())
+    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
+    sequence = ", sequence parallel" if layout.sequence_parallel else ""
+    yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
+    yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice))
+    yield "pricing", f"cost model {question.cost_model}, planner {question.planner}"
+
+
+def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
+    """The bundle's name and its switches: the name alone would say nothing.
+
+    >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
+    'xla: cotangents per_use, no regather, coalesce'
+    """
+    said = [
+        f"{name.replace('_', ' ')} {value}" if isinstance(value, str) else f"{'' if value else 'no '}{name.replace('_', ' ')}"
+        for name, value in switches.items()
+    ]
+    return f"{base or 'stated'}: {', '.join(said)}"
+
+
+def _many(count: int, word: str, plural: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else plural}"
+
+
+def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
+    records = result.records() if verbose else result.collectives
+    step_s = result.step.time_s
+    rows = [{**row, "share": row["exposed_s"] / step_s} for row in records]
+    if verbose:
+        yield Table(_present(FULL, rows), rows, "Every collective", group="phase", folded=True)
+    else:
+        lines = together(rows)
+        yield Table(_present(COLUMNS, lines), lines, group="phase")
+    yield _layer_table(result, verbose=verbose)
+    yield _memory_table(result)
+
+
+def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns of which at least one row has something to say."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows) or not rows)
+
+
+def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up."""
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        same = tuple(row[key] for key in SAME)
+        if same not in lines:
+            lines[same] = dict(row)
+            continue
+        line = lines[same]
+        for key in ("count", "busy_s", "exposed_s", "share"):
+            line[key] += row[key]
+    return list(lines.values())
+
+
+def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
+    def row(phase: str, total: Total) -> dict[str, Any]:
+        formula = {"formula": result.layer_formula(phase)} if verbose else {}
+        return {
+            "phase": phase,
+            "payload_bytes": total.payload,
+            "wire_bytes_per_device": total.wire,
+            "time_s": total.busy_s,
+            "exposed_s": total.exposed_s,
+            **formula,
+        }
+
+    columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
+    return Table(columns, [row(phase, total) for phase, total in result.per_layer.items()])
+
+
+def _memory_table(result: PlanResult) -> Table:
+    held = result.memory
+    lines = {
+        "parameters": held.parameters,
+        "gradients": held.gradients,
+        "optimizer state": held.optimizer,
+        "together": held.static,
+    }
+    rows = [{"what": what, "bytes": size, "share": float(size) / result.capacity_bytes} for what, size in lines.items()]
+    return Table(MEMORY, rows)
+
+
+def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
+    step = result.step
+    compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
+    yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
+    for limit, value, holds in result.requirements:
+        yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({value:.4g})"
+    guesses = result.question.guesses
+    if verbose:
+        yield from (f"assumed ({one['kind']}): {one['text']}" for one in result.assumptions)
+        yield from (f"not modelled: {text}" for text in result.not_modelled)
+    yield f"{len(result.assumptions)} assumptions, {guesses} guesses" + ("" if verbose else "; -v lists them")
+
+
+def _next(result: PlanResult) -> str:
+    """Explain the collective that costs most; with none, ask for another layout."""
+    worst = max(result.collectives, key=lambda row: row["exposed_s"], default=None)
+    name = worst["collective"] if worst else "step.compute_s"
+    return f"tpsim explain {name} {result.question.name}"

@@ -1,0 +1,345 @@
+"""The verb `plan`: what a training step sends, computes and holds, and what bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.api.plan_record import each, number, row_record, total_record
+from tpsim.api.scenario import resolve
+from tpsim.cost import formula
+from tpsim.cost.compute import Compute, compute, matmuls
+from tpsim.cost.memory import Memory, memory
+from tpsim.cost.rollup import (
+    KEYS,
+    Collective,
+    Pricer,
+    Row,
+    Sizes,
+    Total,
+    collectives,
+    price,
+    rolled_up,
+    total_of,
+    travelling,
+)
+from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
+from tpsim.machine import timing
+from tpsim.program.lower import lower
+from tpsim.quantity.units import show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.api.question import Limit, Question
+    from tpsim.quantity.size import Size
+    from tpsim.quantity.spec import Document
+
+SCHEMA = "tpsim.plan/1"
+
+NOT_MODELLED = (
+    "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
+    "activation memory; only what is held from step to step is counted",
+    "collectives that disturb each other on shared links",
+    "stragglers, data loading, checkpoints, failures",
+)
+"""What a plan leaves out, so that nobody takes its seconds for a promise."""
+
+ASSUMED = (
+    "attention's scores stay on the chip: no memory traffic for arrays of s by s",
+    "causal attention computes the whole s by s",
+    "matrix products run one after another, each at the slower of matrix unit and memory",
+)
+"""What every plan takes for granted."""
+
+
+def plan(
+    scenario: str | Path | Document | Mapping[str, Any] | None = None, *, overrides: Sequence[str] = (), **flags: Any
+) -> PlanResult:
+    """Price one training step.
+
+    scenario   a file, a library name, its content as a mapping, or None for flags alone
+    overrides  ``path=value`` each, as ``--set`` takes them
+    flags      the command line's options by name: tp=8, batch=512, cost_model="book"
+    Raises InputError for everything that the scenario says wrongly.
+    """
+    return priced(resolve(scenario, overrides=overrides, flags=flags))
+
+
+def priced(question: Question) -> PlanResult:
+    """The plan of a resolved question."""
+    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+    sizes = sizes_of(question)
+    found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
+    work = compute(
+        matmuls(program), sizes, question.machine, question.dtypes.activations, question.assume.matmul_efficiency
+    )
+    rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
+    return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work))
+
+
+def pricer(question: Question) -> Pricer:
+    """Seconds of a collective on the question's machine, over the wires that its mesh axes are placed on."""
+
+    def seconds(kind: MoveKind, axes: tuple[str, ...], volume: Size) -> timing.Timing:
+        route = question.placement.route(axes)
+        return timing.time(question.machine, route, kind, volume, cost_model=question.cost_model)
+
+    return seconds
+
+
+def sizes_of(question: Question) -> Sizes:
+    """The numbers that the question's program is evaluated at; b is sequences per microbatch over all data shards."""
+    workload = question.workload
+    dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
+    return Sizes(dims, question.mesh.axes, question.model.layers, workload.microbatches)
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
+
+    rows     every collective with its numbers
+    compute, memory, step  see `tpsim.cost`
+    """
+
+    question: Question
+    sizes: Sizes
+    rows: tuple[Row, ...]
+    compute: Compute
+    memory: Memory
+    step: Step
+
+    @cached_property
+    def collectives(self) -> list[dict[str, Any]]:
+        """The rows under the interface's names, without formulas and reasons."""
+        return [row_record(row, self.sizes) for row in self.rows]
+
+    @cached_property
+    def per_layer(self) -> dict[str, Total]:
+        """Forward, backward and total of one layer and one microbatch.
+
+        Of the collectives that run in every layer and every microbatch; what runs once per step (most gradients,
+        the update) is in the totals only.
+        """
+        return {phase: each(total_of(rows), self._repeats) for phase, rows in self._layer_rows.items()}
+
+    @property
+    def _repeats(self) -> int:
+        return int(self.sizes.layers * self.sizes.microbatches)
+
+    @property
+    def _layer_rows(self) -> dict[str, list[Row]]:
+        repeated = [row for row in self.rows if row.collective.per_layer and row.collective.per_microbatch]
+        phases = {
+            phase: [r for r in repeated if r.collective.where.phase == phase] for phase in ("forward", "backward")
+        }
+        return {**phases, "total": repeated}
+
+    @cached_property
+    def totals(self) -> dict[str, dict[str, Total]]:
+        """Sums over the step: by_axis, by_phase, by_block and so on, each per key."""
+        return {f"by_{name}": rolled_up(self.rows, by) for name, by in KEYS.items()}
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step, over all chips."""
+        return self.question.workload.tokens
+
+    @property
+    def chips(self) -> int:
+        """Chips of the mesh."""
+        return self.question.mesh.devices
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second of the whole machine."""
+        return float(self.tokens / self.step.time_s)
+
+    @property
+    def mfu(self) -> float:
+        """Useful FLOPs per second over the peak of all chips."""
+        peak = self.question.machine.chip.peak[self.question.dtypes.activations].value
+        return float(self.compute.useful_flops / (self.step.time_s * self.chips * peak))
+
+    @property
+    def bound_by(self) -> str:
+        """``compute`` or ``communication (COLLECTIVE over AXES)``."""
+        return bound_by(self.rows, self.compute)
+
+    @cached_property
+    def breakeven_tokens_per_chip(self) -> float | None:
+        """Tokens per chip and step above which compute outlasts the exposed communication; None if none does."""
+        scale = turning_scale(self._at, self.compute, self.question.workload.microbatches, self.question.assume.overlap)
+        return None if scale is None else scale * self.tokens / self.chips
+
+    def _at(self, scale: float) -> list[Row]:
+        """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
+        grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
+        again = iter(price([row.collective for row in self.rows if row.collective.grows], grown, pricer(self.question)))
+        return [next(again) if row.collective.grows else row for row in self.rows]
+
+    @property
+    def breakeven(self) -> str:
+        """The break-even in words."""
+        tokens = self.breakeven_tokens_per_chip
+        if tokens is not None:
+            return f"compute-bound above {tokens:,.0f} tokens per chip and step"
+        return f"{self.bound_by.partition(' ')[0]}-bound at any number of tokens"
+
+    @property
+    def capacity_bytes(self) -> float:
+        """Memory of one chip."""
+        return float(self.question.machine.chip.memory_capacity.value)
+
+    @property
+    def fits(self) -> bool:
+        """True if what is held from step to step is no more than the chip's memory."""
+        return bool(self.memory.static <= self.capacity_bytes)
+
+    @property
+    def memory_verdict(self) -> str:
+        """Whether it fits, in words."""
+        held, room = show(float(self.memory.static), "bytes"), show(self.capacity_bytes, "bytes")
+        if self.fits:
+            return f"fits: {held} of {room} before activations"
+        return f"does not fit: {held} of {room} before activations"
+
+    @cached_property
+    def requirements(self) -> list[tuple[Limit, float, bool]]:
+        """What the scenario requires: the limit, what came out (SI), whether it holds."""
+        values = {
+            "step": self.step.time_s,
+            "exposed": self.step.exposed_s,
+            "memory": float(self.memory.static),
+            "mfu": self.mfu,
+            "tokens_per_s": self.tokens_per_s,
+        }
+        held = [(limit, float(values[limit.name])) for limit in self.question.limits]
+        return [(limit, value, limit.holds(value)) for limit, value in held]
+
+    @property
+    def ok(self) -> bool:
+        """True if every requirement holds."""
+        return all(holds for _, _, holds in self.requirements)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        share = 100 * self.step.exposed_s / self.step.time_s
+        broken = [
+            f"require {limit.name} {limit.text} is violated" for limit, _, holds in self.requirements if not holds
+        ]
+        parts = [
+            f"{self.bound_by}-bound" if self.bound_by == "compute" else f"bound by {self.bound_by}",
+            f"step {show(self.step.time_s, 'seconds')}, {share:.3g} % exposed communication",
+            f"{self.tokens_per_s:,.0f} tokens/s, MFU {100 * self.mfu:.3g} %",
+            self.memory_verdict,
+            self.breakeven,
+            *broken,
+        ]
+        return "; ".join(parts)
+
+    @property
+    def assumptions(self) -> list[dict[str, str]]:
+        """What the plan rests on: the scenario's own assumptions, then every plan's."""
+        own = [{"text": one.text, "kind": one.kind} for one in self.question.assumptions]
+        return [*own, *({"text": text, "kind": "model"} for text in ASSUMED)]
+
+    @property
+    def not_modelled(self) -> list[str]:
+        """What the plan leaves out."""
+        return list(NOT_MODELLED)
+
+    @cached_property
+    def symbols(self) -> Sizes:
+        """The sizes as symbols, for formulas. Loads sympy."""
+        return formula.symbols(self.sizes, self.question.layout.roles)
+
+    def formula(self, row: Row) -> str:
+        """Wire bytes of one call of `row`, as text."""
+        return formula.text(row.collective.wire_bytes(self.symbols))
+
+    def layer_formula(self, phase: str) -> str:
+        """Wire bytes of one layer and microbatch in ``forward``, ``backward`` or ``total``, as text."""
+        found = [row.collective for row in self._layer_rows[phase]]
+        return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas."""
+        return [
+            {**record, "formula": self.formula(row), "because": row.collective.because}
+            for record, row in zip(self.collectives, self.rows, strict=True)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document as the interface states it."""
+        return {
+            "schema": SCHEMA,
+            "tpsim": __version__,
+            "inputs": [{"path": path, "sha256": digest} for path, digest in self.question.inputs],
+            "resolved": self.question.resolved,
+            "result": {
+                "verdict": self.verdict,
+                "collectives": self.records(),
+                "per_layer": {
+                    phase: total_record(total, self.layer_formula(phase)) for phase, total in self.per_layer.items()
+                },
+                "totals": {f"by_{name}": self._totals_record(by) for name, by in KEYS.items()},
+                "memory": self._memory_record(),
+                "step": self._step_record(),
+                "require": [
+                    {"name": limit.name, "required": limit.text, "value": value, "ok": holds}
+                    for limit, value, holds in self.requirements
+                ],
+            },
+            "assumptions": self.assumptions,
+            "not_modelled": self.not_modelled,
+        }
+
+    def _totals_record(self, by: Callable[[Collective], str]) -> dict[str, Any]:
+        found = [row.collective for row in self.rows]
+        return {
+            key: total_record(total, formula.wire_text((one for one in found if by(one) == key), self.symbols))
+            for key, total in rolled_up(self.rows, by).items()
+        }
+
+    def _memory_record(self) -> dict[str, Any]:
+        held = self.memory
+        return {
+            "parameters_bytes": number(held.parameters),
+            "gradients_bytes": number(held.gradients),
+            "optimizer_bytes": number(held.optimizer),
+            "static_bytes": number(held.static),
+            "logits_bytes": number(held.logits),
+            "capacity_bytes": number(self.capacity_bytes),
+            "fits": self.fits,
+            "verdict": self.memory_verdict,
+        }
+
+    def _step_record(self) -> dict[str, Any]:
+        return {
+            "time_s": self.step.time_s,
+            "compute_s": self.step.compute_s,
+            "communication_s": self.step.communication_s,
+            "exposed_s": self.step.exposed_s,
+            "bound_by": self.bound_by,
+            "tokens_per_s": self.tokens_per_s,
+            "mfu": self.mfu,
+            "flops_per_device": number(self.compute.flops),
+            "useful_flops": number(self.compute.useful_flops),
+            "breakeven_tokens_per_chip": self.breakeven_tokens_per_chip,
+            "breakeven": self.breakeven,
+        }

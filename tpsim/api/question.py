@@ -1,0 +1,116 @@
+"""The question: a scenario after reading, every name resolved and every choice made; what a plan is computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.fabric.placement import Placement
+    from tpsim.machine.profile import Machine
+    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.model import Model
+
+AssumptionKind = Literal["stated", "guess", "derived"]
+Overlap = Literal["none", "forward", "backward", "both"]
+CostModel = Literal["additive", "book"]
+Planner = Literal["book", "cheapest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Something that the answer rests on: stated by the user or a source, guessed, or derived from what is stated."""
+
+    text: str
+    kind: AssumptionKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What one step computes.
+
+    global_batch  sequences per step over all data shards
+    seq           tokens per sequence
+    microbatches  parts that the batch is computed in, one after the other
+    """
+
+    kind: Literal["train"] = "train"
+    global_batch: int
+    seq: int
+    microbatches: int = 1
+
+    @property
+    def sequences(self) -> int:
+        """Sequences per microbatch over all data shards: b."""
+        return self.global_batch // self.microbatches
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per step."""
+        return self.global_batch * self.seq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assume:
+    """What is assumed about the run: the share of peak that products reach, and what hides behind compute.
+
+    matmul_efficiency  share of peak FLOP/s, None for the machine's own figure
+    overlap            mesh axis -> the phases whose compute hides its collectives; an axis not named hides nothing
+    """
+
+    matmul_efficiency: float | None = None
+    overlap: Mapping[str, Overlap] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A demand on the answer, e.g. ``step: < 30 s``: what, the relation, and the bound in SI units."""
+
+    name: str
+    relation: Literal["<", "<=", ">", ">="]
+    bound: float
+    text: str
+
+    def holds(self, value: float) -> bool:
+        """True if `value` (SI) satisfies the demand."""
+        return {
+            "<": value < self.bound,
+            "<=": value <= self.bound,
+            ">": value > self.bound,
+            ">=": value >= self.bound,
+        }[self.relation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A scenario, resolved.
+
+    mesh          the mesh after splits, major first; `axis_parents` maps a split axis to the one it came from
+    require       demands as written, by what they demand; `limits` are the same, read
+    inputs        (path, sha256) of every file read
+    resolved      what the files, flags and defaults came to, as plain data for JSON
+    guesses       guessed assumptions and guessed constants of the machine
+    """
+
+    name: str
+    model: Model
+    machine: Machine
+    mesh: Mesh
+    axis_parents: Mapping[str, str]
+    placement: Placement
+    layout: Layout
+    practice: Practice
+    dtypes: Dtypes
+    workload: Workload
+    assume: Assume
+    require: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    cost_model: CostModel
+    planner: Planner
+    inputs: list[tuple[str, str]]
+    assumptions: list[Assumption]
+    resolved: dict[str, Any]
+    guesses: int

@@ -1,0 +1,129 @@
+"""The scenario file as it is written: fields, their types and defaults; nothing is looked up here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+
+from tpsim.quantity.spec import Strict
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+
+def _as_names(value: object) -> object:
+    """One name is short for a list of one; a number is kept as a name, to be refused as an axis that no mesh has."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, str) or number:
+        return (str(value),)
+    return tuple(value) if isinstance(value, list) else value
+
+
+NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+"""One name or a list of names, as editors check it."""
+
+Axes = Annotated[tuple[str, ...], BeforeValidator(_as_names), WithJsonSchema(NAMES)]
+Count = Annotated[int, Field(strict=True, gt=0)]
+AxisSize = Annotated[int, Field(strict=True, ge=-1)]
+Flag = Annotated[bool, Field(strict=True)]
+Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
+
+
+class _OrShort:
+    """Lets editors accept the short form of a map: a JSON Schema type beside it."""
+
+    def __init__(self, short: str) -> None:
+        self.short = short
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The short form, or the map."""
+        return {"anyOf": [{"type": self.short}, handler(schema)]}
+
+
+class LayoutFields(Strict):
+    """Which mesh axes play which role, the ZeRO stage, and whether the residual stream is split over the sequence."""
+
+    tp: Axes = ()
+    dp: Axes = ()
+    zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
+    sequence_parallel: Flag = False
+
+
+class PracticeFields(Strict):
+    """A named bundle of switches, and single switches changed in it."""
+
+    base: Literal["megatron", "fsdp2", "xla", "ideal"] = "megatron"
+    cotangents: Literal["once", "per_use"] | None = None
+    regather: Flag | None = None
+    reshard_after_forward: Flag | None = None
+    gradients: Literal["auto", "per_step", "per_microbatch"] | None = None
+    zero1: Literal["scatter", "all_reduce"] | None = None
+    cross_entropy: Literal["parallel", "gathered"] | None = None
+    qkv: Literal["separate", "fused"] | None = None
+    coalesce: Flag | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_is_short_for_its_bundle(cls, value: Any) -> Any:
+        return {"base": value} if isinstance(value, str) else value
+
+
+class WorkloadFields(Strict):
+    """What one step computes and in which number formats."""
+
+    kind: Literal["train"] = "train"
+    global_batch: Count
+    seq: Count
+    microbatches: Count = 1
+    dtype: Dtype | None = None
+    param_dtype: Dtype | None = None
+    grad_dtype: Dtype | None = None
+    loss_dtype: Dtype | None = None
+    optimizer_dtype: Dtype | None = None
+
+
+class ValueFields(Strict):
+    """A share of one, and what kind of knowledge it is."""
+
+    noun: ClassVar[str] = "a stated value"
+
+    value: Annotated[float, Field(gt=0, le=1)]
+    kind: Literal["stated", "measured", "derived", "guess"] = "guess"
+    source: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_bare_number_is_a_guess(cls, value: Any) -> Any:
+        return {"value": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class AssumeFields(Strict):
+    """What is assumed about the run."""
+
+    noun: ClassVar[str] = "an assumption"
+
+    matmul_efficiency: Annotated[ValueFields, _OrShort("number")] | None = None
+    overlap: dict[str, Literal["none", "forward", "backward", "both"]] = Field(default_factory=dict)
+
+
+class ScenarioFile(Strict):
+    """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
+
+    tpsim: Literal["scenario/1"]
+    extends: str | None = Field(None, description="a scenario that this one changes; maps merge, lists replace")
+    name: str | None = None
+    model: str | dict[str, Any]
+    hardware: str
+    chips: Count | None = None
+    mesh: dict[str, AxisSize]
+    placement: dict[str, Axes] | None = None
+    layout: LayoutFields | None = None
+    shardings: dict[str, dict[str, Axes]] | None = None
+    practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
+    workload: WorkloadFields
+    assume: AssumeFields = AssumeFields()
+    require: dict[str, str] = Field(default_factory=dict)
+    cost_model: Literal["additive", "book"] = "additive"
+    planner: Literal["book", "cheapest"] = "book"

@@ -1,0 +1,89 @@
+"""Formulas as text: the same costs, evaluated with symbols instead of numbers. Loads sympy when called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.cost.rollup import Sizes, total
+from tpsim.quantity.size import over, product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tpsim.cost.rollup import Collective
+
+SYMBOLS: Mapping[str, str] = {
+    "b": "b",
+    "s": "s",
+    "t": "s",
+    "h": "h",
+    "g": "kv_heads",
+    "r": "queries_per_kv",
+    "d": "head_dim",
+    "e": "head_dim",
+    "j": "qkv_slots",
+    "f": "f",
+    "v": "v",
+    "p": "positions",
+}
+"""The symbol of each dim: the literature's letter where there is one, the word elsewhere.
+
+Keys are as many as queries; qkv_slots is queries_per_kv + 2, a fused projection's share per kv head.
+"""
+
+ROLES: Mapping[str, str] = {"tp": "t", "dp": "d"}
+"""The symbol of the product of a role's axes."""
+
+
+def symbols(sizes: Sizes, roles: Mapping[str, Sequence[str]]) -> Sizes:
+    """Sizes made of symbols where `sizes` has numbers.
+
+    An axis of one device stays 1 and a dim without a name of its own (a pair of two) stays its number. Where a role
+    takes several axes, all but the last have symbols of their own and the last is the role's symbol over theirs, so
+    that whatever takes part over the whole role shows t or d.
+    """
+    dims = {dim: _symbol(SYMBOLS[dim]) if dim in SYMBOLS else size for dim, size in sizes.dims.items()}
+    axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
+    for role, letter in ROLES.items():
+        axes.update(_role_axes([axis for axis in roles.get(role, ()) if axis in axes and axes[axis] != 1], letter))
+    return Sizes(dims, axes, _symbol("L"), _symbol("m"))
+
+
+def _role_axes(axes: Sequence[str], letter: str) -> dict[str, Any]:
+    if not axes:
+        return {}
+    *leading, last = axes
+    own = {axis: _symbol(axis) for axis in leading}
+    return {**own, last: over(_symbol(letter), product(own.values()))}
+
+
+def _symbol(name: str) -> Any:
+    import sympy
+
+    return sympy.Symbol(name, positive=True)
+
+
+def text(expression: Any) -> str:
+    """`expression` as one line: numbers and common factors in front.
+
+    >>> import sympy
+    >>> t, b = sympy.symbols("t b", positive=True)
+    >>> text(16 * b - 16 * b / t)
+    '16*b*(t - 1)/t'
+    """
+    import sympy
+
+    return str(sympy.factor(sympy.sympify(expression)))
+
+
+def wire(found: Iterable[Collective], sizes: Sizes) -> Any:
+    """Bytes that one device injects in all calls of a step."""
+    return total(one.wire_bytes(sizes) * one.count(sizes) for one in found)
+
+
+def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
+    """The same over `per` as one line: a term per group of axes, since those do not factor together."""
+    groups: dict[tuple[str, ...], list[Collective]] = {}
+    for one in found:
+        groups.setdefault(one.axes, []).append(one)
+    return " + ".join(text(wire(group, sizes) / per) for group in groups.values()) or "0"

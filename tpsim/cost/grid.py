@@ -1,0 +1,178 @@
+"""A million layouts at once: the same program and the same costs, evaluated on float64 arrays of sizes.
+
+Sequence parallelism and the ZeRO stage change the program, so each pair is a trace of its own (`Traced`); how many
+chips an axis has, and the batch, are only sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tpsim.cost.compute import Compute, Matmul, compute, matmuls
+from tpsim.cost.memory import memory
+from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price, total
+from tpsim.cost.step import exposed_s
+from tpsim.fabric.wires import Segment
+from tpsim.machine.timing import time
+from tpsim.program.layout import layout
+from tpsim.program.lower import lower
+from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import over, smallest
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.wires import Route
+    from tpsim.machine.profile import Machine
+    from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.layout import Dtypes, Practice
+    from tpsim.program.model import Model
+    from tpsim.program.op import Program
+    from tpsim.quantity.size import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Seconds and bytes of one step on one chip, each a number or an array over layouts."""
+
+    compute_s: Any
+    communication_s: Any
+    exposed_s: Any
+    wire_bytes: Any
+    static_bytes: Any
+
+    @property
+    def time_s(self) -> Any:
+        """Compute and exposed communication."""
+        return self.compute_s + self.exposed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A program made ready for many evaluations: equal collectives and equal products are merged."""
+
+    program: Program
+    groups: tuple[tuple[Collective, ...], ...]
+    products: tuple[tuple[Matmul, ...], ...]
+
+    def priced(
+        self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, overlap: Mapping[str, str] | None = None
+    ) -> Priced:
+        """The step at `sizes`; every layout of the arrays has this program's structure."""
+        rows = merged_rows(self.groups, sizes, pricer)
+        work = _work(self.products, sizes, machine, dtype)
+        return Priced(
+            compute_s=work.time_s,
+            communication_s=total(row.busy_s for row in rows),
+            exposed_s=exposed_s(rows, work, sizes.microbatches, overlap or {}),
+            wire_bytes=total(row.wire_bytes * row.count for row in rows),
+            static_bytes=memory(self.program, sizes).static,
+        )
+
+
+def traced(program: Program, *, coalesce: bool) -> Traced:
+    """`program` with its equal collectives and equal products merged."""
+    groups = alike(collectives(program, coalesce=coalesce)).values()
+    products: dict[Hashable, list[Matmul]] = {}
+    for one in matmuls(program):
+        products.setdefault(one.shape, []).append(one)
+    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, products.values())))
+
+
+def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:
+    """One row per group of equal collectives, counting the calls of all."""
+    groups = tuple(groups)
+    rows = price([group[0] for group in groups], sizes, pricer)
+    counted = []
+    for row, group in zip(rows, groups, strict=True):
+        count = row.count * len(group)
+        counted.append(replace(row, count=count, exposed_s=row.timing.time_s * count))
+    return counted
+
+
+def _work(products: Iterable[Sequence[Matmul]], sizes: Sizes, machine: Machine, dtype: str) -> Compute:
+    """The compute of all products, a group of equal ones evaluated once."""
+    parts = [(compute([group[0]], sizes, machine, dtype), len(group)) for group in products]
+    phases = parts[0][0].seconds if parts else {}
+    return Compute(
+        flops=total(part.flops * many for part, many in parts),
+        useful_flops=total(part.useful_flops * many for part, many in parts),
+        seconds={phase: total(part.seconds[phase] * many for part, many in parts) for phase in phases},
+    )
+
+
+def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Sequence[str]) -> dict[str, Route]:
+    """Each mesh axis on the machine's switched levels, innermost first, packed: an axis fills what is left of a level.
+
+    axes         sizes, numbers or arrays; each must divide, or be divided by, the room that is left on a level
+    minor_first  the axes in the order in which they are packed, e.g. tensor, then data
+    The top level takes the rest, however many. A level that an axis does not reach has a segment of one device,
+    which costs nothing.
+    Raises InputError for a machine with a level that is no switch: on a torus the place of an axis is a choice.
+    """
+    _refuse_unswitched(machine)
+    routes: dict[str, Route] = dict.fromkeys(minor_first, ())
+    left: dict[str, Size] = {axis: axes[axis] for axis in minor_first}
+    *inner, top = machine.levels
+    for level in inner:
+        used: Size = 1
+        for axis in minor_first:
+            here = smallest(left[axis], over(prod(level.shape), used))
+            routes[axis] += (Segment(level.name, level.name, "switch", here, used),)
+            left[axis], used = over(left[axis], here), used * here
+    return {axis: (*routes[axis], Segment(top.name, top.name, "switch", left[axis])) for axis in minor_first}
+
+
+def _refuse_unswitched(machine: Machine) -> None:
+    for level in machine.levels:
+        if level.topology != "switch":
+            raise InputError.one(
+                "unsupported-grid",
+                f"a grid of layouts needs switched levels; {level.name} of {machine.name} is a {level.topology}",
+                remedy="plan the layouts one by one",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """One model on one machine, for many layouts: data parallel outside, tensor parallel inside.
+
+    seq, microbatches  of every layout; the global batch is a layout's own
+    """
+
+    model: Model
+    machine: Machine
+    practice: Practice
+    dtypes: Dtypes
+    seq: int
+    microbatches: int = 1
+    cost_model: CostModel = "additive"
+
+    def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
+        """The program of one structure; its sizes are still open."""
+        placed = layout(tp=(TENSOR,), dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel)
+        program = lower(self.model, placed, self.practice, self.dtypes, (DATA, TENSOR))
+        return traced(program, coalesce=self.practice.coalesce)
+
+    def priced(self, found: Traced, *, tp: Size, dp: Size, batch: Size) -> Priced:
+        """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.
+
+        batch  sequences per step, a multiple of dp x microbatches
+        """
+        axes: dict[str, Size] = {DATA: dp, TENSOR: tp}
+        dims = self.model.dims(sequences=over(batch, self.microbatches), seq=self.seq)
+        routes = packed_routes(self.machine, axes, (TENSOR, DATA))
+
+        def seconds(kind: MoveKind, used: tuple[str, ...], volume: Size) -> Timing:
+            route = tuple(segment for axis in reversed(used) for segment in routes[axis])
+            return time(self.machine, route, kind, volume, cost_model=self.cost_model)
+
+        sizes = Sizes(dims, axes, self.model.layers, self.microbatches)
+        return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
+
+
+DATA, TENSOR = "data", "tensor"
+"""The names of a study's mesh axes."""

@@ -1,0 +1,89 @@
+"""Bytes that one chip holds from step to step: parameters, gradients, optimizer state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.op import Array, Leaf, Program, Reshard, Role
+from tpsim.quantity.size import over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tpsim.cost.rollup import Sizes
+
+GRADIENT = "grad."
+"""What the names of a program's gradient results begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one chip.
+
+    parameters, gradients, optimizer  held from step to step
+    logits    of the widest array over the vocabulary within a step (b*s*v over its shards); not part of `static`
+    """
+
+    parameters: Any
+    gradients: Any
+    optimizer: Any
+    logits: Any
+
+    @property
+    def static(self) -> Any:
+        """What is held from step to step."""
+        return self.parameters + self.gradients + self.optimizer
+
+
+def memory(program: Program, sizes: Sizes) -> Memory:
+    """What one chip holds under `program`'s layout.
+
+    A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
+    """
+    return Memory(
+        parameters=_held(program, _leaves(program, "param"), sizes),
+        gradients=_held(program, _gradients(program), sizes),
+        optimizer=_held(program, _leaves(program, "state"), sizes),
+        logits=_logits(program, sizes),
+    )
+
+
+def _leaves(program: Program, role: Role) -> list[Array]:
+    return [op.output for op in program.ops if isinstance(op, Leaf) and op.output.role == role]
+
+
+def _gradients(program: Program) -> list[Array]:
+    """The gradient buffers: what stands before the update moves it into the optimizer's sharding."""
+    made = {op.output: op for op in program.ops}
+
+    def before_update(array: Array) -> Array:
+        op = made[array]
+        moved = isinstance(op, Reshard) and op.where.phase == "update"
+        return before_update(op.inputs[0]) if moved else array
+
+    return [before_update(array) for name, array in program.results.items() if name.startswith(GRADIENT)]
+
+
+def _held(program: Program, arrays: Iterable[Array], sizes: Sizes) -> Any:
+    layered = {op.output: op.where.layer is not None for op in program.ops}
+    layers = over(sizes.layers, program.layers)
+    held: dict[bool, Any] = {True: 0, False: 0}
+    for array in arrays:
+        held[layered[array]] += local_bytes(array, sizes)
+    return held[True] * layers + held[False]
+
+
+def local_bytes(array: Array, sizes: Sizes) -> Any:
+    """Bytes of `array` on one device; an owed array is held whole."""
+    return sizes.local_elements(array.type) * DTYPE_BYTES[array.dtype]
+
+
+def _logits(program: Program, sizes: Sizes) -> Any:
+    """Bytes of the least sharded activation with both a batch and a vocabulary dim."""
+    wide = [op.output for op in program.ops if {"b", "v"} <= set(op.output.dims) and op.output.role == "activation"]
+    if not wide:
+        return 0
+    widest = min(wide, key=lambda array: len(array.type.sharded_axes))
+    return local_bytes(widest, sizes)

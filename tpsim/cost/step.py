@@ -1,0 +1,195 @@
+"""The step: how much communication compute can hide, what bounds the step, and where that turns over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from tpsim.cost.rollup import rolled_up, total
+from tpsim.quantity.size import over, smallest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tpsim.cost.compute import Compute
+    from tpsim.cost.rollup import Collective, Row
+    from tpsim.program.op import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Seconds of one training step on one chip.
+
+    compute_s        matrix products
+    communication_s  collectives, as if nothing were hidden
+    exposed_s        of those, seconds that no compute hides
+    """
+
+    compute_s: Any
+    communication_s: Any
+    exposed_s: Any
+
+    @property
+    def time_s(self) -> Any:
+        """Compute and exposed communication, one after the other."""
+        return self.compute_s + self.exposed_s
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Compute of one phase behind which collectives may hide.
+
+    seconds  of the whole phase
+    one_s    of one microbatch: all that a once-per-step collective can hide behind, since gradients are complete only
+             in the last backward, and new weights are wanted by the first forward
+    """
+
+    seconds: Any
+    one_s: Any
+
+
+def budgets(compute: Compute, microbatches: Any) -> dict[Phase, Budget]:
+    """What each phase can hide."""
+    return {phase: Budget(s, over(s, microbatches)) for phase, s in compute.seconds.items()}
+
+
+HIDING: Mapping[str, tuple[Phase, ...]] = {
+    "none": (),
+    "forward": ("forward",),
+    "backward": ("backward",),
+    "both": ("forward", "backward"),
+}
+"""The phases whose compute an overlap statement offers."""
+
+
+def beside(collective: Collective) -> Phase:
+    """The phase whose compute can run beside it: its own, for the update the one that makes or needs its arrays.
+
+    Gradients settle for the optimizer while backward still makes others; new weights come home while the next
+    forward begins.
+    """
+    phase = collective.where.phase
+    if phase != "update":
+        return phase
+    return "backward" if collective.op == "gradient" else "forward"
+
+
+def may_hide(collective: Collective, overlap: Mapping[str, str]) -> bool:
+    """True if the scenario states, for each of its axes, that such collectives hide behind compute."""
+    return all(beside(collective) in HIDING[overlap.get(axis, "none")] for axis in collective.axes)
+
+
+def _hiders(rows: Sequence[Row], phase: Phase, overlap: Mapping[str, str]) -> list[int]:
+    """Places of the rows that may hide behind `phase`."""
+    return [
+        place for place, row in enumerate(rows) if beside(row.collective) == phase and may_hide(row.collective, overlap)
+    ]
+
+
+def hidden_s(rows: Iterable[Row], budget: Budget) -> tuple[Any, Any]:
+    """Seconds hidden of the rows of one phase that may hide: once-per-step ones, per-microbatch ones.
+
+    The once-per-step ones go first: they have the least compute to hide behind.
+    """
+    rows = tuple(rows)
+    once = smallest(total(row.busy_s for row in rows if not row.collective.per_microbatch), budget.one_s)
+    often = smallest(total(row.busy_s for row in rows if row.collective.per_microbatch), budget.seconds - once)
+    return once, often
+
+
+def expose(rows: Sequence[Row], compute: Compute, microbatches: int, overlap: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows with the seconds that nothing hides; rows that share a budget share it by their busy seconds."""
+    exposed = list(rows)
+    for phase, budget in budgets(compute, microbatches).items():
+        able = _hiders(rows, phase, overlap)
+        once, often = hidden_s((rows[place] for place in able), budget)
+        for per_microbatch, hidden in ((False, once), (True, often)):
+            group = [place for place in able if rows[place].collective.per_microbatch == per_microbatch]
+            busy = total(rows[place].busy_s for place in group)
+            for place in group:
+                share = over(hidden, busy) if busy else 0
+                exposed[place] = replace(rows[place], exposed_s=rows[place].busy_s * (1 - share))
+    return tuple(exposed)
+
+
+def exposed_s(rows: Sequence[Row], compute: Compute, microbatches: Any, overlap: Mapping[str, str]) -> Any:
+    """Seconds of communication that nothing hides: the sum that `expose` spreads over rows, for arrays too."""
+    hidden = (
+        total(hidden_s((rows[place] for place in _hiders(rows, phase, overlap)), budget))
+        for phase, budget in budgets(compute, microbatches).items()
+    )
+    return total(row.busy_s for row in rows) - total(hidden)
+
+
+def step(rows: Iterable[Row], compute: Compute) -> Step:
+    """The step of `rows` whose exposed seconds are known."""
+    rows = tuple(rows)
+    return Step(compute.time_s, total(row.busy_s for row in rows), total(row.exposed_s for row in rows))
+
+
+def paced_s(rows: Iterable[Row]) -> Any:
+    """Seconds in which communication sets the pace.
+
+    All seconds of a collective that is exposed at all: the part of it that runs beside compute lasts longer than that
+    compute. One that is hidden whole sets no pace.
+    """
+    return total(row.busy_s for row in rows if row.exposed_s > 0)
+
+
+def bound_by(rows: Sequence[Row], compute: Compute) -> str:
+    """``compute``, or ``communication (all_reduce over tensor)``: the collective with most exposed seconds.
+
+    Communication binds a step in which it sets the pace more than half of the time.
+    """
+    if pace(rows, compute) <= 1:
+        return "compute"
+    groups = rolled_up(rows, by=lambda one: f"{one.kind} over {','.join(one.axes)}")
+    worst = max(groups, key=lambda name: groups[name].exposed_s)
+    return f"communication ({worst})"
+
+
+def pace(rows: Sequence[Row], compute: Compute) -> float:
+    """Seconds in which communication sets the pace over those in which compute does."""
+    paced = paced_s(rows)
+    left = step(rows, compute).time_s - paced
+    return float(paced / left) if left > 0 else inf
+
+
+def turning_scale(
+    repriced: Callable[[float], Sequence[Row]], compute: Compute, microbatches: int, overlap: Mapping[str, str]
+) -> float | None:
+    """How many times today's tokens make a step bound by compute just as much as by communication; None if no number.
+
+    repriced  the rows at a multiple of today's tokens
+    The seconds of matrix products grow with the tokens; launches, steps, and whatever moves parameters do not. So the
+    pace of communication falls as tokens grow, and halving finds where it is one.
+    """
+
+    def at(scale: float) -> float:
+        work = replace(compute, seconds={phase: s * scale for phase, s in compute.seconds.items()})
+        return pace(expose(repriced(scale), work, microbatches, overlap), work)
+
+    return crossing(at)
+
+
+FARTHEST = 2.0**20
+"""Beyond this many times today's tokens, or below its inverse, a turning point means nothing."""
+
+
+def crossing(falling: Callable[[float], float]) -> float | None:
+    """Where a falling function of a positive number is one, to 6 digits; None if it is not within `FARTHEST`.
+
+    >>> round(crossing(lambda x: 3 / x), 4)
+    3.0
+    """
+    low, high = 1 / FARTHEST, FARTHEST
+    if falling(high) > 1 or falling(low) <= 1:
+        return None
+    while high / low > 1 + PRECISION:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if falling(middle) > 1 else (low, middle)
+    return high
+
+
+PRECISION = 1e-6
