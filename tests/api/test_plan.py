@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import sympy
 
 import tpsim
-from tpsim.api.plan import plan
+from tpsim.api.plan import plan, pricer
+from tpsim.cost.rollup import price
+from tpsim.cost.step import bound_by, expose
 
 ROW_KEYS = [
     "phase",
@@ -35,16 +39,15 @@ ROW_KEYS = [
     "formula",
     "because",
 ]
-TENSOR_ONLY = (
-    "layout.dp=null",
-    "mesh={tensor: 8}",
-    "chips=8",
-    "layout.sequence_parallel=false",
-    "layout.zero=0",
-    "placement=null",
-    "assume.overlap={}",
-    "workload.global_batch=8",
-)
+TENSOR_ONLY = {
+    "tpsim": "scenario/1",
+    "model": "llama-3-70b",
+    "hardware": "dgx-h100",
+    "mesh": {"tensor": 8},
+    "layout": {"tp": ["tensor"]},
+    "practice": "megatron",
+    "workload": {"kind": "train", "global_batch": 8, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +104,16 @@ def test_the_layer_of_sequence_parallelism_as_megatron_runs_it_has_ten_transfers
 
 
 def test_tensor_parallelism_alone_prints_four_all_reduces_of_bsh():
-    alone = plan("llama3-70b-h100", overrides=TENSOR_ONLY)
+    alone = plan(TENSOR_ONLY)
     layer = alone.to_json()["result"]["per_layer"]
     assert layer["total"]["formula"] == "16*b*h*s*(t - 1)/t"
     assert layer["forward"]["formula"] == "8*b*h*s*(t - 1)/t"
+
+
+def test_replicated_kv_heads_show_as_kv_heads_in_formulas():
+    rows = plan("llama3-70b-kv-replication").records()
+    keys = [row["formula"] for row in rows if row["array"] == "grad.Wk" and "tensor_rep" in row["axis"]]
+    assert keys == ["8*h*head_dim*(-kv_heads + t)/(d*t)"]
 
 
 def test_memory_is_parameters_gradients_and_optimizer_of_one_chip(document):
@@ -124,6 +133,25 @@ def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):
     )
     scores = 12 * model.layers * model.heads * model.head_dim * tokens * answer.question.workload.seq
     assert answer.compute.useful_flops == 6 * weights * tokens + scores
+
+
+def test_seconds_as_a_function_of_the_batch_are_the_seconds_at_the_batch(answer):
+    b = sympy.Symbol("b", positive=True)
+    sizes = replace(answer.sizes, dims={**answer.sizes.dims, "b": b})
+    rows = price([row.collective for row in answer.rows], sizes, pricer(answer.question))
+    for symbolic, row in zip(rows, answer.rows, strict=True):
+        at = sympy.sympify(symbolic.busy_s).subs(b, answer.sizes.dims["b"])
+        assert float(at) == pytest.approx(float(row.busy_s), rel=1e-12)
+
+
+def test_at_the_break_even_the_step_is_bound_by_both(answer):
+    scale = answer.breakeven_tokens_per_chip * answer.chips / answer.tokens
+    overlap, microbatches = answer.question.assume.overlap, answer.question.workload.microbatches
+    for factor, bound in ((scale * 1.01, True), (scale * 0.99, False)):
+        seconds = {phase: s * factor for phase, s in answer.compute.seconds.items()}
+        work = replace(answer.compute, seconds=seconds)
+        rows = expose(answer.rows_at(factor), work, microbatches, overlap)
+        assert (bound_by(rows, work) == "compute") == bound
 
 
 def test_the_verdict_is_one_line(answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ from tpsim.cost.grid import Study
 from tpsim.machine import profile
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.program.model import Model
+from tpsim.quantity.errors import InputError
 
 MODEL = Model(
     name="small",
@@ -51,6 +53,22 @@ def test_arrays_give_what_numbers_give(study, zero, sp):
             assert getattr(many, held)[place] == getattr(one, held)
         for seconds in ("compute_s", "communication_s", "exposed_s", "time_s"):
             assert getattr(many, seconds)[place] == pytest.approx(float(getattr(one, seconds)), rel=1e-12)
+
+
+def test_columns_of_sizes_and_a_row_of_batches_span_every_layout(study):
+    found = study.traced(zero=1, sequence_parallel=True)
+    tp, dp = np.array([[2.0], [8.0], [4.0]]), np.array([[4.0], [8.0], [1.0]])
+    batch = 2 * dp * np.array([[1.0, 2.0, 5.0, 9.0]])
+    spanned = study.priced(found, tp=tp, dp=dp, batch=batch)
+    full = study.priced(found, tp=tp + 0 * batch, dp=dp + 0 * batch, batch=batch)
+    assert np.array_equal(spanned.time_s, full.time_s)
+
+
+def test_a_machine_whose_levels_are_no_switches_is_refused(study):
+    torus = replace(study, machine=profile.load("tpu-v5e"))
+    with pytest.raises(InputError) as error:
+        torus.priced(torus.traced(zero=0, sequence_parallel=False), tp=1, dp=1, batch=2)
+    assert "a grid of layouts needs switched levels; ici of tpu-v5e is a torus" in str(error.value)
 
 
 def test_one_chip_sends_nothing(study):

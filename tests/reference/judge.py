@@ -10,6 +10,7 @@ import numpy as np
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
+from tpsim.program.trace import Path, book_path
 from tpsim.reference.execute import Inputs, Run, execute
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ def run(
     *,
     microbatches: int = 2,
     replaced: Mapping[str, Block] | None = None,
+    path: Path = book_path,
 ) -> Run:
     """Two layers, four sequences of eight tokens per microbatch."""
     sizes = {**model.dims(sequences=4, seq=8), "m": microbatches}
-    program = lower(model, where, practice, Dtypes(), mesh.order, layers=2, microbatches=microbatches)
+    program = lower(model, where, practice, Dtypes(), mesh.order, layers=2, microbatches=microbatches, path=path)
     return execute(program, mesh, sizes, inputs(sizes, replaced))
 
 

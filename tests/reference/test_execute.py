@@ -12,6 +12,8 @@ import pytest
 from tests.models import GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.moves import wire
+from tpsim.algebra.reshard import Routes
 from tpsim.program.layout import PRACTICES, Practice, layout
 from tpsim.program.op import Array, Reshard
 
@@ -76,6 +78,20 @@ def test_unsharded_gradients_equal_finite_differences(name):
             losses.append(float(shifted.value(shifted.program.results["loss"])))
         derived = float(np.sum(base.value(base.program.results[f"grad.{label}"]) * direction))
         assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(derived, rel=1e-5, abs=1e-8), label
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_the_cheapest_paths_equal_the_unsharded_program_too(zero):
+    mesh = Mesh({"D": 2, "X": 2, "Y": 2})
+    sizes = LLAMA.dims(sequences=4, seq=8)
+
+    def fewest_bytes(move):
+        return wire(move.kind, move.logical_elements(sizes, mesh.axes), move.ranks(mesh.axes))
+
+    routes = Routes(mesh.order, fewest_bytes)
+    where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=True, kv_split=1)
+    sharded = run(LLAMA, where, Practice(), mesh, path=lambda x, to, _: routes.path(x.type, to))
+    assert difference(sharded, whole(LLAMA.name, Practice())) < 1e-10
 
 
 def test_the_judge_notices_a_collective_that_is_left_out():

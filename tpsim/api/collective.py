@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -16,11 +15,14 @@ from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.machine import timing
 from tpsim.machine.profile import Machine, load
 from tpsim.program.layout import DTYPE_BYTES
-from tpsim.quantity.errors import InputError, suggest
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import UnitError, parse_sizes, show
+from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
     import pandas as pd
 
     from tpsim.fabric.placement import Placement
@@ -119,9 +121,7 @@ class CollectiveResult:
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
+        return frame(self.records())
 
     @property
     def route(self) -> str:
@@ -142,9 +142,11 @@ class CollectiveResult:
     def verdict(self) -> str:
         """One line: the largest size."""
         last = self.rows[-1]
-        size, seconds = show(last["logical_bytes"], "bytes"), show(last["time_s"], "seconds") if last["time_s"] else "0 s"
-        rate = f", bus bandwidth {show(last['busbw_bytes_per_s'], 'bytes_per_s')}" if last["busbw_bytes_per_s"] else ""
-        return f"{self.asked.collective} of {size} over {self.route} takes {seconds}{rate}"
+        what = f"{self.asked.collective} of {show(last['logical_bytes'], 'bytes')} over {self.route}"
+        if not last["time_s"]:
+            return f"{what} costs nothing"
+        rate = show(last["busbw_bytes_per_s"], "bytes_per_s")
+        return f"{what} takes {show(last['time_s'], 'seconds')}, bus bandwidth {rate}"
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""
@@ -203,12 +205,10 @@ def _kind(name: str) -> MoveKind:
     return cast("MoveKind", _known(name.replace("-", "_"), known, "collective"))
 
 
-def _known(word: str, known: Sequence[str] | Any, what: str) -> str:
-    if word in known:
-        return word
-    near = suggest(word, known)
-    remedy = f'did you mean "{near}"?' if near else ""
-    raise InputError.one(f"unknown-{what}", f'"{word}" is not a {what}', remedy=remedy, note=f"known: {', '.join(known)}")
+def _known(word: str, known: Collection[str], what: str) -> str:
+    if word not in known:
+        raise unknown(word, what, known)
+    return word
 
 
 def _placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.program.parameters import GROUPS, parameter_counts
+from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +53,7 @@ class ModelResult:
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
+        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
@@ -81,9 +80,7 @@ class ModelListResult:
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
+        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""

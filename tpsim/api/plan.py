@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
+from tpsim.algebra.reshard import Routes
 from tpsim.api.plan_record import each, number, row_record, total_record
 from tpsim.api.scenario import resolve
 from tpsim.cost import formula
@@ -27,8 +28,11 @@ from tpsim.cost.rollup import (
 )
 from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
 from tpsim.machine import timing
+from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.lower import lower
+from tpsim.program.trace import book_path
 from tpsim.quantity.units import show
+from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +40,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from tpsim.algebra.moves import MoveKind
+    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.api.question import Limit, Question
+    from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
 
@@ -73,9 +78,23 @@ def plan(
 
 
 def priced(question: Question) -> PlanResult:
-    """The plan of a resolved question."""
-    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+    """The plan of a resolved question.
+
+    The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
+    step slower than the book's paths, these are taken.
+    """
+    if question.planner == "cheapest":
+        book = replace(question, planner="book")
+        plans = (_priced(question, cheapest_path(question)), replace(priced(book), question=question))
+        return min(plans, key=lambda one: one.step.time_s)
+    return _priced(question, book_path)
+
+
+def _priced(question: Question, path: Paths) -> PlanResult:
     sizes = sizes_of(question)
+    program = lower(
+        question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path
+    )
     found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
     work = compute(
         matmuls(program), sizes, question.machine, question.dtypes.activations, question.assume.matmul_efficiency
@@ -92,6 +111,21 @@ def pricer(question: Question) -> Pricer:
         return timing.time(question.machine, route, kind, volume, cost_model=question.cost_model)
 
     return seconds
+
+
+def cheapest_path(question: Question) -> Paths:
+    """Reshards every array by the path that takes the fewest seconds for it alone."""
+    sizes, seconds = sizes_of(question), pricer(question)
+
+    def routes(dtype: str) -> Routes:
+        def price(move: Move) -> Any:
+            volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
+            return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+
+        return Routes(question.mesh.order, price)
+
+    known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
+    return lambda x, to, _order: known[x.dtype].path(x.type, to)
 
 
 def sizes_of(question: Question) -> Sizes:
@@ -176,14 +210,22 @@ class PlanResult:
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
         """Tokens per chip and step above which compute outlasts the exposed communication; None if none does."""
-        scale = turning_scale(self._at, self.compute, self.question.workload.microbatches, self.question.assume.overlap)
+        scale = turning_scale(
+            self.rows_at, self.compute, self.question.workload.microbatches, self.question.assume.overlap
+        )
         return None if scale is None else scale * self.tokens / self.chips
 
-    def _at(self, scale: float) -> list[Row]:
+    def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
         grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
-        again = iter(price([row.collective for row in self.rows if row.collective.grows], grown, pricer(self.question)))
+        growing = [row.collective for row in self.rows if row.collective.grows]
+        again = iter(price(growing, grown, pricer(self.question)))
         return [next(again) if row.collective.grows else row for row in self.rows]
+
+    @cached_property
+    def cheapest_saves_s(self) -> float:
+        """Seconds of the step that the planner ``cheapest`` would save; 0 if the book's paths are as good."""
+        return float(self.step.time_s - priced(replace(self.question, planner="cheapest")).step.time_s)
 
     @property
     def breakeven(self) -> str:
@@ -280,9 +322,7 @@ class PlanResult:
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
+        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""
@@ -342,4 +382,5 @@ class PlanResult:
             "useful_flops": number(self.compute.useful_flops),
             "breakeven_tokens_per_chip": self.breakeven_tokens_per_chip,
             "breakeven": self.breakeven,
+            "cheapest_saves_s": self.cheapest_saves_s,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from tpsim import __version__
 from tpsim.algebra.because import joined
 from tpsim.algebra.contract import Contraction, cases, flops, free_dims
 from tpsim.algebra.legality import OwedError
-from tpsim.algebra.moves import wire
 from tpsim.algebra.notation import (
     Expression,
     NamedArray,
@@ -26,9 +26,11 @@ from tpsim.api.options import chosen, read_binding, read_dims, read_mesh
 from tpsim.api.pricing import Clock, Pricing, fits
 from tpsim.api.symbolic import SymbolicStep, symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
+from tpsim.quantity.size import over
+from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import pandas as pd
 
@@ -128,6 +130,14 @@ class ShardResult:
         return symbolic(self.chosen, self.mesh, self.pricing.width, self.clock) if self.chosen else []
 
     @property
+    def repetition(self) -> Fraction | int | None:
+        """How often the mesh computes each multiplication of the product; 1 if no device repeats another's work."""
+        if self.dims is None or not isinstance(self.expression, Product) or self.chosen is None:
+            return None
+        once = flops(_contraction(self.expression), self.dims, dict.fromkeys(self.mesh.axes, 1))
+        return over(self.chosen.flops * self.mesh.devices, once)
+
+    @property
     def formulas(self) -> list[dict[str, str]]:
         """Wire bytes and FLOPs of each step as text. Loads sympy."""
         steps = symbolic(self.chosen, self.mesh, self.pricing.width, None) if self.chosen else []
@@ -198,9 +208,7 @@ class ShardResult:
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records())
+        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""

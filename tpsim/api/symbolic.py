@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
 
+
 @dataclass(frozen=True, slots=True)
 class SymbolicStep:
     """One step of a plan as sympy expressions in its dims and axes; seconds are None without a machine.
 
-    latency_s    of a move: launch and steps
-    bandwidth_s  of a move: what its bytes take
+    flops_of_mesh  of all devices together, repeated work included
+    latency_s      of a move: launch and steps
+    bandwidth_s    of a move: what its bytes take
     """
 
     op: str
@@ -33,6 +35,7 @@ class SymbolicStep:
     logical_bytes: Any
     wire_bytes_per_device: Any
     flops_per_device: Any
+    flops_of_mesh: Any
     latency_s: Any = None
     bandwidth_s: Any = None
     time_s: Any = None
@@ -60,25 +63,42 @@ def symbolic(plan: Plan, mesh: Mesh, width: int, clock: Clock | None) -> list[Sy
     width  bytes of an element
     """
     dims = tuple(dict.fromkeys(dim for step in plan.steps for _, type_ in step.inputs for dim in type_.dims))
-    names, axes = symbols(dims, mesh)
-    return [
-        _moved(step, step.move, names, axes, width, clock) if step.move else _multiplied(step, names, axes, clock)
-        for step in plan.steps
-    ]
+    naming = _Naming(*symbols(dims, mesh), width, clock)
+    return [naming.moved(step, step.move) if step.move else naming.multiplied(step) for step in plan.steps]
 
 
-def _moved(
-    step: Step, move: Move, dims: Mapping[str, Any], axes: Mapping[str, Any], width: int, clock: Clock | None
-) -> SymbolicStep:
-    volume = width * move.logical_elements(dims, axes)
-    sent = wire(move.kind, volume, move.ranks(axes))
-    found = SymbolicStep(move.kind, move.axes, step.output[0], volume, sent, 0)
-    if clock is None or move.kind == "slice":
-        return found if clock is None else replace(found, latency_s=0, bandwidth_s=0, time_s=0)
-    timing = clock.timed(symbolic_route(clock.placement, move.axes, axes), move.kind, volume)
-    spent = (timing.launch_s + timing.latency_s, timing.bandwidth_s, timing.time_s)
-    latency, bandwidth, total = map(_of_several, spent)
-    return replace(found, latency_s=latency, bandwidth_s=bandwidth, time_s=total)
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """Steps priced in symbols: their dims, their axes, bytes of an element, and a machine if there is one."""
+
+    dims: Mapping[str, Any]
+    axes: Mapping[str, Any]
+    width: int
+    clock: Clock | None
+
+    def moved(self, step: Step, move: Move) -> SymbolicStep:
+        """A move."""
+        volume = self.width * move.logical_elements(self.dims, self.axes)
+        sent = wire(move.kind, volume, move.ranks(self.axes))
+        found = SymbolicStep(move.kind, move.axes, step.output[0], volume, sent, 0, 0)
+        if self.clock is None:
+            return found
+        if move.kind == "slice":
+            return replace(found, latency_s=0, bandwidth_s=0, time_s=0)
+        timing = self.clock.timed(symbolic_route(self.clock.placement, move.axes, self.axes), move.kind, volume)
+        spent = (timing.launch_s + timing.latency_s, timing.bandwidth_s, timing.time_s)
+        latency, bandwidth, total = map(_of_several, spent)
+        return replace(found, latency_s=latency, bandwidth_s=bandwidth, time_s=total)
+
+    def multiplied(self, step: Step) -> SymbolicStep:
+        """A product."""
+        left, right = step.inputs
+        ask = Contraction(left, right, step.output[0], step.output[1].dims)
+        work = flops(ask, self.dims, self.axes)
+        found = SymbolicStep(step.op, (), step.output[0], 0, 0, work, work * product(self.axes.values()))
+        return (
+            found if self.clock is None else replace(found, latency_s=0, bandwidth_s=0, time_s=self.clock.product(work))
+        )
 
 
 def _of_several(cost: Any) -> Any:
@@ -86,13 +106,13 @@ def _of_several(cost: Any) -> Any:
     import sympy
 
     cost = sympy.sympify(cost)
-    return cost.subs({condition: sympy.true for condition in cost.atoms(sympy.StrictGreaterThan)})
+    return cost.subs(dict.fromkeys(cost.atoms(sympy.StrictGreaterThan), sympy.true))
 
 
 def _multiplied(step: Step, dims: Mapping[str, Any], axes: Mapping[str, Any], clock: Clock | None) -> SymbolicStep:
     left, right = step.inputs
     work = flops(Contraction(left, right, step.output[0], step.output[1].dims), dims, axes)
-    found = SymbolicStep(step.op, (), step.output[0], 0, 0, work)
+    found = SymbolicStep(step.op, (), step.output[0], 0, 0, work, work * product(axes.values()))
     return found if clock is None else replace(found, latency_s=0, bandwidth_s=0, time_s=clock.product(work))
 
 

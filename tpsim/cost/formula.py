@@ -40,20 +40,22 @@ def symbols(sizes: Sizes, roles: Mapping[str, Sequence[str]]) -> Sizes:
 
     An axis of one device stays 1 and a dim without a name of its own (a pair of two) stays its number. Where a role
     takes several axes, all but the last have symbols of their own and the last is the role's symbol over theirs, so
-    that whatever takes part over the whole role shows t or d.
+    that whatever takes part over the whole role shows t or d. One of those as long as there are kv heads is
+    kv_heads: tp beyond the kv heads replicates them.
     """
     dims = {dim: _symbol(SYMBOLS[dim]) if dim in SYMBOLS else size for dim, size in sizes.dims.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
     for role, letter in ROLES.items():
-        axes.update(_role_axes([axis for axis in roles.get(role, ()) if axis in axes and axes[axis] != 1], letter))
+        used = [axis for axis in roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
+        axes.update(_role_axes(used, letter, sizes, dims))
     return Sizes(dims, axes, _symbol("L"), _symbol("m"))
 
 
-def _role_axes(axes: Sequence[str], letter: str) -> dict[str, Any]:
+def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:
     if not axes:
         return {}
     *leading, last = axes
-    own = {axis: _symbol(axis) for axis in leading}
+    own = {axis: dims["g"] if sizes.axes[axis] == sizes.dims.get("g") else _symbol(axis) for axis in leading}
     return {**own, last: over(_symbol(letter), product(own.values()))}
 
 

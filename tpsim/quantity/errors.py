@@ -178,3 +178,23 @@ def _edits(a: str, b: str) -> int:
             row.append(cost)
         before, last = last, row
     return last[-1]
+
+
+def unknown(word: str, what: str, known: Iterable[str], place: Place | None = None, remedy: str = "") -> InputError:
+    """The refusal of a name that is not one of the known ones: the nearest one, else `remedy`, and all of them.
+
+    >>> print(unknown("bok", "cost model", ["additive", "book"]))
+    error[unknown-cost-model]: "bok" is not a cost model
+      = did you mean "book"?
+      = known: additive, book
+    """
+    names = list(known)
+    near = suggest(word, names)
+    article = "an" if what[0] in "aeiou" else "a"
+    return InputError.one(
+        f"unknown-{what.replace(' ', '-')}",
+        f'"{word}" is not {article} {what}',
+        place,
+        f'did you mean "{near}"?' if near else remedy,
+        f"known: {', '.join(names)}" if names else "",
+    )

@@ -168,10 +168,19 @@ def of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
         cases = [(value, sympy.Eq(key, least)) for key, value in zip(keys, values, strict=True)]
         return sympy.Piecewise(*cases[:-1], (values[-1], True))
     if _array(*keys, *values):
-        import numpy as np
-
-        return np.choose(np.argmin(np.broadcast_arrays(*keys), axis=0), values)  # type: ignore[arg-type]
+        return _of_least_arrays(keys, values)
     return values[min(range(len(keys)), key=keys.__getitem__)]  # type: ignore[arg-type]
+
+
+def _of_least_arrays(keys: Sequence[Any], values: Sequence[Any]) -> Any:
+    """One comparison per further key: several times faster than an argmin and a choice on arrays of layouts."""
+    import numpy as np
+
+    least, value = keys[0], values[0]
+    for key, other in zip(keys[1:], values[1:], strict=True):
+        value = np.where(key < least, other, value)
+        least = np.minimum(least, key)
+    return value
 
 
 def where_many(n: Size, value: Size) -> Any:

@@ -61,6 +61,11 @@ def test_maps_are_made_on_the_way_to_a_new_value(document):
     assert spec.with_value(document, ["a", "b"], 1, None).data["a"] == {"b": 1}
 
 
+def test_an_override_of_null_takes_a_field_away(document):
+    assert spec.overridden(document, ["chip.peak=null"]).data["chip"] == {}
+    assert spec.overridden(document, ["chip.memory="]).data["chip"] == document.data["chip"]
+
+
 def test_merge_joins_maps_and_replaces_lists():
     base = {"a": {"x": 1, "y": {"z": 2}}, "list": [1, 2]}
     assert spec.merge(base, {"a": {"y": {"w": 3}}, "list": [9]}) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "list": [9]}

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Total
 
 COLUMNS = (
-    Column("phase", "phase"),
-    Column("layer", "layer"),
-    Column("block", "block"),
+    Column("where", "where"),
+    Column("purpose", "for"),
     Column("collective", "collective"),
     Column("axis", "axis"),
     Column("ranks", "n", "integer"),
@@ -24,27 +23,33 @@ COLUMNS = (
     Column("logical_bytes", "size", "bytes"),
     Column("wire_bytes_per_device", "wire", "bytes"),
     Column("busy_s", "time", "seconds"),
-    Column("exposed_s", "exposed", "seconds"),
-    Column("share", "step", "share"),
+    Column("share", "exposed\nstep", "share"),
 )
-"""One line per kind of call: size and wire of one call, time and exposed of all."""
+"""One line per kind of call: size and wire of one call, time of all, and their exposed time as a share of the step."""
 
 FULL = (
-    *COLUMNS[:3],
-    Column("op", "of"),
+    Column("where", "where"),
     Column("array", "array"),
-    *COLUMNS[3:6],
+    Column("collective", "collective"),
+    Column("axis", "axis"),
     Column("dtype", "dtype"),
-    *COLUMNS[6:9],
+    Column("count", "calls", "integer"),
     Column("time_s", "time\neach", "seconds"),
-    *COLUMNS[9:],
+    Column("exposed_s", "exposed", "seconds"),
     Column("algorithm", "algorithm"),
-    Column("formula", "wire of one call"),
+    Column("protocol", "protocol"),
+    Column("formula", "wire bytes of one call"),
     Column("because", "because"),
 )
 """One line per array, with the formula and the reason."""
 
-SAME = ("phase", "layer", "block", "collective", "axis", "ranks", "dtype", "logical_bytes")
+PHASES = ("forward", "backward", "update")
+"""In which order a page shows them; within each, what every layer does comes first."""
+
+PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
+"""What a call is for, if it is not for an activation of some block."""
+
+SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes")
 """Rows that agree in these are one line of the short table."""
 
 LAYER = (
@@ -87,7 +92,7 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     )
     mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
     yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
-    yield "placement", "; ".join(str(line) for line in question.placement.describe())
+    yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
@@ -113,16 +118,27 @@ def _many(count: int, word: str, plural: str) -> str:
 
 
 def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
-    records = result.records() if verbose else result.collectives
     step_s = result.step.time_s
-    rows = [{**row, "share": row["exposed_s"] / step_s} for row in records]
-    if verbose:
-        yield Table(_present(FULL, rows), rows, "Every collective", group="phase", folded=True)
-    else:
-        lines = together(rows)
-        yield Table(_present(COLUMNS, lines), lines, group="phase")
+    rows = [_line(row, step_s) for row in (result.records() if verbose else result.collectives)]
+    rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
+    lines = together(rows)
+    yield Table(_present(COLUMNS, lines), lines, group="where")
     yield _layer_table(result, verbose=verbose)
     yield _memory_table(result)
+    if verbose:
+        yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
+
+
+def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
+    """A collective's record with what a page adds: where it stands and what it is for in words, its share of the step."""
+    layer = row["layer"]
+    around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
+    return {
+        **row,
+        "where": f"{row['phase']}, {around}",
+        "purpose": PURPOSES.get(row["op"], row["block"]),
+        "share": row["exposed_s"] / step_s,
+    }
 
 
 def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
@@ -180,6 +196,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({value:.4g})"
     guesses = result.question.guesses
     if verbose:
+        saved = result.cheapest_saves_s
+        yield f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         yield from (f"assumed ({one['kind']}): {one['text']}" for one in result.assumptions)
         yield from (f"not modelled: {text}" for text in result.not_modelled)
     yield f"{len(result.assumptions)} assumptions, {guesses} guesses" + ("" if verbose else "; -v lists them")

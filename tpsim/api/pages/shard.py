@@ -39,6 +39,9 @@ FORMULAS = (
     Column("wire_bytes_per_device", "wire bytes per device"),
     Column("flops_per_device", "FLOPs per device"),
 )
+EXAMPLE_SIZE, EXAMPLE_MACHINE = 8192, "dgx-h100"
+"""What the next command suggests where nothing was given."""
+
 FEW = 4
 """Other ways shown without -v."""
 
@@ -67,7 +70,7 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
     steps = [{**row, "number": at, "axes": ",".join(row["axes"])} for at, row in enumerate(result.steps, 1)]
     yield Table(_known(STEPS, steps), steps)
     if result.dims is None or verbose:
-        yield Table(FORMULAS, result.to_json()["result"]["formulas"])
+        yield Table(FORMULAS, result.formulas)
     ways = [{**plan, "ops": _ops(plan), "who": ", ".join(plan["planners"])} for plan in result.alternatives]
     if len(ways) > 1:
         yield Table(_known(WAYS, ways), ways if verbose else ways[:FEW])
@@ -101,12 +104,14 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
 def _next(result: ShardResult) -> str:
     """What the answer lacks most: sizes, then a machine, then the collective that it is made of."""
     mesh = ",".join(f"{axis}={size}" for axis, size in result.mesh.axes.items())
-    base = f'tpsim shard "{result.expression.text}" --mesh {mesh}'
-    dims = dict.fromkeys(dim for row in result.expression_dims for dim in row) if result.dims is None else result.dims
-    sizes = ",".join(f"{dim}={result.dims[dim] if result.dims else 8192}" for dim in dims)
+    asked = f'tpsim shard "{result.expression.text}" --mesh {mesh}'
+    dims = result.dims or dict.fromkeys(named_dims(result.expression), EXAMPLE_SIZE)
+    sized = f"{asked} --dims {','.join(f'{dim}={size}' for dim, size in dims.items())}"
     if result.dims is None:
-        return f"{base} --dims {sizes}"
+        return sized
     if result.hardware is None and result.chosen is not None:
-        return f"{base} --dims {sizes} --hw dgx-h100"
-    moves = [row["op"] for row in result.steps if row["op"] not in ("matmul", "slice")]
-    return f"tpsim explain {moves[0] if moves else 'wire'}"
+        return f"{sized} --hw {EXAMPLE_MACHINE}"
+    if result.planner == "cheapest" and result.chosen is not None:
+        machine = f" --hw {result.hardware}" if result.hardware else ""
+        return f"{sized}{machine} --planner book"
+    return "tpsim collective all-gather --hw dgx-h100 --ranks 8"

@@ -67,6 +67,8 @@ def with_data(document: Document, data: Mapping[str, Any]) -> Document:
 def with_value(document: Document, keys: Sequence[str | int], value: object, place: Place | None) -> Document:
     """The document with one value set, made of maps where there are none; errors about it point to `place`.
 
+    None takes a field away, so that its default holds.
+
     Raises InputError when `keys` leads into something that has no fields.
     """
     path = tuple(_indices(document.data, keys))
@@ -98,7 +100,10 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
         here = ".".join(map(str, path[:depth]))
         what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
         raise InputError.one("bad-override", what, place, f"set {here} itself")
-    return {**(data or {}), key: _set((data or {}).get(key), path, value, depth + 1, place)}
+    held = data or {}
+    if value is None and depth == len(path) - 1:
+        return {other: kept for other, kept in held.items() if other != key}
+    return {**held, key: _set(held.get(key), path, value, depth + 1, place)}
 
 
 def merge(base: Any, over: Any) -> Any:

@@ -1,0 +1,89 @@
+# ruff: noqa: INP001 - a script, not a package
+"""Prices a million layouts of a whole model in arrays, and some of them one by one beside it.
+
+    python benchmarks/layouts.py [MODEL] [MACHINE]
+
+A layout is (tensor parallel size, data parallel size, ZeRO stage, sequence parallelism, global batch).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import islice, product
+
+import numpy as np
+
+from tpsim.cost.grid import Study
+from tpsim.machine import profile
+from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.model_file import load_model
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+WANTED = 1_000_000
+SCALARS = 200
+CHUNK = 1024
+"""Batches per evaluation: with every (tp, dp) an array that stays in the processor's cache."""
+
+STRUCTURES = tuple(product((0, 1, 2, 3), (False, True)))
+TENSOR_SIZES = (1, 2, 4, 8)
+DATA_SIZES = tuple(2**power for power in range(13))
+BATCHES = range(1, 1 + WANTED // (len(STRUCTURES) * len(TENSOR_SIZES) * len(DATA_SIZES)) + 1)
+"""Sequences per data shard."""
+
+
+def sizes() -> tuple[Array, Array, Array]:
+    """Columns of tp and dp, and a row of sequences per data shard: together every layout of one structure.
+
+    What does not depend on the batch is evaluated per (tp, dp) only: numpy stretches it where it meets the row.
+    """
+    tp, dp = np.meshgrid(np.asarray(TENSOR_SIZES, float), np.asarray(DATA_SIZES, float))
+    return tp.reshape(-1, 1), dp.reshape(-1, 1), np.asarray(BATCHES, float).reshape(1, -1)
+
+
+def in_arrays(study: Study) -> int:
+    """Layouts priced as arrays."""
+    tp, dp, each = sizes()
+    count = 0
+    for zero, sequence_parallel in STRUCTURES:
+        found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
+        for start in range(0, each.size, CHUNK):
+            batch = dp * each[:, start : start + CHUNK]
+            step = study.priced(found, tp=tp, dp=dp, batch=batch)
+            count += step.time_s.size
+    return count
+
+
+def one_by_one(study: Study) -> int:
+    """Layouts priced as plain numbers."""
+    count = 0
+    for zero, sequence_parallel in STRUCTURES:
+        found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
+        for tp, dp, each in islice(product(TENSOR_SIZES, DATA_SIZES, BATCHES), 0, None, 7919):
+            study.priced(found, tp=tp, dp=dp, batch=dp * each)
+            count += 1
+            if count % (SCALARS // len(STRUCTURES)) == 0:
+                break
+    return count
+
+
+def main(model: str = "llama-3-70b", machine: str = "dgx-h100") -> None:
+    """Print layouts per second of both ways."""
+    study = Study(
+        model=load_model(model).model,
+        machine=profile.load(machine),
+        practice=PRACTICES["megatron"],
+        dtypes=Dtypes(),
+        seq=4096,
+    )
+    for name, run in (("arrays", in_arrays), ("one by one", one_by_one)):
+        started = time.process_time()
+        count = run(study)
+        spent = time.process_time() - started
+        rate = f"{count:>9,} layouts in {spent:6.2f} s of one core: {count / spent:>12,.0f} per second"
+        sys.stdout.write(f"{name:>10}: {rate}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

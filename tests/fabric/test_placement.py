@@ -1,0 +1,182 @@
+"""Where mesh axes come to lie, by rule and by binding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.fabric.placement import RULE, hierarchy_route, place
+from tpsim.fabric.wires import Segment, WireLevel, Wrap, ranks
+from tpsim.quantity.errors import InputError
+
+NODES = (WireLevel("nvlink", "switch", (8,)), WireLevel("network", "switch"))
+V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16)), WireLevel("dcn", "switch"))
+V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4))), WireLevel("dcn", "switch"))
+
+
+def lines(levels, mesh, binding=None):
+    return place(levels, Mesh(mesh), binding).describe()
+
+
+def test_an_axis_larger_than_the_node_is_split_over_levels():
+    assert lines(NODES, {"tensor": 16}) == ["tensor 16 = nvlink 8 x network 2"]
+
+
+def test_the_minor_axis_lies_innermost_and_the_next_one_takes_what_is_left():
+    assert lines(NODES, {"data": 64, "tensor": 4}) == ["data   64 = nvlink 2 x network 32", "tensor 4 = nvlink 4"]
+
+
+def test_an_axis_of_one_lies_nowhere():
+    placement = place(NODES, Mesh({"data": 1, "tensor": 8}))
+    assert placement.route(["data"]) == ()
+    assert placement.describe() == ["tensor 8 = nvlink 8"]
+
+
+def test_a_binding_overrides_the_rule_and_no_rule_is_claimed():
+    placement = place(NODES, Mesh({"data": 4, "tensor": 8}), {"data": ["network"], "tensor": ["nvlink"]})
+    assert placement.describe() == ["data   4 = network 4", "tensor 8 = nvlink 8"]
+    assert placement.rule == ""
+    assert placement.binding == {"data": ("network",), "tensor": ("nvlink",)}
+    assert place(NODES, Mesh({"data": 4})).rule == RULE
+
+
+def test_an_axis_that_divides_no_node_leaves_chips_idle():
+    assert lines(NODES, {"data": 4, "tensor": 3}) == ["data   4 = nvlink 2 x network 2", "tensor 3 = nvlink 3"]
+
+
+def test_an_axis_of_v5e_closes_only_at_sixteen():
+    assert lines(V5E, {"X": 8, "Y": 4}) == [
+        "X 8 = ici.1 8 (line)",
+        "Y 4 = ici.0 4 (line)",
+        "ici slice 4x8, no closed axis (closes only on an axis of 16)",
+    ]
+    assert lines(V5E, {"X": 8, "Y": 16})[1:] == [
+        "Y 16 = ici.0 16 (ring)",
+        "ici slice 16x8, closed: ici.0 (closes only on an axis of 16)",
+    ]
+
+
+def test_axes_of_v5p_close_only_on_whole_cubes():
+    assert [one.topology for one in place(V5P, Mesh({"X": 4, "Y": 4, "Z": 4})).route(["X", "Y", "Z"])] == ["ring"] * 3
+    assert [one.topology for one in place(V5P, Mesh({"X": 4, "Y": 4, "Z": 2})).route(["X", "Y", "Z"])] == ["line"] * 3
+
+
+def test_an_axis_takes_several_physical_axes_where_that_closes_rings():
+    assert lines(V5P, {"data": 16, "tensor": 4}) == [
+        "data   16 = ici.1 4 (ring) x ici.2 4 (ring)",
+        "tensor 4 = ici.0 4 (ring)",
+        "ici slice 4x4x4, closed: ici.0, ici.1, ici.2 (closes on slices of whole 4x4x4 cubes)",
+    ]
+
+
+def test_an_axis_too_long_for_one_physical_axis_takes_two():
+    assert lines(V5E, {"data": 256})[0] == "data 256 = ici.0 16 (ring) x ici.1 16 (ring)"
+
+
+def test_an_axis_too_large_for_the_slice_goes_on_over_the_next_level():
+    assert lines(V5E, {"data": 1024})[0] == "data 1024 = ici.0 16 (ring) x ici.1 16 (ring) x dcn 4"
+    # 8192 chips would fit by number, but no 16x20x28 has 8192 in powers of two.
+    assert lines(V5P, {"data": 8192})[0].endswith("x dcn 2")
+
+
+def test_part_of_a_physical_axis_is_a_line_and_a_strided_one_shares_its_links():
+    assert lines(V5E, {"data": 64, "tensor": 4}) == [
+        "data   64 = ici.0 4 (ring, 4 groups share its links) x ici.1 16 (ring)",
+        "tensor 4 = ici.0 4 (line)",
+        "ici slice 16x16, closed: ici.0, ici.1 (closes only on an axis of 16)",
+    ]
+
+
+def test_neighbouring_axes_on_one_physical_axis_are_one_stretch_together():
+    placement = place(V5E, Mesh({"data": 4, "kv": 2, "rep": 2}))
+    assert placement.route(["kv", "rep"]) == (Segment("ici", "ici.0", "line", 4),)
+    assert placement.route(["kv"]) == (Segment("ici", "ici.0", "line", 2, 2),)
+
+
+def test_axes_that_lie_apart_on_one_physical_axis_are_refused():
+    placement = place(V5E, Mesh({"a": 2, "b": 2, "c": 2}), {axis: ["ici.0"] for axis in "abc"})
+    with pytest.raises(InputError) as error:
+        placement.route(["a", "c"])
+    assert str(error.value) == (
+        "error[no-closed-form]: the mesh axes lie apart on ici.0: no closed form is known for such groups\n"
+        "  = bind them to neighbouring places, or to axes of their own"
+    )
+
+
+def test_a_bound_axis_splits_over_its_physical_axes_so_that_rings_close():
+    binding = {"X": ["ici.0", "ici.1"], "Y": ["ici.2"]}
+    assert lines(V5P, {"X": 16, "Y": 4}, binding)[0] == "X 16 = ici.0 4 (ring) x ici.1 4 (ring)"
+
+
+def test_a_ring_can_be_read_as_a_line():
+    placement = place(V5E, Mesh({"X": 16}), {"X": ["ici.0:line"]})
+    assert placement.route(["X"]) == (Segment("ici", "ici.0", "line", 16),)
+
+
+def test_wraparound_that_the_machine_has_not_is_refused():
+    with pytest.raises(InputError) as error:
+        place(V5E, Mesh({"X": 4}), {"X": ["ici.0:ring"]})
+    assert str(error.value) == (
+        "error[no-wraparound]: ici.0:ring: the ends of this axis are not joined in a slice of 4x1\n"
+        "  = leave :ring out, or fill an axis that closes\n"
+        "  = ici: closes only on an axis of 16"
+    )
+    place(V5E, Mesh({"X": 16}), {"X": ["ici.0:ring"]})
+
+
+def test_two_chips_are_a_line_even_where_every_axis_closes():
+    always = (WireLevel("ici", "torus", (8, 8), Wrap(always=True)),)
+    assert place(always, Mesh({"X": 2})).route(["X"])[0].topology == "line"
+    assert place(always, Mesh({"X": 3})).route(["X"])[0].topology == "ring"
+
+
+def test_a_ring_level_closes_only_when_it_is_full():
+    ring = (WireLevel("loop", "ring", (8,)), WireLevel("network", "switch"))
+    assert lines(ring, {"X": 8}) == ["X 8 = loop 8 (ring)"]
+    assert lines(ring, {"X": 4}) == ["X 4 = loop 4 (line)"]
+
+
+def test_part_of_a_one_way_ring_is_refused():
+    with pytest.raises(InputError, match=r"part of the one-way ring loop is no ring"):
+        place((WireLevel("loop", "one_way_ring", (8,)),), Mesh({"X": 2, "Y": 4})).route(["Y"])
+
+
+@pytest.mark.parametrize(
+    ("mesh", "binding", "message"),
+    [
+        ({"X": 4}, {"X": ["nvlnk"]}, '"nvlnk" is not a level of the machine\n  = did you mean "nvlink"?'),
+        ({"X": 4}, {"Y": ["nvlink"]}, '"Y" is not a mesh axis'),
+        ({"X": 4}, {"X": ["nvlink:rong"]}, '"rong" is not a shape of an axis\n  = did you mean "ring"?'),
+        ({"X": 16}, {"X": ["nvlink"]}, "mesh axis X of 16 does not fit on nvlink 8 beside the other axes"),
+    ],
+)
+def test_a_wrong_binding_is_answered_with_the_names_there_are(mesh, binding, message):
+    with pytest.raises(InputError) as error:
+        place(NODES, Mesh(mesh), binding)
+    assert message in str(error.value)
+
+
+def test_a_mesh_that_forms_no_slice_is_refused():
+    with pytest.raises(InputError, match=r"X 17 cannot be laid on ici of 16x16 evenly"):
+        place(V5E[:1], Mesh({"X": 17}))
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8, 16, 32])
+@pytest.mark.parametrize("data", [1, 2, 8, 64])
+def test_levels_fill_by_arithmetic_as_they_do_by_rule(tensor, data):
+    placement = place(NODES, Mesh({"data": data, "tensor": tensor}))
+    for axis, inner, n in (("tensor", 1, tensor), ("data", tensor, data)):
+        by_arithmetic = hierarchy_route(NODES, inner, n)
+        assert tuple(one for one in by_arithmetic if one.n > 1) == placement.route([axis])
+
+
+def test_levels_fill_by_arithmetic_for_arrays_and_symbols():
+    tensor = np.array([1.0, 4.0, 8.0, 16.0])
+    route = hierarchy_route(NODES, tensor, 64 / tensor)
+    assert [list(segment.n) for segment in route] == [[8, 2, 1, 1], [8, 8, 8, 4]]
+    t, d = sympy.symbols("t d", positive=True, integer=True)
+    symbols = hierarchy_route(NODES, t, d)
+    assert [one.n.subs({t: 4, d: 16}) for one in symbols] == [2, 8]
+    assert ranks(symbols).subs({t: 16, d: 4}) == 4

@@ -1,0 +1,1 @@
+"""Worked problems of How to Scale Your Model: who answers what."""

@@ -1,0 +1,140 @@
+"""Readings of tpsim's answers: which call is made and which field is taken. Nothing is computed here by hand."""
+
+from __future__ import annotations
+
+import sympy
+
+import tpsim
+from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.notation import parse_array
+from tpsim.cost.memory import local_bytes
+from tpsim.cost.rollup import Sizes
+from tpsim.fabric.placement import place
+from tpsim.fabric.wires import Segment
+from tpsim.machine import timing
+from tpsim.machine.profile import load
+from tpsim.program.op import Array
+
+B, D, F, I, K, M, N, X, Y, Z, V = sympy.symbols("B D F I K M N X Y Z V", positive=True)  # noqa: E741 - the book's I
+PER_CHIP = sympy.Symbol("per_chip", positive=True)
+C_V5P, W_V5P, ALPHA_V5P = 459e12, 180e9, 2550
+"""What the book calls C, W and alpha for tpu-v5p, for its formulas."""
+CUBE = "X=4,Y=4,Z=4"
+"""The smallest slice of tpu-v4 and tpu-v5p whose axes all close."""
+
+
+def symbol(name):
+    return sympy.Symbol(name, positive=True)
+
+
+def shard(expr, mesh=CUBE, **options):
+    """A sharded product, reshard or array, as the book plans and prices it."""
+    return tpsim.shard(expr, mesh=mesh, **{"planner": "book", "cost_model": "book"} | options)
+
+
+def held(array, mesh, dims, dtype="bf16"):
+    """Bytes of one array on one device."""
+    return shard(array, mesh, dims=dims, dtype=dtype).arrays[0]["local_bytes"]
+
+
+def local(array, dim, size, **axes):
+    """Elements of a dim that one device holds; a fraction if they do not split evenly."""
+    return parse_array(array).type.local(dim, {dim: size}, axes)
+
+
+def held_in_symbols(array, dims, dtype="bf16", **axes):
+    """Bytes of one array on one device, sizes in symbols."""
+    type_ = parse_array(array).type
+    return local_bytes(Array("array", type_, "*", dtype), Sizes(dims, axes, 1, 1))
+
+
+class Layer:
+    """Several products and moves: their seconds in symbols, by what they are."""
+
+    def __init__(self, hw, mesh, *exprs, placement=None, dtype="bf16"):
+        self.steps = [
+            step for expr in exprs for step in shard(expr, mesh, hw=hw, placement=placement, dtype=dtype).symbolic
+        ]
+
+    def math(self, **sizes):
+        """Seconds of the products."""
+        return self._sum("time_s", lambda step: step.op == "matmul", sizes)
+
+    def moves(self, *kinds, over=None, **sizes):
+        """Seconds of the moves' bytes; of these kinds and over this axis only, if given."""
+        return self._sum(
+            "bandwidth_s",
+            lambda step: step.op != "matmul" and (not kinds or step.op in kinds) and (not over or over in step.axes),
+            sizes,
+        )
+
+    def _sum(self, field, wanted, sizes):
+        return given(sum(getattr(step, field) for step in self.steps if wanted(step)), **sizes)
+
+
+def given(cost, **sizes):
+    """A cost in symbols at these sizes; a size may be a symbol or an expression itself."""
+    found = sympy.sympify(cost)
+    return found.subs([(one, sizes[one.name]) for one in found.free_symbols if one.name in sizes], simultaneous=True)
+
+
+def many(cost, axis):
+    """A cost as an axis grows without bound: where the book writes V/W for a switch."""
+    return sympy.limit(cost, symbol(axis), sympy.oo)
+
+
+def equal(left, right, unknown):
+    """The value at which two costs are equal."""
+    return tpsim.breakeven(left, right, unknown)
+
+
+def ring(n, hw="tpu-v5e"):
+    """A closed axis of n chips."""
+    level = load(hw).levels[0].name
+    return (Segment(level, f"{level}.0", "ring", n),)
+
+
+ONE_LINK = (Segment("ici", "ici.0", "line", 2),)
+"""Two chips of a TPU and the cable between them."""
+
+
+def moved(hw, route, kind, V):
+    """Seconds of the bytes of one move, as the book prices it."""
+    return timing.time(load(hw), route, kind, V, cost_model="book").bandwidth_s
+
+
+def nodes(ranks, hw="book-h100"):
+    """The route of so many GPUs, nodes filled one after another."""
+    return place(load(hw).levels, Mesh({"ranks": ranks})).route(["ranks"])
+
+
+def intensity(hw, seconds_per_byte, dtype="bf16"):
+    """FLOPs that a chip does while one byte travels."""
+    return equal(timing.compute_s(load(hw), symbol("work"), dtype, 1.0), seconds_per_byte, "work")
+
+
+def per_second(hw, mesh, expr):
+    """Bytes that an all-gather makes whole in one second."""
+    numbers = dict(pair.split("=") for pair in mesh.split(","))
+    return equal(Layer(hw, mesh, expr, dtype="int8").moves(**{axis: int(n) for axis, n in numbers.items()}), 1, "I")
+
+
+def loaded(hw, size):
+    """Seconds to read so many bytes from one chip's memory."""
+    return timing.memory_s(load(hw), size)
+
+
+def seconds(expr, mesh, hw, dims, *ops, **options):
+    """Seconds of a plan's steps of these kinds; of all its moves if none is named."""
+    steps = shard(expr, mesh, hw=hw, dims=dims, **options).steps
+    return sum(step["time_s"] for step in steps if (step["op"] in ops if ops else step["op"] != "matmul"))
+
+
+def tensor_parallel(hw="tpu-v5p", mesh=CUBE, dtype="bf16", placement=None):
+    """Forward of an MLP on a stream whose hidden dim is split."""
+    exprs = ("In[B,D_Y] . Win[D,F_Y] -> H[B,F_Y]", "H[B,F_Y] . Wout[F_Y,D] -> Out[B,D_Y]")
+    return Layer(hw, mesh, *exprs, dtype=dtype, placement=placement)
+
+
+def tensor_limit(layer, unknown="Y", **sizes):
+    return equal(layer.math(**sizes), layer.moves(**sizes), unknown)

@@ -1,0 +1,5 @@
+"""``python -m tpsim``: the same as the command ``tpsim``."""
+
+from tpsim.cli.main import main
+
+main()

@@ -1,0 +1,53 @@
+"""The page of a collective: where the ranks lie, and one line per size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from tpsim.api.collective import CollectiveResult
+
+COLUMNS = (
+    Column("logical_bytes", "size", "bytes"),
+    Column("buffer_bytes", "buffer", "bytes"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("time_s", "time", "seconds"),
+    Column("algbw_bytes_per_s", "algbw", "bytes_per_s"),
+    Column("busbw_bytes_per_s", "busbw", "bytes_per_s"),
+    Column("algorithm", "algorithm"),
+)
+FULL = (
+    *COLUMNS[:3],
+    Column("carried_bytes_per_device", "carried", "bytes"),
+    Column("link_serial_bytes", "link", "bytes"),
+    Column("steps", "steps", "integer"),
+    Column("launch_s", "launch", "seconds"),
+    Column("latency_s", "latency", "seconds"),
+    Column("bandwidth_s", "bandwidth", "seconds"),
+    *COLUMNS[3:],
+    Column("protocol", "protocol"),
+)
+
+
+def page(result: CollectiveResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds what the seconds are made of."""
+    asked = result.asked
+    buffers = any(row["buffer_bytes"] != row["logical_bytes"] for row in result.rows)
+    columns = FULL if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
+    notes = [*result.assumptions]
+    if verbose:
+        notes += [f"not modelled: {text}" for text in result.to_json()["not_modelled"]]
+    return Document(
+        title=f"{asked.collective} over {asked.ranks:,} ranks",
+        facts=(
+            ("machine", result.machine.name),
+            ("ranks on", result.route),
+            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}"),
+        ),
+        tables=(Table(columns, result.rows),),
+        notes=tuple(notes),
+        verdict=result.verdict,
+        next_command=f"tpsim explain {asked.collective}",
+    )

@@ -1,0 +1,56 @@
+"""The pages of a model and of the list of models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from tpsim.api.model import ModelListResult, ModelResult
+
+GROUPS = (Column("group", "group"), Column("parameters", "parameters", "integer"), Column("share", "share", "share"))
+MODELS = (
+    Column("model", "model"),
+    Column("parameters", "parameters", "integer"),
+    Column("hidden", "hidden", "integer"),
+    Column("layers", "layers", "integer"),
+    Column("heads", "heads", "integer"),
+    Column("kv_heads", "kv\nheads", "integer"),
+    Column("ffn", "ffn"),
+    Column("ffn_hidden", "ffn\nhidden", "integer"),
+    Column("vocab", "vocab", "integer"),
+)
+SIZES = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "ffn_hidden", "vocab")
+"""What a page shows of a model; `verbose` shows all its fields."""
+
+
+def page(result: ModelResult, *, verbose: bool) -> Document:
+    """A model: its sizes and its parameters by group."""
+    model = asdict(result.read.model)
+    shown = {name: value for name, value in model.items() if verbose or name in SIZES}
+    total = result.parameters["total"]
+    padding = result.padding_parameters
+    return Document(
+        title=result.read.model.name,
+        facts=(
+            ("source", result.read.source or "not stated"),
+            *((name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)) for name, value in shown.items()),
+        ),
+        tables=(Table(GROUPS, result.records()),),
+        notes=(*result.read.notes, *((f"padding of the vocabulary adds {padding:,}",) if padding else ())),
+        verdict=f"{result.read.model.name} has {total:,} parameters",
+        next_command=f"tpsim plan --model {result.read.model.name} --hw dgx-h100 --tp 8 --dp 4 --seq 4096",
+    )
+
+
+def list_page(result: ModelListResult, *, verbose: bool) -> Document:
+    """Every model of the library in a line; `verbose` adds the sources."""
+    records = result.records()
+    columns = (*MODELS, Column("source", "source")) if verbose else MODELS
+    return Document(
+        tables=(Table(columns, records),),
+        verdict=f"{len(records)} models; any other: --model path/to/config.json",
+        next_command=f"tpsim model show {records[0]['model']}",
+    )

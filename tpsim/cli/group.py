@@ -1,0 +1,57 @@
+"""The command group: verbs load when they are called, and a mistyped one is answered with the nearest."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim.cli.verbs import SECTIONS, VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Suggesting(click.Group):
+    """A group that names the nearest command when there is no such one; click does that for options only."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` begin with. Raises NoSuchCommand."""
+        word = args[0]
+        if not word.startswith("-") and self.get_command(ctx, word) is None:
+            raise NoSuchCommand(word, self.list_commands(ctx), ctx)
+        return super().resolve_command(ctx, args)
+
+
+class NoSuchCommand(click.UsageError):
+    """A word that is no command where a command is due."""
+
+    def __init__(self, word: str, known: Sequence[str], ctx: click.Context) -> None:
+        self.word, self.known = word, tuple(known)
+        super().__init__(f"{word} is not a command", ctx)
+
+
+class Verbs(Suggesting):
+    """The verbs, of which only the one called is imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """The names of all verbs."""
+        return [verb.name for verb in VERBS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a verb, imported now; None if there is no such verb."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = getattr(import_module(f"tpsim.cli.{cmd_name}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The verbs by help group; groups without a verb are not shown."""
+        for section in SECTIONS:
+            lines = [(verb.name, verb.answers) for verb in VERBS if verb.section == section]
+            if lines:
+                with formatter.section(section):
+                    formatter.write_dl(lines, col_max=12)

@@ -1,0 +1,60 @@
+"""``tpsim hw``: the machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim.cli.group import Suggesting
+from tpsim.cli.output import output_options
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+
+NO = 1
+"""The exit code when a profile is not sound."""
+
+
+@click.group(cls=Suggesting)
+def hw() -> None:
+    """The machines: their constants with sources."""
+
+
+@hw.command(name="list")
+@output_options
+def list_machines(output: Output) -> None:
+    """The machines of the library."""
+    from tpsim.api.hw import hw_list
+    from tpsim.api.pages.hw import list_page
+
+    result = hw_list()
+    output.write(result, lambda verbose: list_page(result, verbose=verbose))
+
+
+@hw.command()
+@click.argument("name")
+@output_options
+def show(name: str, output: Output) -> None:
+    """Every constant of one machine, with its source; NAME is a library name or a .yaml."""
+    from tpsim.api.hw import hw_show
+    from tpsim.api.pages.hw import page
+
+    result = hw_show(name)
+    output.write(result, lambda verbose: page(result, verbose=verbose))
+
+
+@hw.command()
+@click.argument("names", nargs=-1)
+@click.option("--strict", is_flag=True, help="Ask of your own profile what the library's must have: source and kind.")
+@output_options
+@click.pass_context
+def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: Output) -> None:
+    """Hold profiles against the rules; without NAMES, all of the library."""
+    from tpsim.api.hw import hw_validate
+    from tpsim.api.pages.hw import validate_page
+
+    result = hw_validate(names, strict=strict)
+    output.write(result, lambda verbose: validate_page(result, verbose=verbose))
+    if not result.ok:
+        ctx.exit(NO)

@@ -1,0 +1,86 @@
+"""The entry point: runs the verb and turns whatever happens into an exit code.
+
+0 answered, 1 ran fine and the answer is "no", 2 the request is wrong, 3 a bug in tpsim, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim import __version__
+from tpsim.cli.group import Verbs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ANSWERED, BUG, INTERRUPTED = 0, 3, 130
+
+
+@click.group(
+    cls=Verbs,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: tpsim plan llama3-70b-h100",
+)
+@click.version_option(__version__, message="tpsim %(version)s")
+@click.pass_context
+def tpsim(ctx: click.Context) -> None:
+    """What a sharding of a model over a machine costs, derived and shown."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line; its exit code."""
+    from tpsim.quantity.errors import TpsimError
+
+    try:
+        return tpsim.main(args=list(args), prog_name="tpsim", standalone_mode=False) or ANSWERED
+    except click.ClickException as error:
+        from tpsim.cli.mistakes import as_input_error
+
+        return _say(as_input_error(error))
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _reader_left()
+    except TpsimError as error:
+        return _say(error)
+    except Exception as error:  # noqa: BLE001  # the last stop: whatever gets here is a bug of ours
+        return _bug(error, show="--traceback" in args)
+
+
+def _say(error: Exception) -> int:
+    click.echo(str(error), err=True)
+    return int(getattr(error, "exit_code", BUG))
+
+
+def _bug(error: Exception, *, show: bool) -> int:
+    """A bug in a few lines; all of it if asked."""
+    if show:
+        import traceback
+
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    click.echo(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}", err=True)
+    click.echo("  = this is a mistake in tpsim, not in your request; --traceback shows where", err=True)
+    return BUG
+
+
+def _reader_left() -> int:
+    """Whoever read the output has read enough (``| head``): no message, and nothing more to flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ANSWERED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A wrong command line, answered in the same shape as a wrong file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim.quantity.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FLAGS: Mapping[str, str] = {
+    "layout.tp": "--tp",
+    "layout.dp": "--dp",
+    "layout.sequence_parallel": "--sp",
+    "layout.zero": "--zero",
+    "workload.global_batch": "--batch",
+    "workload.microbatches": "--microbatches",
+    "workload.seq": "--seq",
+    "chips": "--chips",
+    "hardware": "--hw",
+}
+"""The flag for a scenario field that other frameworks have a flag for."""
+
+
+def as_input_error(error: click.ClickException) -> InputError:
+    """`error` as tpsim's own, with a remedy where there is one."""
+    from tpsim.cli.group import NoSuchCommand
+
+    if isinstance(error, click.NoSuchOption):
+        return _no_such_option(error)
+    if isinstance(error, NoSuchCommand):
+        return _no_such_command(error)
+    if isinstance(error, click.MissingParameter):
+        return _missing(error)
+    slug = {click.BadOptionUsage: "bad-option", click.FileError: "no-file"}.get(type(error), "bad-usage")
+    if isinstance(error, click.BadParameter):
+        slug = "bad-value"
+    ctx = getattr(error, "ctx", None)
+    return InputError.one(slug, _sentence(error.format_message()), remedy=_see_help(ctx))
+
+
+def _no_such_option(error: click.NoSuchOption) -> InputError:
+    verb, word = _verb(error.ctx), error.option_name
+    message = f"{word} is not an option of {verb}"
+    from tpsim.api.foreign import foreign_name, not_yet
+
+    path, feature, known = foreign_name(word), not_yet(word), _options(error.ctx)
+    if path and FLAGS.get(path, path) in known:
+        return InputError.one("foreign-option", message, remedy=f"tpsim calls this {FLAGS[path]}")
+    if feature:
+        return InputError.one("not-supported-yet", message, remedy=f"{feature} is not supported yet")
+    near = suggest(word, known)
+    remedy = f"did you mean {near}?" if near else _see_help(error.ctx)
+    return InputError.one("unknown-option", message, remedy=remedy)
+
+
+def _no_such_command(error: object) -> InputError:
+    from tpsim.cli.group import NoSuchCommand
+
+    if not isinstance(error, NoSuchCommand):
+        raise TypeError(error)
+    near = suggest(error.word, error.known)
+    return InputError.one(
+        "unknown-command",
+        f'"{error.word}" is not a command of {_verb(error.ctx)}',
+        remedy=f"did you mean {_verb(error.ctx)} {near}?" if near else "",
+        note="commands: " + ", ".join(error.known),
+    )
+
+
+def _missing(error: click.MissingParameter) -> InputError:
+    named = error.param.human_readable_name if error.param else error.param_hint
+    return InputError.one(
+        "missing-argument", f"{_verb(error.ctx)} needs {named}", remedy=_see_help(error.ctx)
+    )
+
+
+def _verb(ctx: click.Context | None) -> str:
+    return ctx.command_path if ctx else "tpsim"
+
+
+def _options(ctx: click.Context | None) -> Sequence[str]:
+    """The long options of the command that was called."""
+    parameters = ctx.command.params if ctx else []
+    return [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"]
+
+
+def _see_help(ctx: click.Context | None) -> str:
+    return f"see {_verb(ctx)} --help"
+
+
+def _sentence(message: str) -> str:
+    """Click's message without the capital and the full stop of a sentence."""
+    lines = [line.strip() for line in message.splitlines()]
+    text = " ".join(line for line in lines if line).rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text

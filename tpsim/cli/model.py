@@ -1,0 +1,41 @@
+"""``tpsim model``: the models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim.cli.group import Suggesting
+from tpsim.cli.output import output_options
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+
+
+@click.group(cls=Suggesting)
+def model() -> None:
+    """The models: their sizes and parameters as read."""
+
+
+@model.command(name="list")
+@output_options
+def list_models(output: Output) -> None:
+    """The models of the library."""
+    from tpsim.api.model import model_list
+    from tpsim.api.pages.model import list_page
+
+    result = model_list()
+    output.write(result, lambda verbose: list_page(result, verbose=verbose))
+
+
+@model.command()
+@click.argument("name")
+@output_options
+def show(name: str, output: Output) -> None:
+    """What was read from a library model, a .yaml, or a Hugging Face config.json."""
+    from tpsim.api.model import model_show
+    from tpsim.api.pages.model import page
+
+    result = model_show(name)
+    output.write(result, lambda verbose: page(result, verbose=verbose))

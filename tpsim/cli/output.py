@@ -1,0 +1,148 @@
+"""Where an answer goes: stdout in one format, files in the formats of their suffixes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
+
+import click
+
+from tpsim.quantity.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.report.table import Document
+
+Format = Literal["table", "json", "csv", "md"]
+FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
+SUFFIXES: Mapping[str, Format] = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "md"}
+
+
+class Answer(Protocol):
+    """What a verb's function returns."""
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """Tidy rows."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The whole document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How and where the answer is wanted.
+
+    files    each in the format of its suffix, beside what stdout gets
+    quiet    of a table only the verdict; no messages
+    verbose  also formulas and reasons
+    """
+
+    files: tuple[Path, ...] = ()
+    format: Format = "table"
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"
+
+    def write(self, answer: Answer, document: Callable[[bool], Document]) -> None:
+        """Write `answer` everywhere it is wanted. `document` makes what tables and Markdown show, given `verbose`."""
+        for file in self.files:
+            write_file(file, _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose))
+            self.say(f"wrote {file}")
+        if self.format != "table":
+            sys.stdout.write(_text(answer, document, self.format, verbose=self.verbose))
+        elif self.quiet:
+            click.echo(document(False).verdict)
+        else:
+            from tpsim.report import terminal
+
+            terminal.write(document(self.verbose), sys.stdout, self.color)
+
+    def say(self, message: str) -> None:
+        """A message on stderr, unless quiet."""
+        if not self.quiet:
+            click.echo(message, err=True)
+
+
+def _text(answer: Answer, document: Callable[[bool], Document], form: Format, *, verbose: bool) -> str:
+    """`answer` in one format. Whatever a file or a pipe gets is never cut and never coloured."""
+    if form == "json":
+        from tpsim.report import json
+
+        return json.text(answer.to_json())
+    if form == "csv":
+        from tpsim.report import csv
+
+        return csv.text(answer.records())
+    if form == "md":
+        from tpsim.report import markdown
+
+        return markdown.text(document(True))
+    from io import StringIO
+
+    from tpsim.report import terminal
+
+    page = StringIO()
+    terminal.write(document(verbose), page, "never")
+    return page.getvalue()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replace `path` by `text` in one step: whoever reads it finds the old file or the new one, never half of it.
+
+    Raises InputError if it cannot be written.
+    """
+    try:
+        with NamedTemporaryFile("w", encoding="utf-8", newline="\n", dir=path.parent, prefix=".tpsim-", delete=False) as page:
+            temporary = Path(page.name)
+            page.write(text)
+        temporary.chmod(path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError.one("cannot-write", f"{path}: {error.strerror}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+P = ParamSpec("P")
+
+
+def output_options(command: Callable[P, None]) -> Callable[..., None]:
+    """Give `command` the options that every verb has; it gets them as one `output`."""
+
+    @click.option("-o", "--output", "files", multiple=True, metavar="FILE", help="Also write FILE: .json .csv .md .txt.")
+    @click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="table", help="What stdout gets.")
+    @click.option("-q", "--quiet", is_flag=True, help="The verdict only, and no messages.")
+    @click.option("-v", "--verbose", is_flag=True, help="Also formulas and reasons.")
+    @click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", help="Colours.")
+    @click.option("--traceback", is_flag=True, expose_value=False, hidden=True, help="Where a bug happened.")
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, files: tuple[str, ...], form: Format, quiet: bool, verbose: bool, color: str, **kwargs: Any
+    ) -> None:
+        output = Output(tuple(map(_file, files)), form, quiet, verbose, color)
+        command(*args, output=output, **kwargs)  # type: ignore[arg-type]
+
+    return wrapped
+
+
+def _file(name: str) -> Path:
+    path = Path(name)
+    if path.suffix not in SUFFIXES:
+        near = suggest(path.suffix, SUFFIXES) if path.suffix else None
+        raise InputError.one(
+            "unknown-format",
+            f"{name}: the suffix says no format",
+            remedy=f"did you mean {path.with_suffix(near)}?" if near else "suffixes: " + ", ".join(SUFFIXES),
+        )
+    return path

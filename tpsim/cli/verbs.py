@@ -1,0 +1,29 @@
+"""The verbs: their help groups and one line each, known without loading any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Section = Literal["Estimate", "Understand", "Guard", "Data"]
+SECTIONS: tuple[Section, ...] = ("Estimate", "Understand", "Guard", "Data")
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: its name, its help group, and what it answers. Its command is ``tpsim.cli.NAME:NAME``."""
+
+    name: str
+    section: Section
+    answers: str
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb("plan", "Estimate", "The step of a scenario: what is sent, computed and held, and what bounds it."),
+    Verb("shard", "Understand", "The algebra on one product, reshard or array: steps, costs, reasons."),
+    Verb("collective", "Understand", "One collective over sizes on one machine: seconds, bandwidths, bytes."),
+    Verb("explain", "Understand", "Where a printed number comes from: formula, values, sources."),
+    Verb("hw", "Data", "The machines: their constants with sources."),
+    Verb("model", "Data", "The models: their sizes and parameters as read."),
+    Verb("schema", "Data", "The JSON Schema of a file format or of an output."),
+)

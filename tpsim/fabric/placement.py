@@ -1,0 +1,237 @@
+"""Which wires carry which mesh axis: as bound by the user, or by one stated rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
+from tpsim.fabric.wires import Route, Segment, Wires, capacity
+from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import Size, largest, over, product, smallest
+
+if TYPE_CHECKING:
+    from tpsim.algebra.mesh import Mesh
+
+RULE = (
+    "minor mesh axes innermost; on a torus each gets physical axes of its own where possible, "
+    "then as many closed rings as possible, on as few physical axes as possible"
+)
+"""How axes are placed that the user does not bind."""
+
+Binding = Mapping[str, Sequence[str]]
+"""Mesh axis -> carriers: a level (``nvlink``, ``ici``), or a physical axis (``ici.0``, ``ici.0:ring`` to insist)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A mesh on wires.
+
+    pieces    per mesh axis where it lies, innermost first; nothing for an axis of 1
+    carriers  every physical axis or level in use, innermost first
+    rule      how the axes that the user did not bind were placed; "" if there are none
+    remarks   what the wraparound rule came to, per level
+    """
+
+    mesh: Mesh
+    levels: tuple[str, ...]
+    pieces: Mapping[str, tuple[Piece, ...]]
+    carriers: Mapping[str, Carrier]
+    rule: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def binding(self) -> dict[str, tuple[str, ...]]:
+        """Every mesh axis with its carriers, as `place` would take them."""
+        return {axis: tuple(piece.carrier for piece in self.pieces[axis]) for axis in self.mesh.axes}
+
+    def route(self, axes: Sequence[str]) -> Route:
+        """The wires that a collective over these mesh axes together runs on, innermost first.
+
+        Raises InputError if the axes lie apart on one physical axis: no closed form is known for that.
+        """
+        found: dict[str, list[Piece]] = {}
+        for axis in axes:
+            for piece in self.pieces[axis]:
+                found.setdefault(piece.carrier, []).append(piece)
+        used = [carrier for name, carrier in self.carriers.items() if name in found]
+        return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
+
+    def describe(self) -> list[str]:
+        """One line per mesh axis of more than one device, then what the wraparound rule came to."""
+        width = max((len(axis) for axis in self.mesh.axes), default=0)
+        lines = [
+            f"{axis:<{width}} {size} = {' x '.join(map(str, self.route([axis])))}"
+            for axis, size in self.mesh.axes.items()
+            if size > 1
+        ]
+        return [*lines, *self.remarks]
+
+
+def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None) -> Placement:
+    """Put every mesh axis on wires.
+
+    levels   innermost first
+    binding  mesh axis -> its carriers; axes without one are placed by `RULE`
+
+    Raises InputError for unknown names, a mesh that does not fit, and wraparound that the machine has not.
+    """
+    bound = _checked(levels, mesh, binding or {})
+    laid = _laid_out(levels, mesh, bound, [capacity(level) for level in levels])
+    pieces = {axis: tuple(piece for level in laid for piece in level.pieces.get(axis, ())) for axis in mesh.axes}
+    carriers = {name: carrier for level in laid for name, carrier in level.carriers.items()}
+    rule = RULE if any(axis not in bound for axis, size in mesh.axes.items() if size > 1) else ""
+    remarks = tuple(remark for level in laid for remark in level.remarks)
+    return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks)
+
+
+def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:
+    """The route of an axis of `n` on switched levels when the axes inside it take `inner` chips: arithmetic only.
+
+    Levels fill up from the innermost; sizes may be ints, arrays or symbols, and are to divide the levels evenly. The
+    last level has no bound.
+    """
+    below: Any = 1
+    route = []
+    for level in levels:
+        most = capacity(level)
+        reach = largest(inner * n, below) if most is None or level is levels[-1] else below * most
+        start, end = (smallest(largest(chips, below), reach) for chips in (inner, inner * n))
+        route.append(Segment(level.name, level.name, "switch", over(end, start)))
+        below = reach
+    return tuple(route)
+
+
+# Names and sizes -------------------------------------------------------------------------------------------------
+
+
+def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str, tuple[Bound, ...]]:
+    """The binding with every name looked up."""
+    for axis in binding:
+        if axis not in mesh.axes:
+            raise unknown(axis, "mesh axis", mesh.axes)
+    return {axis: tuple(_carrier(levels, text) for text in _several(carriers)) for axis, carriers in binding.items()}
+
+
+def _several(carriers: Sequence[str] | str) -> Sequence[str]:
+    return carriers.split(",") if isinstance(carriers, str) else carriers
+
+
+SHAPES = ("ring", "line")
+"""What a physical axis can be asked to be."""
+
+
+def carrier_names(levels: Sequence[Wires]) -> list[str]:
+    """Every name that a binding may use."""
+    names = []
+    for level in levels:
+        names.append(level.name)
+        if level.topology == "torus":
+            names += [f"{level.name}.{index}" for index in range(len(level.shape))]
+    return names
+
+
+def _carrier(levels: Sequence[Wires], text: str) -> Bound:
+    name, _, asked = text.strip().partition(":")
+    known = carrier_names(levels)
+    if name not in known:
+        raise unknown(name, "level of the machine", known)
+    if asked not in {"", *SHAPES}:
+        raise unknown(asked, "shape of an axis", SHAPES)
+    stem, _, index = name.rpartition(".")
+    names = [level.name for level in levels]
+    if name in names:
+        return Bound(text, names.index(name), None, asked)
+    return Bound(text, names.index(stem), int(index), asked)
+
+
+Bindings = Mapping[str, tuple[Bound, ...]]
+"""Mesh axis -> the carriers that the user named for it."""
+
+Shares = dict[str, list[int]]
+"""Mesh axis -> how many of its devices lie along each level; their product is the axis."""
+
+
+def _laid_out(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence[int | None]) -> list[Laid]:
+    """Every level with the mesh axes on it.
+
+    room  chips that each level may take: less than its capacity once that many turned out not to form a slice
+    """
+    shares = _shares(levels, mesh, bound, room)
+    laid = []
+    for at, level in enumerate(levels):
+        parts = {axis: share[at] for axis, share in shares.items() if share[at] > 1}
+        found = lay(at, level, parts, bound) if parts else Laid({}, {})
+        if found is None:
+            less = [*room[:at], prod(parts.values()) - 1, *room[at + 1 :]]
+            try:
+                return _laid_out(levels, mesh, bound, less)
+            except InputError:
+                raise _no_slice(level, parts) from None
+        laid.append(found)
+    return laid
+
+
+def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence[int | None]) -> Shares:
+    """How each mesh axis is split over the levels: axes bound to one level first, then minor ones first."""
+    allowed = {
+        axis: sorted({one.level for one in bound[axis]}) if axis in bound else list(range(len(levels)))
+        for axis in mesh.axes
+    }
+    left_in = list(room)
+    shares: Shares = {axis: [1] * len(levels) for axis in mesh.axes}
+    minor_first = list(reversed(mesh.order))
+    for axis in sorted(minor_first, key=lambda name: len(allowed[name]) > 1):
+        left = mesh.axes[axis]
+        for index in allowed[axis]:
+            most = left_in[index]
+            share = left if most is None else _largest_divisor(left, most)
+            shares[axis][index] = share
+            left //= share
+            left_in[index] = None if most is None else most // share
+        if left > 1:
+            raise _does_not_fit(levels, mesh, axis, allowed[axis])
+    return shares
+
+
+def _largest_divisor(n: int, most: int) -> int:
+    """The largest divisor of `n` that is not above `most`."""
+    return next(divisor for divisor in range(min(n, most), 0, -1) if not n % divisor)
+
+
+def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int]) -> InputError:
+    sizes = " x ".join(f"{levels[index].name} {members(levels[index])}" for index in allowed)
+    factors = " x ".join(f"{name} {size}" for name, size in mesh.axes.items())
+    message = f"mesh axis {axis} of {mesh.axes[axis]} does not fit on {sizes} beside the other axes"
+    remedy = "bind it to more levels, or make it smaller"
+    return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}")
+
+
+def _no_slice(level: Wires, parts: Mapping[str, int]) -> InputError:
+    axes = " x ".join(f"{axis} {n}" for axis, n in parts.items())
+    message = f"{axes} cannot be laid on {level.name} of {members(level)} evenly"
+    return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size")
+
+
+def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -> Segment:
+    """The pieces on one carrier as one stretch."""
+    level, n = levels[carrier.level], product(piece.n for piece in pieces)
+    if carrier.topology == "switch":
+        return Segment(level, carrier.name, "switch", n)
+    ordered = sorted(pieces, key=lambda piece: piece.stride)
+    stride = reach = ordered[0].stride
+    for piece in ordered:
+        if piece.stride != reach:
+            raise _apart(carrier)
+        reach *= piece.n
+    whole = reach == carrier.extent
+    if carrier.topology == "one_way_ring" and not whole:
+        raise InputError.one("no-closed-form", f"part of the one-way ring {carrier.name} is no ring", remedy="fill it")
+    return Segment(level, carrier.name, carrier.topology if whole else "line", n, stride)
+
+
+def _apart(carrier: Carrier) -> InputError:
+    message = f"the mesh axes lie apart on {carrier.name}: no closed form is known for such groups"
+    return InputError.one("no-closed-form", message, remedy="bind them to neighbouring places, or to axes of their own")

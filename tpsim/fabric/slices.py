@@ -1,0 +1,223 @@
+"""Ways to lay mesh axes on the physical axes of one level, and the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product as choices
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.fabric.wires import SegmentTopology, Wires
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A physical axis or a switched level as the mesh uses it.
+
+    extent   members in use; `closed` if the whole axis is a ring
+    """
+
+    level: int
+    name: str
+    topology: SegmentTopology
+    extent: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of a mesh axis that lies on one carrier: `n` members, `stride` apart."""
+
+    carrier: str
+    n: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One carrier that the user named: the level, a physical axis of it or None, and the shape asked for or ""."""
+
+    text: str
+    level: int
+    axis: int | None
+    asked: str
+
+
+def members(level: Wires) -> str:
+    """What a level joins at most, in words."""
+    return "x".join(map(str, level.shape)) or "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A level with the mesh axes on it."""
+
+    carriers: Mapping[str, Carrier]
+    pieces: Mapping[str, tuple[Piece, ...]]
+    remarks: tuple[str, ...] = ()
+
+
+def lay(place_of: int, level: Wires, parts: Mapping[str, int], bound: Mapping[str, tuple[Bound, ...]]) -> Laid | None:
+    """Put `parts` (mesh axis -> devices along this level, major first) on the level; None if they form no slice."""
+    asked = {axis: tuple(one for one in bound.get(axis, ()) if one.level == place_of) for axis in parts}
+    if level.topology == "switch":
+        used = prod(parts.values())
+        carrier = Carrier(place_of, level.name, "switch", used, closed=False)
+        return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
+    best = min(_slices(level, parts, asked), key=lambda one: one.score, default=None)
+    if best is None:
+        return None
+    refused = [one for axis in parts for one in asked[axis] if one.asked == "ring" and not best.is_ring(one, axis)]
+    if refused:
+        raise _no_ring(level, refused[0], best.shape)
+    return best.laid(place_of, {one.axis or 0 for axis in parts for one in asked[axis] if one.asked == "line"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """One way to lay mesh axes on a torus: per mesh axis its (physical axis, devices), minor mesh axes first."""
+
+    level: Wires
+    on: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+    shape: tuple[int, ...]
+
+    def closes(self, index: int) -> bool:
+        """True if physical axis `index` is a closed ring."""
+        extent = self.shape[index]
+        if self.level.topology in {"ring", "one_way_ring"}:
+            return extent == self.level.shape[index]
+        return self.level.topology == "torus" and self.level.wrap.closes(extent, self.shape)
+
+    def is_ring(self, bound: Bound, axis: str) -> bool:
+        """True if the mesh axis fills the physical axis that it is bound to, and that is a ring."""
+        index = bound.axis or 0
+        return self.closes(index) and (index, self.shape[index]) in dict(self.on)[axis]
+
+    @property
+    def score(self) -> tuple[Any, ...]:
+        """Less is better: partial axes, open axes, physical axes in use, their longest, and the given order."""
+        partial = sum(n != self.shape[index] for _, pieces in self.on for index, n in pieces)
+        rings = sum(self.closes(index) for index in range(len(self.shape)))
+        used = sum(extent > 1 for extent in self.shape)
+        return partial, -rings, used, max(self.shape), tuple(-extent for extent in self.shape)
+
+    def laid(self, place_of: int, lines: set[int]) -> Laid:
+        """The carriers and pieces; physical axes in `lines` are not closed though they could be."""
+        names = _axis_names(self.level)
+        closed = [self.closes(index) and index not in lines for index in range(len(self.shape))]
+        open_ring: SegmentTopology = "one_way_ring" if self.level.topology == "one_way_ring" else "ring"
+        carriers = {
+            names[index]: Carrier(place_of, names[index], open_ring if closed[index] else "line", extent, closed[index])
+            for index, extent in enumerate(self.shape)
+            if extent > 1
+        }
+        reached = [1] * len(self.shape)
+        pieces = {}
+        for axis, placed in self.on:
+            pieces[axis] = tuple(Piece(names[index], n, reached[index]) for index, n in placed)
+            for index, n in placed:
+                reached[index] *= n
+        return Laid(carriers, pieces, _remarks(self.level, self.shape, closed))
+
+
+def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tuple[str, ...]:
+    if level.topology != "torus":
+        return ()
+    rings = [f"{level.name}.{index}" for index, ring in enumerate(closed) if ring]
+    found = f"closed: {', '.join(rings)}" if rings else "no closed axis"
+    return (f"{level.name} slice {'x'.join(map(str, shape))}, {found} ({level.wrap})",)
+
+
+def _axis_names(level: Wires) -> list[str]:
+    if level.topology != "torus":
+        return [level.name]
+    return [f"{level.name}.{index}" for index in range(len(level.shape))]
+
+
+def _slices(level: Wires, parts: Mapping[str, int], asked: Mapping[str, tuple[Bound, ...]]) -> Iterator[_Slice]:
+    """Every way to lay the parts on the level's physical axes that respects what the user asked for."""
+    minor_first = list(reversed(list(parts)))
+    fixed = {axis: [one.axis for one in asked[axis] if one.axis is not None] for axis in minor_first}
+    taken = {index for indices in fixed.values() for index in indices}
+    free = [index for index in range(len(level.shape)) if index not in taken]
+    bound = [axis for axis in minor_first if fixed[axis]]
+    loose = [axis for axis in minor_first if not fixed[axis]]
+    ways = [list(_splits(parts[axis], fixed[axis])) for axis in bound]
+    for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
+        on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
+        slice_ = _Slice(level, tuple((axis, on[axis]) for axis in minor_first), _shape(on, len(level.shape)))
+        if all(extent <= most for extent, most in zip(slice_.shape, level.shape, strict=True)):
+            yield slice_
+
+
+Pieces = tuple[tuple[int, int], ...]
+"""(physical axis, devices) pairs of one mesh axis."""
+
+
+def _shape(on: Mapping[str, Pieces], dimensions: int) -> tuple[int, ...]:
+    return tuple(prod(n for pieces in on.values() for index, n in pieces if index == at) for at in range(dimensions))
+
+
+def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:
+    """Every way to write `n` as a product over these physical axes."""
+    if len(indices) == 1:
+        yield ((indices[0], n),)
+        return
+    for first in range(1, n + 1):
+        if not n % first:
+            for rest in _splits(n // first, indices[1:]):
+                yield tuple(piece for piece in ((indices[0], first), *rest) if piece[1] > 1)
+
+
+def _packings(sizes: Sequence[int], free: Sequence[int], most: Sequence[int]) -> Iterator[tuple[Pieces, ...]]:
+    """Every way to lay axes of these sizes, minor first, one after the other over the free physical axes."""
+    if not free:
+        if not sizes:
+            yield ()
+        return
+    for extents in _shapes(prod(sizes), [most[index] for index in free]):
+        packed = _packed(sizes, free, extents)
+        if packed is not None:
+            yield packed
+
+
+def _shapes(chips: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every shape of so many chips within `most` per axis."""
+    if len(most) == 1:
+        if chips <= most[0]:
+            yield (chips,)
+        return
+    for first in range(1, min(chips, most[0]) + 1):
+        if not chips % first:
+            for rest in _shapes(chips // first, most[1:]):
+                yield (first, *rest)
+
+
+def _packed(sizes: Sequence[int], free: Sequence[int], extents: Sequence[int]) -> tuple[Pieces, ...] | None:
+    """Mixed radix: the axes fill the extents from the first on; None if one does not come out even."""
+    left = list(extents)
+    result = []
+    for size in sizes:
+        rest, pieces = size, []
+        for at, index in enumerate(free):
+            share = min(rest, left[at])
+            if share > 1:
+                if rest % share or left[at] % share:
+                    return None
+                pieces.append((index, share))
+                rest //= share
+                left[at] //= share
+        result.append(tuple(pieces))
+    return tuple(result)
+
+
+def _no_ring(level: Wires, bound: Bound, shape: Sequence[int]) -> InputError:
+    slice_shape = "x".join(map(str, shape))
+    message = f"{bound.text}: the ends of this axis are not joined in a slice of {slice_shape}"
+    remedy = "leave :ring out, or fill an axis that closes"
+    return InputError.one("no-wraparound", message, remedy=remedy, note=f"{level.name}: {level.wrap}")

@@ -1,0 +1,125 @@
+"""Wires as plain values: what a level of the network joins, and the pieces of it that a collective runs over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from tpsim.quantity.size import Size, product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch"]
+SegmentTopology = Literal["ring", "one_way_ring", "line", "switch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrap:
+    """When the ends of a physical axis are joined, so that a ring closes.
+
+    axis    only on an axis of exactly this length
+    cube    only if every axis of the slice is a multiple of its side here
+    always  on every axis longer than two chips
+    A machine without wraparound has none of them.
+    """
+
+    axis: int | None = None
+    cube: tuple[int, ...] | None = None
+    always: bool = False
+
+    def closes(self, extent: int, slice_shape: Sequence[int]) -> bool:
+        """True if a whole physical axis of `extent` chips is a closed ring in a slice of this shape.
+
+        Two chips need two cables to be a ring; they are a line.
+        """
+        cubes = self.cube is not None and all(
+            not chips % side for chips, side in zip(slice_shape, self.cube, strict=True)
+        )
+        return extent > PAIR and (self.always or cubes or extent == self.axis)
+
+    def __str__(self) -> str:
+        """The rule in words."""
+        if self.always:
+            return "every axis of more than 2 closes"
+        if self.cube is not None:
+            return f"closes on slices of whole {'x'.join(map(str, self.cube))} cubes"
+        return "no wraparound" if self.axis is None else f"closes only on an axis of {self.axis}"
+
+
+PAIR = 2
+"""Chips that one cable joins: a ring of two would need a second one."""
+
+
+class Wires(Protocol):
+    """One level of a network, innermost first in a machine: names and joints, no bandwidth."""
+
+    @property
+    def name(self) -> str:
+        """What placements call it."""
+
+    @property
+    def topology(self) -> LevelTopology:
+        """How its members are joined."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its members along each physical axis at most; empty for a level without bound."""
+
+    @property
+    def wrap(self) -> Wrap:
+        """When its axes close."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireLevel:
+    """A level of a network as a value: the plainest `Wires`."""
+
+    name: str
+    topology: LevelTopology
+    shape: tuple[int, ...] = ()
+    wrap: Wrap = Wrap()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of one physical axis, or of one switched level, that a collective runs over.
+
+    level     the level's name
+    axis      the physical axis: ``ici.0`` on a torus, else the level's name
+    topology  how its members are joined
+    n         members
+    stride    interleaved groups that share the links; 1 on a switch and for neighbours
+    """
+
+    level: str
+    axis: str
+    topology: SegmentTopology
+    n: Size
+    stride: Size = 1
+
+    def __str__(self) -> str:
+        """As placements are printed: ``nvlink 8``, ``ici.0 16 (ring)``."""
+        shared = "" if self.topology == "switch" or self.stride == 1 else f", {self.stride} groups share its links"
+        joined = "" if self.topology == "switch" else f" ({self.topology.replace('_', ' ')}{shared})"
+        return f"{self.axis} {self.n}{joined}"
+
+
+Route = tuple[Segment, ...]
+"""Where a collective runs, innermost level first."""
+
+
+def ranks(route: Iterable[Segment]) -> Any:
+    """Devices that take part in a collective over `route`."""
+    return product(segment.n for segment in route)
+
+
+def capacity(level: Wires) -> int | None:
+    """Chips (or members) that a level joins at most; None without bound."""
+    return prod(level.shape) if level.shape else None
+
+
+def ranks_text(route: Iterable[Segment]) -> str:
+    """A route in words: ``nvlink 8 x network 2``; ``1 device`` for none."""
+    return " x ".join(map(str, route)) or "1 device"

@@ -1,0 +1,1 @@
+"""Machines: their figures with sources, what each algorithm moves on each fabric, and seconds."""

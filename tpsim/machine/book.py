@@ -1,0 +1,72 @@
+"""The cost model `book`: the greater of steps*latency and the bandwidth term of How to Scale Your Model.
+
+The book's W is both directions of one axis, 2w here. A closed ring is charged V/W whatever its size; lines and switches
+carry their finite factor, as in the book. Levels work at once: the slowest counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.machine.additive import Group, forms
+from tpsim.machine.algorithms import Traffic, in_turn
+from tpsim.machine.cost import FREE, Cost, Link
+from tpsim.machine.profile import Tuning
+from tpsim.quantity.size import Size, largest, over, product, where_many
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.wires import Segment
+
+
+def cost(found: Sequence[Group], kind: MoveKind, V: Size) -> Cost:
+    """What the book charges for a collective over these groups."""
+    if not found:
+        return FREE
+    halves = 2 if kind == "all_reduce" else 1
+    half: MoveKind = "all_gather" if kind == "all_reduce" else kind
+    volumes = [_volume(found, at, kind, V) for at in range(len(found))]
+    runs = [_traffic(group, half, volume) for group, volume in zip(found, volumes, strict=True)]
+    links = [Link(group.level, Tuning()) for group in found]
+    latency = sum(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
+    terms = [
+        over(halves * _bytes(group, half, volume, run), group.level.bandwidth.value)
+        for group, volume, run in zip(found, volumes, runs, strict=True)
+    ]
+    bandwidth = largest(*terms)
+    moved = in_turn(runs) if halves == 1 else in_turn(runs).then(in_turn(runs))
+    work = largest(latency, bandwidth)
+    totals = (moved.steps, moved.carried, moved.link_total, largest(*(halves * run.link_serial for run in runs)))
+    return Cost("book", 0, latency, bandwidth, work, work, *totals)
+
+
+def _volume(found: Sequence[Group], at: int, kind: MoveKind, V: Size) -> Any:
+    """The bytes that a level sees: what is left per inner shard; in an all-to-all its share of the exchange."""
+    if kind in {"all_to_all", "permute"}:
+        return over(V * found[at].n, product(group.n for group in found))
+    return over(V, product(group.n for group in found[:at]))
+
+
+def _traffic(group: Group, kind: MoveKind, V: Size) -> Traffic:
+    """The plain algorithm, for its steps and its bytes."""
+    plain = next(iter(forms(group, kind).values()))
+    return plain(V)
+
+
+def _bytes(group: Group, kind: MoveKind, V: Size, run: Traffic) -> Any:
+    """What the book divides by the bandwidth of one link in one direction."""
+    topologies = {segment.topology for segment in group.segments}
+    if kind == "all_to_all" and topologies <= {"ring", "line"}:
+        return largest(*(_exchange(group, segment, V) for segment in group.segments))
+    if kind in {"all_gather", "reduce_scatter"} and topologies == {"ring"}:
+        links = sum(where_many(segment.n, 2) for segment in group.segments)
+        return where_many(group.n, over(V * group.segments[0].stride, largest(links, 1)))
+    return run.link_serial
+
+
+def _exchange(group: Group, segment: Segment, V: Size) -> Any:
+    """An all-to-all along one axis: V/4W on a closed ring, twice that on a line."""
+    here = over(V * segment.n * segment.stride, group.n)
+    return where_many(segment.n, over(here, 8 if segment.topology == "ring" else 4))

@@ -1,0 +1,164 @@
+"""A machine: chip, levels of its network, and where each figure comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tpsim.quantity.errors import InputError, Problem, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tpsim.fabric.wires import LevelTopology, Wrap
+    from tpsim.quantity.units import Dimension
+
+Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A figure in SI units with its provenance.
+
+    source       key of the machine's sources; "" for a guess without one
+    path         where it stands: ``levels.ici.link.bandwidth``, a level by its name
+    note         how it was derived or measured
+    stated_kind  False if the file gives no kind: then it counts as a guess
+    """
+
+    value: float
+    dimension: Dimension
+    source: str
+    kind: Kind
+    path: str
+    note: str = ""
+    stated_kind: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where figures were read, and when."""
+
+    title: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One chip: dense peaks per dtype, memory, what products reach of the peak, its way to the host."""
+
+    peak: Mapping[str, Constant]
+    memory_capacity: Constant
+    memory_bandwidth: Constant
+    matmul_efficiency: Constant | None = None
+    host_bandwidth: Constant | None = None
+
+    def constants(self) -> Iterator[Constant]:
+        """Every figure of the chip."""
+        yield from self.peak.values()
+        rest = (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency, self.host_bandwidth)
+        yield from (constant for constant in rest if constant is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What differs from its level for one algorithm; None is the level's own."""
+
+    launch: Constant | None = None
+    hop_latency: Constant | None = None
+    efficiency: Constant | None = None
+
+    def constants(self) -> Iterator[Constant]:
+        """Every figure that differs."""
+        yield from (one for one in (self.launch, self.hop_latency, self.efficiency) if one is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One level of the network, with the figures of ONE link in ONE direction.
+
+    shape        members along each physical axis at most; empty without bound
+    steps        whether steps wait for each other, or chunks stream through
+    efficiency   share of the bandwidth that large messages reach; None is all of it
+    hop_latency  of one step; None costs nothing
+    launch       per collective and harness, the first one is the default; none costs nothing
+    algorithms   those offered, with what differs for them; none: the plain ones of the topology
+    """
+
+    name: str
+    topology: LevelTopology
+    shape: tuple[int, ...]
+    wrap: Wrap
+    steps: Literal["lockstep", "streamed"]
+    bandwidth: Constant
+    efficiency: Constant | None
+    hop_latency: Constant | None
+    launch: Mapping[str, Constant]
+    algorithms: Mapping[str, Tuning]
+
+    def constants(self) -> Iterator[Constant]:
+        """Every figure of the level."""
+        yield self.bandwidth
+        yield from (one for one in (self.efficiency, self.hop_latency) if one is not None)
+        yield from self.launch.values()
+        for tuning in self.algorithms.values():
+            yield from tuning.constants()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as its profile describes it; levels innermost first."""
+
+    name: str
+    sources: Mapping[str, Source]
+    chip: Chip
+    levels: tuple[Level, ...]
+    path: str = ""
+    sha256: str = ""
+
+    def constants(self) -> list[Constant]:
+        """Every figure, in the order of the file."""
+        return [*self.chip.constants(), *(constant for level in self.levels for constant in level.constants())]
+
+    def level(self, name: str) -> Level:
+        """The level of that name."""
+        return next(level for level in self.levels if level.name == name)
+
+    def peak(self, dtype: str) -> Constant:
+        """The chip's peak for products of `dtype`; raises InputError with the dtypes that it has."""
+        if dtype not in self.chip.peak:
+            remedy = "add it to chip.peak, or compute in another dtype"
+            raise unknown(dtype, "dtype with a peak", self.chip.peak, remedy=remedy)
+        return self.chip.peak[dtype]
+
+
+def names() -> list[str]:
+    """The machines in the library."""
+    from tpsim.quantity import spec
+
+    return spec.names("hardware")
+
+
+def load(name_or_path: str | Path) -> Machine:
+    """The machine of that name in the library, or of that file.
+
+    Raises InputError with every mistake in the file.
+    """
+    from tpsim.machine.profile_file import read
+
+    return read(name_or_path)[0]
+
+
+def validate(name_or_path: str | Path, *, shipped: bool = False) -> list[Problem]:
+    """What is wrong with a profile; nothing for a good one.
+
+    shipped  True: each constant must also state its kind, and its source unless it is a guess
+    """
+    from tpsim.machine.profile_file import missing, read
+
+    try:
+        machine, document = read(name_or_path)
+    except InputError as error:
+        return list(error.problems)
+    return missing(machine, document) if shipped else []

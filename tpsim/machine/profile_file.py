@@ -1,0 +1,342 @@
+"""The hardware file: its fields as a user writes them, and what they mean as a `Machine`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+
+from tpsim.fabric.wires import LevelTopology, Wrap
+from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
+from tpsim.machine.profile import Chip, Constant, Kind, Level, Machine, Source, Tuning
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError, Problem, unknown
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+    from tpsim.quantity.spec import Document
+    from tpsim.quantity.units import Dimension
+
+
+class ConstantFields(spec.Strict):
+    """A figure with its provenance; a bare quantity is one without, and counts as a guess."""
+
+    noun: ClassVar[str] = "a constant"
+    source: str | None = Field(None, description="a key of sources")
+    kind: Kind | None = None
+    note: str | None = Field(None, description="how it was derived or measured")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, data: Any) -> Any:
+        return data if isinstance(data, Mapping) else {"value": data}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The map, or the quantity alone."""
+        fields = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [fields["properties"]["value"], fields]}
+
+
+class BandwidthFields(ConstantFields):
+    """Bytes per second."""
+
+    value: spec.BytesPerSecond
+
+
+class LatencyFields(ConstantFields):
+    """Seconds."""
+
+    value: spec.Seconds
+
+
+class MemoryFields(ConstantFields):
+    """Bytes."""
+
+    value: spec.Bytes
+
+
+class PeakFields(ConstantFields):
+    """Floating point operations per second."""
+
+    value: spec.FlopsPerSecond
+
+
+class RatioFields(ConstantFields):
+    """A share between 0 and 1."""
+
+    value: Annotated[float, spec.Quantity("ratio")]
+
+
+class _OneOrMore:
+    """JSON Schema of a map of constants that may be written as one constant."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        several = handler(schema)
+        return {"anyOf": [several["additionalProperties"], several]}
+
+
+def _named(data: Any) -> Any:
+    """One launch latency is that of the default harness."""
+    several = isinstance(data, Mapping) and "value" not in data
+    return data if several else {DEFAULT: data}
+
+
+DEFAULT = "default"
+"""The harness that a single launch latency belongs to."""
+
+Launches = Annotated[dict[str, LatencyFields], BeforeValidator(_named), _OneOrMore()]
+
+
+class SourceFields(spec.Strict):
+    """Where figures were read."""
+
+    noun: ClassVar[str] = "a source"
+    title: str
+    read: str = Field(description="the day on which it was read")
+
+
+class HbmFields(spec.Strict):
+    """The chip's memory."""
+
+    noun: ClassVar[str] = "a memory"
+    capacity: MemoryFields
+    bandwidth: BandwidthFields
+
+
+class HostFields(spec.Strict):
+    """The chip's way to its host."""
+
+    noun: ClassVar[str] = "a host"
+    bandwidth: BandwidthFields = Field(description="one direction, per chip")
+
+
+class ChipFields(spec.Strict):
+    """One chip."""
+
+    noun: ClassVar[str] = "a chip"
+    peak: dict[str, PeakFields] = Field(description="per dtype, dense")
+    memory: HbmFields
+    host: HostFields | None = None
+    matmul_efficiency: RatioFields | None = Field(None, description="share of peak that matrix products reach")
+
+
+class WrapFields(spec.Strict):
+    """When the ends of an axis are joined."""
+
+    noun: ClassVar[str] = "a wraparound rule"
+    axis: int | None = Field(None, gt=2, description="only on an axis of this length")
+    cube: list[int] | None = Field(None, description="only if each axis of the slice is a multiple of its side")
+    always: bool = Field(default=False, description="on every axis longer than 2")
+    source: str | None = None
+    kind: Kind | None = None
+
+
+class LinkFields(spec.Strict):
+    """One link, one direction."""
+
+    noun: ClassVar[str] = "a link"
+    bandwidth: BandwidthFields = Field(description="ONE link, ONE direction")
+    efficiency: RatioFields | None = Field(None, description="share of it that large messages reach")
+    hop_latency: LatencyFields | None = None
+
+
+class TuningFields(spec.Strict):
+    """What differs for one algorithm."""
+
+    noun: ClassVar[str] = "an algorithm"
+    launch: LatencyFields | None = None
+    hop_latency: LatencyFields | None = None
+    efficiency: RatioFields | None = None
+
+
+class LevelFields(spec.Strict):
+    """One level of the network."""
+
+    noun: ClassVar[str] = "a level"
+    name: str = Field(pattern="^[A-Za-z][A-Za-z0-9_-]*$")
+    topology: LevelTopology
+    steps: Literal["lockstep", "streamed"] = "lockstep"
+    shape: list[Annotated[int, Field(gt=0)]] = Field([], description="members along each axis at most; none: no bound")
+    wrap: WrapFields | None = None
+    launch: Launches | None = Field(None, description="per collective; per harness where known")
+    algorithms: dict[str, TuningFields | None] | None = Field(None, description="those offered; none: the plain ones")
+    link: LinkFields
+
+
+class HardwareFile(spec.Strict):
+    """A machine."""
+
+    noun: ClassVar[str] = "a machine"
+    tpsim: Literal["hardware/1"]
+    name: str
+    sources: dict[str, SourceFields] = Field(default_factory=dict)
+    chip: ChipFields
+    levels: list[LevelFields] = Field(min_length=1)
+
+
+SCHEMA_ID = "hardware.json"
+
+
+def read(name_or_path: str | Path) -> tuple[Machine, Document]:
+    """The machine of a file, or of a name in the library.
+
+    Raises InputError with every mistake in the file.
+    """
+    fields, document = spec.read(_document(name_or_path), HardwareFile, extends=_document)
+    reading = _Reading(fields, document)
+    machine = reading.machine()
+    if wrong := [*reading.wrong, *_misfits(fields, document)]:
+        raise InputError(wrong)
+    return machine, document
+
+
+def missing(machine: Machine, document: Document) -> list[Problem]:
+    """What a shipped profile lacks: the kind of each constant, and a source for all but guesses."""
+    return [
+        Problem("missing-provenance", f"{constant.path} has no {lack}", document.place(*_keys(constant.path, document)))
+        for constant in machine.constants()
+        for lack in _lacks(constant)
+    ]
+
+
+def _lacks(constant: Constant) -> Iterator[str]:
+    if not constant.stated_kind:
+        yield "kind"
+    elif constant.kind != "guess" and not constant.source:
+        yield "source"
+
+
+def _document(name_or_path: str | Path) -> Document:
+    text = str(name_or_path)
+    return spec.load(Path(text) if spec.is_path(text) else spec.find("hardware", text))
+
+
+def _keys(path: str, document: Document) -> tuple[str | int, ...]:
+    """The keys in the file of a constant's path: a level is named there, and numbered in the file."""
+    first, *rest = path.split(".")
+    if first != "levels":
+        return (first, *rest)
+    names = [level["name"] for level in document.data["levels"]]
+    return (first, names.index(rest[0]), *rest[1:])
+
+
+@dataclass
+class _Reading:
+    """Turns the fields of a file into a machine, and collects what is wrong beyond their form."""
+
+    fields: HardwareFile
+    document: Document
+
+    def __post_init__(self) -> None:
+        self.wrong: list[Problem] = []
+
+    def machine(self) -> Machine:
+        """The machine; look at `wrong` afterwards."""
+        fields = self.fields
+        sources = {name: Source(source.title, source.read) for name, source in fields.sources.items()}
+        levels = tuple(self._level(level) for level in fields.levels)
+        return Machine(fields.name, sources, self._chip(), levels, self.document.path, self.document.sha256)
+
+    def _constant(self, fields: Any, dimension: Dimension, path: str) -> Constant:
+        source = fields.source
+        if source is not None and source not in self.fields.sources:
+            place = self.document.place(*_keys(path, self.document), "source")
+            self.wrong += unknown(source, "source", self.fields.sources, place, "add it to sources").problems
+        kind: Kind = fields.kind or "guess"
+        return Constant(fields.value, dimension, source or "", kind, path, fields.note or "", fields.kind is not None)
+
+    def _maybe(self, fields: Any, dimension: Dimension, path: str) -> Constant | None:
+        return None if fields is None else self._constant(fields, dimension, path)
+
+    def _chip(self) -> Chip:
+        chip = self.fields.chip
+        peaks = {dtype: self._constant(peak, "flops_per_s", f"chip.peak.{dtype}") for dtype, peak in chip.peak.items()}
+        return Chip(
+            peak=peaks,
+            memory_capacity=self._constant(chip.memory.capacity, "bytes", "chip.memory.capacity"),
+            memory_bandwidth=self._constant(chip.memory.bandwidth, "bytes_per_s", "chip.memory.bandwidth"),
+            matmul_efficiency=self._maybe(chip.matmul_efficiency, "ratio", "chip.matmul_efficiency"),
+            host_bandwidth=self._maybe(chip.host and chip.host.bandwidth, "bytes_per_s", "chip.host.bandwidth"),
+        )
+
+    def _level(self, level: LevelFields) -> Level:
+        path = f"levels.{level.name}"
+        launches = level.launch or {}
+        single = set(launches) == {DEFAULT}
+        return Level(
+            name=level.name,
+            topology=level.topology,
+            shape=tuple(level.shape),
+            wrap=_wrap(level.wrap),
+            steps=level.steps,
+            bandwidth=self._constant(level.link.bandwidth, "bytes_per_s", f"{path}.link.bandwidth"),
+            efficiency=self._maybe(level.link.efficiency, "ratio", f"{path}.link.efficiency"),
+            hop_latency=self._maybe(level.link.hop_latency, "seconds", f"{path}.link.hop_latency"),
+            launch={
+                harness: self._constant(fields, "seconds", f"{path}.launch" + ("" if single else f".{harness}"))
+                for harness, fields in launches.items()
+            },
+            algorithms={
+                name: self._tuning(fields or TuningFields(), f"{path}.algorithms.{name}")
+                for name, fields in (level.algorithms or {}).items()
+            },
+        )
+
+    def _tuning(self, fields: TuningFields, path: str) -> Tuning:
+        return Tuning(
+            launch=self._maybe(fields.launch, "seconds", f"{path}.launch"),
+            hop_latency=self._maybe(fields.hop_latency, "seconds", f"{path}.hop_latency"),
+            efficiency=self._maybe(fields.efficiency, "ratio", f"{path}.efficiency"),
+        )
+
+
+def _wrap(fields: WrapFields | None) -> Wrap:
+    if fields is None:
+        return Wrap()
+    return Wrap(fields.axis, tuple(fields.cube) if fields.cube else None, fields.always)
+
+
+ALGORITHMS = frozenset(name for moves in FORMS.values() for forms in moves.values() for name in forms) | frozenset(
+    ROUTE_ALGORITHMS
+)
+"""Every algorithm that a level may offer."""
+
+
+def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """Contradictions between the fields of levels."""
+    names = [level.name for level in fields.levels]
+    for at, level in enumerate(fields.levels):
+        here = ("levels", at)
+        if level.name in names[:at]:
+            yield Problem("duplicate-level", f'two levels are called "{level.name}"', document.place(*here, "name"))
+        if not level.shape and (level.topology != "switch" or at + 1 < len(fields.levels)):
+            message = f"level {level.name} has no shape"
+            yield Problem("missing-shape", message, document.place(*here), "write shape: [8]")
+        if level.topology != "torus" and len(level.shape) > 1:
+            place = document.place(*here, "shape")
+            yield Problem("bad-shape", f"a {level.topology} has one axis", place, "write shape: [8]")
+        yield from _wrap_misfits(level, here, document)
+        for name in level.algorithms or {}:
+            if name not in ALGORITHMS:
+                place = document.place(*here, "algorithms", name)
+                yield from unknown(name, "algorithm", sorted(ALGORITHMS), place).problems
+
+
+def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    wrap = level.wrap
+    if wrap is None:
+        return
+    place = document.place(*here, "wrap")
+    if level.topology != "torus":
+        yield Problem("bad-wrap", f"a {level.topology} has no wraparound rule", place, "leave wrap out")
+    if (wrap.axis is not None) + (wrap.cube is not None) + wrap.always > 1:
+        yield Problem("bad-wrap", "a wraparound rule is one of axis, cube and always", place, "keep one")
+    if wrap.cube is not None and len(wrap.cube) != len(level.shape):
+        message = f"the cube has {len(wrap.cube)} sides and the torus {len(level.shape)} axes"
+        yield Problem("bad-wrap", message, document.place(*here, "wrap", "cube"), "give one side per axis")

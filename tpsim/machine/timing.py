@@ -1,0 +1,114 @@
+"""Seconds of a collective on a route, and of work on a chip: the two cost models, chosen by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpsim.algebra.moves import MoveKind, wire
+from tpsim.fabric.wires import Route, ranks
+from tpsim.machine import additive, book
+from tpsim.machine.additive import Launch, groups
+from tpsim.machine.cost import FREE, Cost, Stage
+from tpsim.quantity.errors import unknown
+from tpsim.quantity.size import Size, over
+
+if TYPE_CHECKING:
+    from tpsim.machine.profile import Machine
+
+CostModel = Literal["additive", "book"]
+
+COST_MODELS: tuple[CostModel, ...] = ("additive", "book")
+
+PROTOCOLS = ("simple",)
+"""Transport protocols with constants in the profiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What one collective takes and moves; numbers, arrays or symbols, as the sizes were.
+
+    time_s       launch, and latency with bandwidth as the cost model joins them
+    pipelined_s  the same if all levels worked at once: the least that the algorithm could take
+    wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
+    link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
+    """
+
+    time_s: Any
+    launch_s: Any
+    latency_s: Any
+    bandwidth_s: Any
+    steps: Any
+    wire: Any
+    carried: Any
+    link_total: Any
+    link_serial: Any
+    algorithm: str
+    protocol: str
+    pipelined_s: Any = 0
+    stages: tuple[Stage, ...] = ()
+
+
+def time(
+    machine: Machine,
+    route: Route,
+    kind: MoveKind,
+    V: Size,
+    *,
+    cost_model: CostModel = "additive",
+    launch: Launch = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+) -> Timing:
+    """Seconds and bytes of one collective.
+
+    route      the wires, innermost first, from `Placement.route` or `hierarchy_route`
+    V          bytes of the whole array taking part, per remaining shard of the other axes
+    launch     seconds, or a harness that the profile names; None is the profile's default
+    algorithm  forced; None is the least of those on offer
+
+    Raises InputError for an unknown name and where no closed form is known.
+    """
+    if cost_model not in COST_MODELS:
+        raise unknown(cost_model, "cost model", COST_MODELS)
+    if protocol not in {None, *PROTOCOLS}:
+        raise unknown(str(protocol), "protocol", PROTOCOLS)
+    if kind == "slice":
+        return _timing(FREE, kind, V, 1)
+    found = groups({level.name: level for level in machine.levels}, route)
+    if cost_model == "book":
+        return _timing(book.cost(found, kind, V), kind, V, ranks(route))
+    return _timing(additive.cost(found, kind, V, launch, algorithm), kind, V, ranks(route))
+
+
+def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size) -> Timing:
+    return Timing(
+        time_s=cost.time_s,
+        launch_s=cost.launch_s,
+        latency_s=cost.latency_s,
+        bandwidth_s=cost.bandwidth_s,
+        steps=cost.steps,
+        wire=wire(kind, V, n),
+        carried=cost.carried,
+        link_total=cost.link_total,
+        link_serial=cost.link_serial,
+        algorithm=cost.algorithm,
+        protocol=PROTOCOLS[0],
+        pipelined_s=cost.launch_s + cost.pipelined_s,
+        stages=cost.stages,
+    )
+
+
+def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | None = None) -> Any:
+    """Seconds of `flops` operations in products of `dtype` on one chip.
+
+    efficiency  share of the peak; None takes the profile's, or all of it where the profile states none
+    """
+    stated = machine.chip.matmul_efficiency
+    share = efficiency if efficiency is not None else 1.0 if stated is None else stated.value
+    return over(flops, machine.peak(dtype).value * share)
+
+
+def memory_s(machine: Machine, volume: Size) -> Any:
+    """Seconds to read or write `volume` bytes of one chip's memory."""
+    return over(volume, machine.chip.memory_bandwidth.value)

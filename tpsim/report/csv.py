@@ -1,0 +1,28 @@
+"""Records as tidy CSV: one header line, full precision, a unit in every key."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def text(records: Sequence[Mapping[str, Any]]) -> str:
+    """`records` with their keys as header, in the order in which they first appear; None is an empty cell."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(keys)
+    writer.writerows([_cell(record.get(key)) for key in keys] for record in records)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return repr(value) if isinstance(value, float) else str(value)

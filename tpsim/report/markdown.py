@@ -1,0 +1,75 @@
+"""Documents as GitHub Markdown: the answer on top, the full breakdown folded, short enough for a comment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.report.table import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.report.table import Document, Table
+
+LIMIT = 60_000
+"""Characters of a document; GitHub refuses a comment above 65,536."""
+
+LEFT_OUT = "| ... {} more rows: left out, a comment is limited; see the CSV or JSON |"
+
+
+def text(document: Document, limit: int = LIMIT) -> str:
+    """`document` in Markdown, never longer than `limit`: rows are left out from the longest tables and counted."""
+    rows = max((len(table.rows) for table in document.tables), default=0)
+    made = "\n\n".join(_parts(document, rows)) + "\n"
+    while len(made) > limit and rows:
+        rows = rows * 3 // 4
+        made = "\n\n".join(_parts(document, rows)) + "\n"
+    return made if len(made) <= limit else made[: limit - 4] + "...\n"
+
+
+def _parts(document: Document, most: int) -> Iterator[str]:
+    if document.title:
+        yield f"### {_escaped(document.title)}"
+    yield f"**{_escaped(document.verdict)}**"
+    if document.facts:
+        yield "\n".join(f"- {label}: {_escaped(fact)}" for label, fact in document.facts)
+    for table in document.tables:
+        yield from _table(table, most)
+    if document.notes:
+        yield "\n".join(f"- {_escaped(note)}" for note in document.notes)
+    if document.next_command:
+        yield f"Next: `{document.next_command}`"
+
+
+def _table(table: Table, most: int) -> Iterator[str]:
+    title = _escaped(table.title) or "All rows"
+    if table.folded:
+        yield f"<details><summary>{title} ({len(table.rows)})</summary>"
+    elif table.title:
+        yield f"**{title}**"
+    yield "\n".join(_lines(table, most))
+    if table.folded:
+        yield "</details>"
+
+
+def _lines(table: Table, most: int) -> Iterator[str]:
+    cells = as_text(table)
+    headers = [header.replace("\n", " ") for header in cells.headers]
+    named = [f"{header} ({unit})" if unit else header for header, unit in zip(headers, cells.units, strict=True)]
+    yield _row(named)
+    yield _row(["--:" if right else ":--" for right in cells.right])
+    yield from (_row(row) for row in cells.rows[:most])
+    if len(cells.rows) > most:
+        yield LEFT_OUT.format(len(cells.rows) - most)
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(cell: str) -> str:
+    """Text that stands in a table cell: `*` would be emphasis, `|` the next cell."""
+    escaped = cell.replace("\\", "\\\\")
+    for mark in "|*_<`":
+        escaped = escaped.replace(mark, "\\" + mark)
+    return escaped.replace("\n", "<br>")

@@ -1,0 +1,90 @@
+"""Numbers as people read them: four significant digits, one decimal prefix per column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+from typing import Any, Literal
+
+Kind = Literal["text", "integer", "number", "share", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"]
+"""What a column holds; `share` is a ratio, printed in percent."""
+
+DIGITS = 4
+"""Significant digits of a printed number; JSON and CSV keep them all."""
+
+NARROW = 5
+"""Characters of an ordinary number, ``134.2``: no prefix is chosen to save less than that."""
+
+LARGE: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+SMALL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
+
+UNITS: Mapping[Kind, tuple[str, Mapping[str, float]]] = {
+    "bytes": ("B", LARGE),
+    "seconds": ("s", SMALL),
+    "bytes_per_s": ("B/s", LARGE),
+    "flops": ("FLOP", LARGE),
+    "flops_per_s": ("FLOP/s", LARGE),
+    "share": ("%", {"": 1e-2}),
+}
+"""Unit and prefixes of the kinds that have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The unit of a column, with its prefix, and what a value is divided by to be in it."""
+
+    unit: str
+    divisor: float
+
+
+def significant(value: float, digits: int = DIGITS) -> str:
+    """`value` with `digits` significant digits, never with an exponent.
+
+    >>> [significant(v) for v in (0, 45, 0.0123456, 134.2177, 98765.4)]
+    ['0', '45.00', '0.01235', '134.2', '98770']
+    """
+    if not value:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    decimals = digits - 1 - floor(log10(abs(rounded)))
+    return f"{rounded:.{max(0, decimals)}f}"
+
+
+def scale(values: Iterable[Any], kind: Kind) -> Scale:
+    """The prefix in which `values` take least room together, the largest of equals."""
+    unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
+    present = [float(value) for value in values if value is not None]
+
+    def room(divisor: float) -> int:
+        return sum(max(NARROW, len(significant(value / divisor))) for value in present if value)
+
+    best = min(reversed(prefixes.items()), key=lambda item: room(item[1])) if any(present) else ("", 1.0)
+    return Scale(best[0] + unit, best[1])
+
+
+def cells(values: Sequence[Any], kind: Kind) -> tuple[str, list[str]]:
+    """The unit of a column and the text of each of its values; None is empty, an unknown is no zero.
+
+    >>> cells([134217728, 1048576, None], "bytes")
+    ('MB', ['134.2', '1.049', ''])
+    """
+    if kind == "text":
+        return "", ["" if value is None else str(value) for value in values]
+    if kind == "integer":
+        return "", ["" if value is None else f"{value:,}" for value in values]
+    if kind == "share":
+        return "%", ["" if value is None else f"{100 * value:.1f}" for value in values]
+    chosen = scale(values, kind)
+    return chosen.unit, ["" if value is None else _cell(value, chosen, kind) for value in values]
+
+
+TINY = 1e-3
+"""Below this share of its column's unit a value bears a unit of its own: ``4 B`` among megabytes."""
+
+
+def _cell(value: float, chosen: Scale, kind: Kind) -> str:
+    if not 0 < value < TINY * chosen.divisor:
+        return significant(value / chosen.divisor)
+    own = scale([value], kind)
+    return f"{significant(value / own.divisor)} {own.unit}"

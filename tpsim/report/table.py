@@ -1,0 +1,77 @@
+"""The one model of what is printed: tables of raw values, and the document they stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpsim.report.numbers import Kind, cells
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: the key of its values in a row, its header, and what the values are.
+
+    header  a line, or two with a line break; the unit is added by the writer
+    """
+
+    key: str
+    header: str
+    kind: Kind = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of raw values under columns. Values are SI numbers, texts, or None for what is not known.
+
+    group   the key of the first column, if its values come in runs: a terminal prints each once, above its rows
+    folded  True for a table that a reader opens if wanted: Markdown folds it
+    """
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Mapping[str, Any]]
+    title: str = ""
+    group: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """All that a verb prints.
+
+    facts         label and text, above the tables
+    notes         lines below the tables
+    verdict       the answer in one line
+    next_command  the one command to run next
+    ok            False if the answer is "no"
+    """
+
+    verdict: str
+    title: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    next_command: str = ""
+    ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A table as text: per column a header, a unit ("" for none) and whether it is right-aligned; rows of cells."""
+
+    headers: list[str]
+    units: list[str]
+    right: list[bool]
+    rows: list[list[str]] = field(default_factory=list)
+
+
+def as_text(table: Table) -> Text:
+    """Every cell of `table` as text: four significant digits in one unit per column."""
+    made = [cells([row.get(column.key) for row in table.rows], column.kind) for column in table.columns]
+    return Text(
+        headers=[column.header for column in table.columns],
+        units=[unit for unit, _ in made],
+        right=[column.kind != "text" for column in table.columns],
+        rows=[list(row) for row in zip(*(texts for _, texts in made), strict=True)],
+    )

@@ -1,0 +1,90 @@
+"""Documents for a terminal, and as plain text where there is none. The only module that knows rich."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from tpsim.report.layout import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.report.table import Document
+
+UNBOUNDED = 100_000
+"""Columns of something that is no terminal: nothing is ever cut or wrapped there."""
+
+STYLES = {"title": "bold", "header": "dim", "group": "bold", "row": ""}
+
+
+def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Console:
+    """The one way to a console.
+
+    color  ``always``, ``never``, or ``auto``: on a terminal unless NO_COLOR is set
+    width  columns, None for the terminal's own, or unbounded where there is none
+    """
+    terminal = stream.isatty()
+    plain = color == "never" or (color == "auto" and (not terminal or bool(os.environ.get("NO_COLOR"))))
+    # Off a terminal rich believes neither width nor height unless it is given both.
+    unbounded = not terminal and width is None
+    return Console(
+        file=stream,
+        width=UNBOUNDED if unbounded else width,
+        height=UNBOUNDED if unbounded or width else None,
+        force_terminal=not plain,
+        no_color=plain,
+        color_system=None if plain else "auto" if terminal else "standard",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+
+
+def write(document: Document, stream: TextIO, color: str = "auto", width: int | None = None) -> None:
+    """Print `document` on `stream`."""
+    screen = console(stream, color, width)
+    for place, block in enumerate(_blocks(document, None if screen.width >= UNBOUNDED else screen.width)):
+        if place:
+            screen.print()
+        for line in block:
+            screen.print(line, soft_wrap=True)
+
+
+def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
+    """What stands together; blank lines come between."""
+    if document.title:
+        yield [Text(document.title, style="bold")]
+    if document.facts:
+        yield list(_facts(document, width))
+    for table in document.tables:
+        yield [Text(line.text, style=STYLES[line.kind]) for line in lines(table, width)]
+    if document.notes:
+        yield [Text(text, style="dim") for note in document.notes for text in _wrapped(note, width)]
+    yield list(_foot(document, width))
+
+
+def _facts(document: Document, width: int | None) -> Iterator[Text]:
+    room = max(len(label) for label, _ in document.facts) + 2
+    for label, fact in document.facts:
+        for at, text in enumerate(_wrapped(fact, width and max(1, width - room))):
+            yield Text.assemble((("" if at else label).ljust(room), "dim"), text)
+
+
+def _foot(document: Document, width: int | None) -> Iterator[Text]:
+    """The verdict, and the next command, which is what a reader's eye and mouse find at the end."""
+    yield from (Text(text, style="bold" if document.ok else "bold red") for text in _wrapped(document.verdict, width))
+    if document.next_command:
+        yield Text(f"next: {document.next_command}", style="cyan")
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    if width is None or len(text) <= width:
+        return [text]
+    from textwrap import wrap
+
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
