@@ -20,7 +20,8 @@ COLUMNS = "110"
 
 def printed(command: str) -> str:
     """What `command` prints on stdout and stderr, run in the repository's root."""
-    environment = {**os.environ, "COLUMNS": COLUMNS, "NO_COLOR": "1"}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "COLUMNS": COLUMNS, "NO_COLOR": "1", "PATH": path}
     done = subprocess.run(  # noqa: S602 (the commands are the README's own)
         command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -24,6 +24,7 @@ from tests.linear import DIMS, b, h, injected, linear, moves, n, payload, s, val
 from tests.models import GPT, LLAMA
 from tests.program.test_collectives import collectives
 from tests.reference.judge import difference, run, unsharded
+from tests.worked import gpus
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
@@ -329,9 +330,7 @@ def test_claims_001_15_16_004_11_12_attention_sends_one_all_reduce_after_its_out
     program = derive()
     assert moves(program, "forward", layer=0, names=("attention",)) == ["all_reduce attention.out"]
     assert moves(program, "backward", layer=0, names=("d.attention",)) == ["all_reduce d.attention.in"]
-    (matmul, reduce) = steps(
-        "O[b,s,g_X,d] . W[g_X,d,h] -> Y[b,s,h]", dims="b=4,s=1024,g=32,d=128,h=4096", planner="book"
-    )
+    reduce = steps("O[b,s,g_X,d] . W[g_X,d,h] -> Y[b,s,h]", dims="b=4,s=1024,g=32,d=128,h=4096", planner="book")[-1]
     assert (reduce["op"], reduce["logical_bytes"], reduce["wire_bytes_per_device"]) == (
         "all_reduce",
         33_554_432,
@@ -369,10 +368,12 @@ def test_claims_001_20_004_31_tensor_axes_go_inside_the_node_and_their_limit_doe
         ["nvlink"],
         ["network"],
     ]
-    result = tpsim.shard("H[B,F_X] . W[F_X,D] -> Y[B,D]", mesh="X=8", hw="dgx-h100", planner="book", cost_model="book")
-    matmul, reduce = result.symbolic
-    limit = tpsim.breakeven(matmul.time_s, sympy.limit(reduce.bandwidth_s, "X", sympy.oo), "F")
-    assert {str(symbol) for symbol in limit.free_symbols} == {"X"}
+    layer = gpus.tensor_parallel("book-h100", "Y=8")
+    limit = tpsim.breakeven(layer.math(), layer.moves(), "F")
+    assert {symbol.name for symbol in limit.free_symbols} == {"Y"}
+    inside = gpus.many(gpus.Layer("book-h100", "X=8", "A[I_X] -> A[I]", dtype="int8").moves(I=1), "X")
+    assert float(gpus.intensity("book-h100", inside)) == pytest.approx(2200)
+    assert float(gpus.outside("book-h100", 8)) == pytest.approx(2475)
 
 
 def test_claim_001_21_tensor_parallel_volume_grows_with_tokens_and_data_parallel_volume_with_weights():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
 
 HALF = Fraction(1, 2)
 
@@ -43,14 +46,14 @@ class Run:
         return sum(self.per_link().values(), Fraction(0)) / devices
 
 
-def spread(run, first, n, start, way, reach, size, joined=True):
+def spread(run, n, start, way, reach, *, size, joined=True):
     """One piece that travels `reach` hops from `start`, one a step; yields every device that it comes to."""
     at = start
     for step in range(reach):
         to = (at + way) % n if joined else at + way
         if not 0 <= to < n:
             return
-        run.send(first + step, (at, to, way), size)
+        run.send(step, (at, to, way), size)
         at = to
         yield at
 
@@ -60,7 +63,7 @@ def gathered(n, pieces):
     run, held = Run(), {device: {(device, 0), (device, 1)} for device in range(n)}
     for origin in range(n):
         for half, way, reach, joined in pieces(origin):
-            for at in spread(run, 0, n, origin, way, reach, HALF, joined):
+            for at in spread(run, n, origin, way, reach, size=HALF, joined=joined):
                 assert (origin, half) not in held[at], "nothing is sent twice"
                 held[at].add((origin, half))
     assert all(len(found) == 2 * n for found in held.values())
@@ -72,7 +75,10 @@ def two_way_ring(n):
     near = (n - 1) // 2
     odd_one = n - 1 - 2 * near
     return gathered(
-        n, lambda _: [(half, way, near + (odd_one if (way > 0) == (half > 0) else 0), True) for half in (0, 1) for way in (1, -1)]
+        n,
+        lambda _: [
+            (half, way, near + (odd_one if (way > 0) == (half > 0) else 0), True) for half in (0, 1) for way in (1, -1)
+        ],
     )
 
 
@@ -112,7 +118,7 @@ def exchanged(n, ways, joined=True):
     for source, target in product(range(n), repeat=2):
         for way, share in ways(target - source):
             hops = (way * (target - source)) % n if joined else abs(target - source)
-            *_, last = [source, *spread(run, 0, n, source, way, hops, share, joined)]
+            *_, last = [source, *spread(run, n, source, way, hops, size=share, joined=joined)]
             assert last == target
     return run
 
@@ -242,7 +248,7 @@ def tree(n):
 
 
 def double_tree_sent(n):
-    """Bytes that each device sends in an all-reduce of 2: half over a tree, half over the same with ranks moved by one."""
+    """Bytes that each device sends in an all-reduce of 2: half over a tree, half over the same with ranks moved."""
     sent = defaultdict(int)
     for child, parent in tree(n).items():
         for moved in (lambda rank: rank, lambda rank: (n - 1 - rank) if n % 2 == 0 else (rank + 1) % n):

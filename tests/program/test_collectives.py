@@ -219,5 +219,5 @@ def test_every_collective_says_why_it_exists():
     out = next(op for op in program.ops if isinstance(op, Reshard) and op.output.name == "mlp.out")
     assert out.because == (
         "case 3: both operands are split on f over X, so mlp.out owes a sum over X; "
-        "region residual declares mlp.out[b_D, s_X, h]"
+        "mlp.out[b_D, s, h]{U_X} enters region residual, which declares [b_D, s_X, h]"
     )

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsim.quantity.size import (
+    by_least,
     ceil_over,
     floor_over,
     largest,
     log2_ceil,
-    of_least,
     over,
     product,
     smallest,
@@ -76,11 +76,11 @@ def test_mixed_exact_and_float_values_compare_plainly():
 
 def test_the_value_of_the_least_key_is_the_same_for_numbers_arrays_and_symbols():
     keys, values = (3, 1, 2), (10, 20, 30)
-    assert of_least(keys, values) == 20
+    assert by_least(keys)(values) == 20
     arrays = [np.array([key, 4.0 - key]) for key in keys]
-    assert list(of_least(arrays, [np.array([value, value]) for value in values])) == [20, 10]
+    assert list(by_least(arrays)([np.array([value, value]) for value in values])) == [20, 10]
     x, y, z = symbols = sympy.symbols("x y z")
-    assert of_least(symbols, values).subs({x: 3, y: 1, z: 2}) == 20
+    assert by_least(symbols)(values).subs({x: 3, y: 1, z: 2}) == 20
 
 
 def test_a_product_of_nothing_is_one():

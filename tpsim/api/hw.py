@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.api.inputs import inputs
+from tpsim.quantity.errors import InputError
 from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
-    from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.profile import Constant, Level, Machine
     from tpsim.quantity.errors import Problem
 
 SCHEMA, LIST_SCHEMA, VALIDATE_SCHEMA = "tpsim.hw/1", "tpsim.hw-list/1", "tpsim.hw-validate/1"
@@ -34,7 +35,7 @@ class HwResult:
     @property
     def guesses(self) -> int:
         """Constants that nobody has stated or measured."""
-        return sum(one.kind == "guess" for one in self.machine.constants())
+        return _guesses(self.machine)
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
@@ -43,7 +44,10 @@ class HwResult:
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
         machine = self.machine
-        levels = [{"name": one.name, "topology": one.topology, "shape": list(one.shape), "steps": one.steps} for one in machine.levels]
+        levels = [
+            {"name": one.name, "topology": one.topology, "shape": list(one.shape), "steps": one.steps}
+            for one in machine.levels
+        ]
         sources = {key: {"title": one.title, "read": one.read} for key, one in machine.sources.items()}
         result = {"levels": levels, "constants": self.records(), "sources": sources, "guesses": self.guesses}
         return _document(SCHEMA, [machine], {"hardware": machine.name}, result)
@@ -68,20 +72,50 @@ class HwListResult:
         return _document(LIST_SCHEMA, self.machines, {}, {"machines": self.records()})
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A profile held against the rules.
+
+    strict   whether each constant had to state its source and kind
+    machine  None if the file says no machine
+    """
+
+    name: str
+    strict: bool
+    machine: Machine | None
+    problems: tuple[Problem, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The profile in a row."""
+        return {
+            "hardware": self.name,
+            "ok": not self.problems,
+            "strict": self.strict,
+            "problems": len(self.problems),
+            "constants": len(self.machine.constants()) if self.machine else None,
+            "guesses": _guesses(self.machine) if self.machine else None,
+        }
+
+
 @dataclass(frozen=True)
 class HwValidateResult:
-    """What is wrong with profiles: (name, its problems)."""
+    """What is wrong with profiles."""
 
-    profiles: tuple[tuple[str, tuple[Problem, ...]], ...]
+    profiles: tuple[Checked, ...]
 
     @property
     def ok(self) -> bool:
         """True if every profile is sound."""
-        return not any(problems for _, problems in self.profiles)
+        return not self.problems
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong, profile by profile."""
+        return [problem for one in self.profiles for problem in one.problems]
 
     def records(self) -> list[dict[str, Any]]:
         """One row per profile."""
-        return [{"hardware": name, "ok": not found, "problems": len(found)} for name, found in self.profiles]
+        return [one.record() for one in self.profiles]
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
@@ -90,9 +124,10 @@ class HwValidateResult:
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
         checks = [
-            {"hardware": name, "ok": not found, "problems": [str(one) for one in found]} for name, found in self.profiles
+            {**one.record(), "problems": [problem_record(each) for each in one.problems]} for one in self.profiles
         ]
-        return _document(VALIDATE_SCHEMA, [], {}, {"ok": self.ok, "profiles": checks})
+        machines = [one.machine for one in self.profiles if one.machine]
+        return _document(VALIDATE_SCHEMA, machines, {}, {"ok": self.ok, "profiles": checks})
 
 
 def hw_list() -> HwListResult:
@@ -109,18 +144,46 @@ def hw_show(name_or_path: str | Path) -> HwResult:
     return HwResult(load(name_or_path))
 
 
-def hw_validate(names: Sequence[str] = (), *, strict: bool = False) -> HwValidateResult:
+def hw_validate(names: Sequence[str | Path] = (), *, strict: bool = False) -> HwValidateResult:
     """Hold profiles against the rules; without names, all of the library.
 
-    strict  True: constants of a user's own profile, too, must state source and kind, as those of the library must
+    strict  True: constants of a user's own profile, too, must state source and kind, as those that tpsim ships must
+
+    Raises InputError for a name or file that there is not; what is wrong within a file is the answer.
     """
     from tpsim.machine.profile import names as library
-    from tpsim.machine.profile import validate
 
-    shipped = set(library())
-    asked = tuple(names) or tuple(sorted(shipped))
-    found = ((name, validate(name, shipped=strict or name in shipped)) for name in asked)
-    return HwValidateResult(tuple((name, tuple(problems)) for name, problems in found))
+    return HwValidateResult(tuple(_checked(str(name), strict=strict) for name in names or library()))
+
+
+def _checked(name: str, *, strict: bool) -> Checked:
+    from tpsim.machine.profile_file import missing, read
+    from tpsim.quantity import spec
+
+    path = name if spec.is_path(name) else str(spec.find("hardware", name))
+    asked = strict or spec.is_shipped("hardware", path)
+    try:
+        machine, document = read(path)
+    except InputError as error:
+        if any(problem.slug in NO_FILE for problem in error.problems):
+            raise
+        return Checked(name, asked, None, error.problems)
+    return Checked(name, asked, machine, tuple(missing(machine, document)) if asked else ())
+
+
+NO_FILE = ("no-such-file", "unreadable-file")
+"""Mistakes of the request rather than of the file."""
+
+
+def problem_record(problem: Problem) -> dict[str, Any]:
+    """A problem in a row; `place` is ``my-cluster.yaml:14:7``."""
+    place = problem.place
+    return {
+        "place": f"{place.file}:{place.line}:{place.column}" if place and place.line else place and place.file,
+        "problem": problem.message,
+        "remedy": problem.remedy or problem.note or None,
+        "slug": problem.slug,
+    }
 
 
 def constant_record(machine: Machine, one: Constant) -> dict[str, Any]:
@@ -145,13 +208,24 @@ def _row(machine: Machine) -> dict[str, Any]:
         "bf16_flops_per_s": machine.chip.peak["bf16"].value if "bf16" in machine.chip.peak else None,
         "memory_bytes": machine.chip.memory_capacity.value,
         "memory_bytes_per_s": machine.chip.memory_bandwidth.value,
-        "levels": ", ".join(f"{level.name} {'x'.join(map(str, level.shape)) or level.topology}" for level in machine.levels),
+        "levels": ", ".join(_level(level) for level in machine.levels),
         "constants": len(constants),
-        "guesses": sum(one.kind == "guess" for one in constants),
+        "guesses": _guesses(machine),
     }
 
 
-def _document(schema: str, machines: Sequence[Machine], resolved: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+def _level(level: Level) -> str:
+    """A level's name and the members of its axes: ``ici 16x16``; the name alone if it has no bound."""
+    return f"{level.name} {'x'.join(map(str, level.shape))}".strip()
+
+
+def _guesses(machine: Machine) -> int:
+    return sum(one.kind == "guess" for one in machine.constants())
+
+
+def _document(
+    schema: str, machines: Sequence[Machine], resolved: Mapping[str, Any], result: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "schema": schema,
         "tpsim": __version__,

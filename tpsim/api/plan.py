@@ -162,14 +162,14 @@ class PlanResult:
         Of the collectives that run in every layer and every microbatch; what runs once per step (most gradients,
         the update) is in the totals only.
         """
-        return {phase: each(total_of(rows), self._repeats) for phase, rows in self._layer_rows.items()}
+        return {phase: each(total_of(rows), self._repeats) for phase, rows in self.layer_rows.items()}
 
     @property
     def _repeats(self) -> int:
         return int(self.sizes.layers * self.sizes.microbatches)
 
     @property
-    def _layer_rows(self) -> dict[str, list[Row]]:
+    def layer_rows(self) -> dict[str, list[Row]]:
         repeated = [row for row in self.rows if row.collective.per_layer and row.collective.per_microbatch]
         phases = {
             phase: [r for r in repeated if r.collective.where.phase == phase] for phase in ("forward", "backward")
@@ -310,7 +310,7 @@ class PlanResult:
 
     def layer_formula(self, phase: str) -> str:
         """Wire bytes of one layer and microbatch in ``forward``, ``backward`` or ``total``, as text."""
-        found = [row.collective for row in self._layer_rows[phase]]
+        found = [row.collective for row in self.layer_rows[phase]]
         return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
 
     def records(self) -> list[dict[str, Any]]:

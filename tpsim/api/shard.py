@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +129,11 @@ class ShardResult:
         return symbolic(self.chosen, self.mesh, self.pricing.width, self.clock) if self.chosen else []
 
     @property
-    def repetition(self) -> Fraction | int | None:
-        """How often the mesh computes each multiplication of the product; 1 if no device repeats another's work."""
+    def repetition(self) -> Any:
+        """How often the mesh computes each multiplication of the product: 1 if no device repeats another's work.
+
+        None without dims, and for what is no product.
+        """
         if self.dims is None or not isinstance(self.expression, Product) or self.chosen is None:
             return None
         once = flops(_contraction(self.expression), self.dims, dict.fromkeys(self.mesh.axes, 1))

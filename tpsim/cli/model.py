@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from tpsim.cli.output import Output
 
 
-@click.group(cls=Suggesting)
-def model() -> None:
+@click.group(cls=Suggesting, invoke_without_command=True)
+@click.pass_context
+def model(ctx: click.Context) -> None:
     """The models: their sizes and parameters as read."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @model.command(name="list")
@@ -29,7 +32,7 @@ def list_models(output: Output) -> None:
     output.write(result, lambda verbose: list_page(result, verbose=verbose))
 
 
-@model.command()
+@model.command(short_help="What was read from one model.")
 @click.argument("name")
 @output_options
 def show(name: str, output: Output) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile import Level, Tuning
-from tpsim.quantity.size import Size, largest, of_least, over, where_many
+from tpsim.quantity.size import Size, by_least, largest, over, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +127,7 @@ def least(costs: Sequence[Cost]) -> Cost:
     if all(isinstance(key, int | float) for key in keys):
         return costs[keys.index(min(keys))]
     names = list(dict.fromkeys(cost.algorithm for cost in costs))
-    return _by_field(lambda values: of_least(keys, values), costs, f"least of {', '.join(names)}")
+    return _by_field(by_least(keys), costs, f"least of {', '.join(names)}")
 
 
 def where_more(n: Size, many: Cost, one: Cost) -> Cost:

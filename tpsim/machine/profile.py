@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.quantity.errors import InputError, Problem, unknown
+from tpsim.quantity.errors import InputError, Problem, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -128,8 +128,10 @@ class Machine:
     def peak(self, dtype: str) -> Constant:
         """The chip's peak for products of `dtype`; raises InputError with the dtypes that it has."""
         if dtype not in self.chip.peak:
-            remedy = "add it to chip.peak, or compute in another dtype"
-            raise unknown(dtype, "dtype with a peak", self.chip.peak, remedy=remedy)
+            near = suggest(dtype, self.chip.peak)
+            remedy = f'did you mean "{near}"?' if near else "add it to chip.peak, or compute in another dtype"
+            known = f"known: {', '.join(self.chip.peak)}"
+            raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
         return self.chip.peak[dtype]
 
 

@@ -174,6 +174,7 @@ class HardwareFile(spec.Strict):
 
     noun: ClassVar[str] = "a machine"
     tpsim: Literal["hardware/1"]
+    extends: str | None = Field(None, description="a machine that this one changes; maps merge, lists replace")
     name: str
     sources: dict[str, SourceFields] = Field(default_factory=dict)
     chip: ChipFields
@@ -199,8 +200,11 @@ def read(name_or_path: str | Path) -> tuple[Machine, Document]:
 def missing(machine: Machine, document: Document) -> list[Problem]:
     """What a shipped profile lacks: the kind of each constant, and a source for all but guesses."""
     return [
-        Problem("missing-provenance", f"{constant.path} has no {lack}", document.place(*_keys(constant.path, document)))
+        Problem(
+            "missing-provenance", f"{constant.path} has no {lack}", place, "write {value: ..., source: ..., kind: ...}"
+        )
         for constant in machine.constants()
+        for place in [document.place(*_keys(constant.path, document))]
         for lack in _lacks(constant)
     ]
 

@@ -152,7 +152,7 @@ class Trace:
     def pin(self, x: Array, region: str, because: str = "", *, name: str | None = None) -> Array:
         """`x` brought to what `region` declares for its dims: an edge between regions."""
         to = self.layout.type_in(x.dims, region)
-        reasons = [*self.owed_because(x), f"region {region} declares {x.name}{to}", because]
+        reasons = [*self.owed_because(x), f"{x} enters region {region}, which declares {to}", because]
         return self.reshard(x, to, "; ".join(filter(None, reasons)), region=region, name=name)
 
     def settled(self, x: Array, because: str) -> Array:

@@ -192,7 +192,7 @@ def unknown(word: str, what: str, known: Iterable[str], place: Place | None = No
     near = suggest(word, names)
     article = "an" if what[0] in "aeiou" else "a"
     return InputError.one(
-        f"unknown-{what.replace(' ', '-')}",
+        f"unknown-{what.partition(' of ')[0].replace(' ', '-')}",
         f'"{word}" is not {article} {what}',
         place,
         f'did you mean "{near}"?' if near else remedy,

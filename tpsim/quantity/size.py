@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 class Size(Protocol):
@@ -153,34 +153,33 @@ def smallest(*values: Size) -> Any:
     return _extreme(values, "Min", "minimum", min)
 
 
-def of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
-    """The value whose key is the least, element by element for arrays; of equal keys the first.
+def by_least(keys: Sequence[Size]) -> Callable[[Sequence[Size]], Any]:
+    """What picks, of values beside `keys`, the one whose key is the least; element by element, of equals the first.
 
-    >>> of_least([3, 1, 2], ["a", "b", "c"])
+    >>> by_least([3, 1, 2])(["a", "b", "c"])
     'b'
     """
-    if len(values) == 1:
-        return values[0]
-    if _symbolic(*keys, *values):
-        import sympy
+    if _symbolic(*keys):
+        return partial(_case_of_least, keys)
+    if _array(*keys):
+        import numpy as np
 
-        least = sympy.Min(*keys)
-        cases = [(value, sympy.Eq(key, least)) for key, value in zip(keys, values, strict=True)]
-        return sympy.Piecewise(*cases[:-1], (values[-1], True))
-    if _array(*keys, *values):
-        return _of_least_arrays(keys, values)
-    return values[min(range(len(keys)), key=keys.__getitem__)]  # type: ignore[arg-type]
+        order = np.argmin(np.broadcast_arrays(*keys), axis=0)  # type: ignore[arg-type]
+        return lambda values: np.choose(order, values)  # type: ignore[arg-type]
+    first = min(range(len(keys)), key=keys.__getitem__)  # type: ignore[arg-type]
+    return lambda values: values[first]
 
 
-def _of_least_arrays(keys: Sequence[Any], values: Sequence[Any]) -> Any:
-    """One comparison per further key: several times faster than an argmin and a choice on arrays of layouts."""
-    import numpy as np
+def _case_of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
+    """The value of the least key as cases, each key compared with those after it.
 
-    least, value = keys[0], values[0]
-    for key, other in zip(keys[1:], values[1:], strict=True):
-        value = np.where(key < least, other, value)
-        least = np.minimum(least, key)
-    return value
+    Unevaluated, because sympy would try to merge nested cases, which takes minutes or fails.
+    """
+    import sympy
+
+    rests = [sympy.Min(*keys[place + 1 :]) for place in range(len(keys) - 1)]
+    cases = [(value, sympy.Le(key, rest)) for value, key, rest in zip(values, keys, rests, strict=False)]
+    return sympy.Piecewise(*cases, (values[-1], True), evaluate=False)
 
 
 def where_many(n: Size, value: Size) -> Any:
@@ -192,7 +191,8 @@ def where_many(n: Size, value: Size) -> Any:
     if _symbolic(n):
         import sympy
 
-        return sympy.Piecewise((value, n > 1), (0, True))  # type: ignore[operator]
+        nested = sympy.sympify(value).has(sympy.Piecewise)
+        return sympy.Piecewise((value, n > 1), (0, True), evaluate=not nested)  # type: ignore[operator]
     if _array(n):
         import numpy as np
 

@@ -33,7 +33,7 @@ def lines(table: Table, width: int | None) -> Iterator[Line]:
     grid = _Grid([*headers, *rows], cells.right[first:], width)
     if table.title:
         yield Line("title", table.title)
-    for header in headers:
+    for header in headers if any(map(any, headers)) else ():
         yield from (Line("header", text) for text in grid.lines(header))
     group = None
     for row, own in zip(rows, cells.rows, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.api.hw import problem_record
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
@@ -11,20 +12,34 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.api.hw import HwListResult, HwResult, HwValidateResult
+    from tpsim.machine.profile import Level
 
 MACHINES = (
     Column("hardware", "machine"),
     Column("bf16_flops_per_s", "bf16", "flops_per_s"),
     Column("memory_bytes", "memory", "bytes"),
     Column("memory_bytes_per_s", "memory", "bytes_per_s"),
-    Column("levels", "levels, innermost first"),
+    Column("levels", "levels, inner first"),
     Column("guesses", "guesses", "integer"),
 )
 CONSTANTS = (
-    Column("constant", "constant"),
+    Column("part", "of"),
+    Column("figure", "constant"),
     Column("shown", "value"),
     Column("kind", "kind"),
     Column("source", "source"),
+)
+PROFILES = (
+    Column("hardware", "profile"),
+    Column("sound", "sound"),
+    Column("problems", "problems", "integer"),
+    Column("constants", "constants", "integer"),
+    Column("guesses", "guesses", "integer"),
+)
+PROBLEMS = (
+    Column("place", "where"),
+    Column("problem", "what is wrong"),
+    Column("remedy", "remedy"),
 )
 
 
@@ -42,38 +57,47 @@ def list_page(result: HwListResult, *, verbose: bool) -> Document:
 def page(result: HwResult, *, verbose: bool) -> Document:
     """One machine; `verbose` adds how constants were derived or measured."""
     machine = result.machine
-    rows = [{**row, "shown": _shown(row)} for row in result.records()]
-    levels = tuple((f"level {level.name}", _level(level.topology, level.shape, level.steps)) for level in machine.levels)
+    rows = [_row(row) for row in result.records()]
+    levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
     sources = tuple(f"{key}: {one.title} (read {one.read})" for key, one in machine.sources.items())
     return Document(
         title=machine.name,
         facts=levels,
-        tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows),),
+        tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
         notes=sources,
         verdict=f"{len(rows)} constants, {result.guesses} of them guesses; bandwidths are of one link in one direction",
         next_command=f"tpsim explain {machine.name}.{rows[-1]['constant']}",
     )
 
 
-def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # noqa: ARG001  # every page has the same signature
+def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # noqa: ARG001  # as every page
     """Which profiles are sound, and what is wrong with the others."""
-    columns = (Column("hardware", "profile"), Column("sound", "sound"), Column("problems", "problems", "integer"))
-    rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in result.records()]
-    wrong = [str(problem) for _, problems in result.profiles for problem in problems]
-    bad = sum(not row["ok"] for row in rows)
+    records = result.records()
+    rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in records]
+    wrong = [problem_record(problem) for problem in result.problems]
+    sound = sum(row["ok"] for row in records)
+    first = next((row for row in records if not row["ok"]), records[0] if records else None)
     return Document(
-        tables=(Table(columns, rows),),
-        notes=tuple(line for text in wrong for line in text.split("\n")),
-        verdict=f"{len(rows) - bad} of {len(rows)} profiles are sound",
-        next_command=f"tpsim hw show {rows[0]['hardware']}" if rows else "",
+        tables=(Table(PROFILES, rows), *((Table(PROBLEMS, wrong),) if wrong else ())),
+        verdict=f"{sound} of {len(rows)} profiles are sound",
+        next_command=f"tpsim hw {'show' if result.ok else 'validate'} {first['hardware']}" if first else "",
         ok=result.ok,
     )
 
 
-def _shown(row: Mapping[str, Any]) -> str:
-    return show(row["value"], row["dimension"])
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A constant's record with its value as text, and its path in two: the chip or the level, and the figure there."""
+    path = record["constant"].split(".")
+    at = 2 if path[0] == "levels" else 1
+    shown = show(record["value"], record["dimension"])
+    return {
+        **record,
+        "part": " ".join(path[:at]).replace("levels", "level"),
+        "figure": ".".join(path[at:]),
+        "shown": shown,
+    }
 
 
-def _level(topology: str, shape: tuple[int, ...], steps: str) -> str:
-    size = f", at most {' x '.join(map(str, shape))}" if shape else ""
-    return f"{topology}{size}, {steps} steps"
+def _level(level: Level) -> str:
+    size = f", at most {' x '.join(map(str, level.shape))}" if level.shape else ""
+    return f"{level.topology}{size}, {level.steps} steps"

@@ -36,7 +36,7 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
         title=result.read.model.name,
         facts=(
             ("source", result.read.source or "not stated"),
-            *((name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)) for name, value in shown.items()),
+            *((name.replace("_", " "), _text(value)) for name, value in shown.items()),
         ),
         tables=(Table(GROUPS, result.records()),),
         notes=(*result.read.notes, *((f"padding of the vocabulary adds {padding:,}",) if padding else ())),
@@ -54,3 +54,10 @@ def list_page(result: ModelListResult, *, verbose: bool) -> Document:
         verdict=f"{len(records)} models; any other: --model path/to/config.json",
         next_command=f"tpsim model show {records[0]['model']}",
     )
+
+
+def _text(value: object) -> str:
+    """A field as people read it: ``128,256``, ``yes``."""
+    if value is None or isinstance(value, bool):
+        return "yes" if value else "no" if value is False else "not stated"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -77,8 +77,8 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
 
 
 def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
-    """The columns of which some value is known: no seconds without a machine, no bytes without sizes."""
-    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
+    """The columns with something to say: no seconds without a machine, no bytes without sizes, no work of no product."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
 
 
 def _shape(row: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def _next(result: ShardResult) -> str:
     """What the answer lacks most: sizes, then a machine, then the collective that it is made of."""
     mesh = ",".join(f"{axis}={size}" for axis, size in result.mesh.axes.items())
     asked = f'tpsim shard "{result.expression.text}" --mesh {mesh}'
-    dims = result.dims or dict.fromkeys(named_dims(result.expression), EXAMPLE_SIZE)
+    dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
     sized = f"{asked} --dims {','.join(f'{dim}={size}' for dim, size in dims.items())}"
     if result.dims is None:
         return sized
@@ -115,3 +115,9 @@ def _next(result: ShardResult) -> str:
         machine = f" --hw {result.hardware}" if result.hardware else ""
         return f"{sized}{machine} --planner book"
     return "tpsim collective all-gather --hw dgx-h100 --ranks 8"
+
+
+def _named_dims(result: ShardResult) -> list[str]:
+    """Every dim of the expression, in the order in which they are met."""
+    parts = (getattr(result.expression, name, None) for name in ("array", "before", "after", "left", "right", "out"))
+    return list(dict.fromkeys(dim for part in parts if part for dim in part.type.dims))

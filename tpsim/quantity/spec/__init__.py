@@ -1,6 +1,6 @@
 """Files: YAML to checked values, each value with its place in the user's text; and where files are found by name."""
 
-from tpsim.quantity.spec.catalogue import Kind, find, is_path, library, names
+from tpsim.quantity.spec.catalogue import Kind, find, is_path, is_shipped, library, names
 from tpsim.quantity.spec.checked import read
 from tpsim.quantity.spec.document import Document, Keys, extended, merge, with_data, with_value
 from tpsim.quantity.spec.fields import Bytes, BytesPerSecond, FlopsPerSecond, Quantity, Seconds, Strict, schema_of
@@ -20,6 +20,7 @@ __all__ = [
     "extended",
     "find",
     "is_path",
+    "is_shipped",
     "library",
     "load",
     "merge",

@@ -34,10 +34,20 @@ def library(kind: Kind) -> list[Path]:
     both the folder itself and the one in it that is called like the kind.
     """
     inside = Path(*_FOLDERS[kind])
-    shipped = [folder / inside for folder in (_PACKAGE / "_data", _PACKAGE.parent)]
     extra = [Path(entry) for entry in os.environ.get("TPSIM_PATH", "").split(os.pathsep) if entry]
     own = [folder for entry in extra for folder in (entry / inside, entry)]
-    return [*[folder for folder in shipped if folder.is_dir()][:1], *[folder for folder in own if folder.is_dir()]]
+    return [*_shipped(kind), *[folder for folder in own if folder.is_dir()]]
+
+
+def _shipped(kind: Kind) -> list[Path]:
+    """The one folder that is shipped: in the package, or beside it in a checkout."""
+    folders = [root / Path(*_FOLDERS[kind]) for root in (_PACKAGE / "_data", _PACKAGE.parent)]
+    return [folder for folder in folders if folder.is_dir()][:1]
+
+
+def is_shipped(kind: Kind, path: Path | str) -> bool:
+    """True for a file of the folder that tpsim itself ships for this kind."""
+    return Path(path).resolve().parent in {folder.resolve() for folder in _shipped(kind)}
 
 
 def names(kind: Kind) -> list[str]:

@@ -1,0 +1,162 @@
+"""Machines from files: figures with sources, and mistakes answered with their place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tpsim.machine.profile import load, names, validate
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINE = """\
+tpsim: hardware/1
+name: mine
+chip:
+  peak: {bf16: 100 TFLOP/s}
+  memory: {capacity: 80 GB, bandwidth: 2 TB/s}
+levels:
+  - name: loop
+    topology: ring
+    shape: [8]
+    link:
+      bandwidth: 45 GB/s
+      hop_latency: 1 us
+"""
+
+
+def mine(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    text = MINE
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def refusal(path: str) -> str:
+    with pytest.raises(InputError) as error:
+        load(path)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_figure_of_a_shipped_machine_has_unit_source_and_kind(name):
+    assert validate(name, shipped=True) == []
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_shipped_machine_bears_the_name_of_its_file_and_knows_its_sources(name):
+    machine = load(name)
+    assert machine.name == name
+    assert {constant.source for constant in machine.constants()} - {""} <= set(machine.sources)
+    assert machine.sha256
+
+
+def test_the_library_holds_the_machines_that_scenarios_name():
+    assert {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "dgx-a100", "dgx-h100", "dgx-b200", "book-h100"} <= set(names())
+
+
+def test_a_figure_knows_where_it_stands_and_where_it_is_from():
+    machine = load("tpu-v5e")
+    constant = machine.level("ici").bandwidth
+    assert (constant.value, constant.path, constant.kind) == (45e9, "levels.ici.link.bandwidth", "stated")
+    assert machine.sources[constant.source].title.startswith("How to Scale Your Model")
+
+
+def test_a_profile_of_ones_own_may_write_bare_quantities_which_count_as_guesses(tmp_path):
+    path = mine(tmp_path)
+    machine = load(path)
+    assert machine.level("loop").bandwidth.value == 45e9
+    assert {constant.kind for constant in machine.constants()} == {"guess"}
+    assert validate(path) == []
+
+
+def test_a_shipped_profile_may_not_write_bare_quantities(tmp_path):
+    path = mine(tmp_path)
+    problems = validate(path, shipped=True)
+    assert [problem.message for problem in problems] == [
+        "chip.peak.bf16 has no kind",
+        "chip.memory.capacity has no kind",
+        "chip.memory.bandwidth has no kind",
+        "levels.loop.link.bandwidth has no kind",
+        "levels.loop.link.hop_latency has no kind",
+    ]
+    assert str(problems[3]) == (
+        "error[missing-provenance]: levels.loop.link.bandwidth has no kind\n"
+        f"  --> {path}:11:18\n"
+        "   |\n"
+        "11 |       bandwidth: 45 GB/s\n"
+        "   |                  ^^^^^^^ write {value: ..., source: ..., kind: ...}"
+    )
+
+
+def test_a_profile_can_extend_another_one(tmp_path):
+    path = tmp_path / "fast.yaml"
+    path.write_text(
+        "tpsim: hardware/1\nname: fast\nextends: dgx-h100\nchip: {memory: {capacity: {value: 141 GB, kind: guess}}}\n"
+    )
+    fast = load(path)
+    assert fast.chip.memory_capacity.value == 141e9
+    assert fast.levels == load("dgx-h100").levels
+
+
+def test_a_misspelt_field_is_shown_with_a_caret(tmp_path):
+    path = mine(tmp_path, ("      bandwidth", "      bandwith"))
+    assert refusal(path) == (
+        'error[unknown-field]: "bandwith" is not a field of a link\n'
+        f"  --> {path}:11:7\n"
+        "   |\n"
+        "11 |       bandwith: 45 GB/s\n"
+        '   |       ^^^^^^^^ did you mean "bandwidth"?\n'
+        "   = fields here: bandwidth, efficiency, hop_latency"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("45 GB/s", "45", "write 45 GB/s or 360 Gbit/s"),
+        ("topology: ring", "topology: rng", "topology"),
+        ("shape: [8]", "shape: [8, 8]", "a ring has one axis"),
+        ("    shape: [8]\n", "", "level loop has no shape"),
+        ("shape: [8]", "shape: [8]\n    wrap: {axis: 8}", "a ring has no wraparound rule"),
+        ("shape: [8]", "shape: [8]\n    algorithms: {rng: {}}", '"rng" is not an algorithm'),
+        ("45 GB/s", "{value: 45 GB/s, source: book, kind: stated}", '"book" is not a source'),
+        ("45 GB/s", "{value: 45 GB/s, kind: stted}", "kind"),
+        ("hardware/1", "hardware/2", "hardware/"),
+        ("name: mine", "name: mine\nname: yours", '"name" is given twice'),
+    ],
+)
+def test_a_mistake_in_a_profile_is_named_with_its_line(tmp_path, old, new, message):
+    path = mine(tmp_path, (old, new))
+    text = refusal(path)
+    assert message in text
+    assert f"{path}:" in text
+
+
+def test_wraparound_by_cubes_needs_a_side_per_axis(tmp_path):
+    torus = ("topology: ring\n    shape: [8]", "topology: torus\n    shape: [8, 8]\n    wrap: {cube: [4]}")
+    assert "the cube has 1 sides and the torus 2 axes" in refusal(mine(tmp_path, torus))
+
+
+def test_a_launch_latency_may_be_stated_per_harness(tmp_path):
+    level = ("shape: [8]", "shape: [8]\n    launch: {graph: 1 us, framework: {value: 20 us, kind: guess}}")
+    launch = load(mine(tmp_path, level)).level("loop").launch
+    assert {name: constant.value for name, constant in launch.items()} == {"graph": 1e-6, "framework": 20e-6}
+    assert launch["framework"].path == "levels.loop.launch.framework"
+
+
+def test_a_dtype_without_a_peak_is_answered_with_those_that_have_one():
+    with pytest.raises(InputError) as error:
+        load("tpu-v5e").peak("fp8")
+    assert "tpu-v5e states no peak for fp8" in str(error.value)
+    assert "known: bf16, int8" in str(error.value)
+
+
+def test_an_unknown_machine_is_answered_with_the_nearest_one():
+    assert refusal("tpu-v5").startswith('error[unknown-machine]: "tpu-v5" is not a machine\n  = did you mean')

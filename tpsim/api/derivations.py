@@ -1,0 +1,237 @@
+"""The derivations of a plan's numbers: its collectives, one layer, memory, and the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tpsim.api.derived import CHECKS, Derivation
+from tpsim.cost import formula
+from tpsim.cost.compute import matmuls
+from tpsim.cost.memory import memory
+from tpsim.cost.rollup import total
+from tpsim.program.lower import lower
+from tpsim.quantity.units import show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpsim.api.plan import PlanResult
+    from tpsim.cost.rollup import Row, Sizes
+    from tpsim.machine.profile import Constant
+    from tpsim.program.op import Program
+    from tpsim.quantity.units import Dimension
+
+MEANINGS: Mapping[str, str] = {
+    "b": "sequences per microbatch over all data shards",
+    "s": "tokens per sequence",
+    "h": "hidden",
+    "f": "ffn hidden",
+    "v": "padded vocabulary",
+    "L": "layers",
+    "m": "microbatches",
+    "t": "tensor parallelism",
+    "d": "data parallelism",
+}
+"""What the letters are; the other symbols are words."""
+
+LAYER = "per_layer"
+PHASES = ("forward", "backward", "total")
+MEMORY = ("parameters", "gradients", "optimizer", "static")
+STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "flops_per_device")
+
+
+def names_in(result: PlanResult) -> list[str]:
+    """Every name that can be explained of `result`, machine constants last."""
+    rows = result.collectives
+    named = [row[key] for key in ("collective", "array", "block") for row in rows]
+    layer = [f"{LAYER}.{part}" for part in ("wire", "payload")]
+    layer += [f"{LAYER}.{phase}.{part}" for phase in PHASES for part in ("wire", "payload")]
+    constants = [one.path for one in result.question.machine.constants()]
+    return [*dict.fromkeys(named), *layer, *(f"memory.{one}" for one in MEMORY), *(f"step.{one}" for one in STEP), *constants]
+
+
+def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
+    """The derivations of the numbers called `name`; none if the plan has no such name."""
+    head, _, rest = name.removeprefix("result.").partition(".")
+    read: Mapping[str, Callable[[PlanResult, str], Iterator[Derivation]]] = {
+        LAYER: _layer,
+        "memory": _memory,
+        "step": _step,
+    }
+    if head in read:
+        return tuple(read[head](result, rest))
+    return tuple(_rows(result, name.removeprefix("result.collectives.")))
+
+
+def values(result: PlanResult) -> dict[str, Any]:
+    """The number that each symbol of the plan's formulas stands for."""
+    numbers, letters = result.sizes, result.symbols
+    pairs = [(letters.dims[dim], size) for dim, size in numbers.dims.items()]
+    pairs += [(letters.layers, numbers.layers), (letters.microbatches, numbers.microbatches)]
+    pairs += [(letters.axes[axis], size) for axis, size in numbers.axes.items()]
+    found = {str(symbol): size for symbol, size in pairs if getattr(symbol, "is_Symbol", False)}
+    mesh, roles = result.question.mesh, result.question.layout.roles
+    return {**found, **{letter: mesh.size(*roles[role]) for role, letter in formula.ROLES.items() if roles.get(role)}}
+
+
+def _derived(
+    result: PlanResult, what: str, dimension: Dimension, cost: Callable[[Sizes], Any], **rest: Any
+) -> Derivation:
+    """A cost, evaluated twice: with numbers and with symbols."""
+    known = values(result)
+    return Derivation(
+        what=what,
+        dimension=dimension,
+        expression=cost(result.symbols),
+        value=_number(cost(result.sizes)),
+        symbols=known,
+        meanings={name: MEANINGS[name] for name in known if name in MEANINGS},
+        **rest,
+    )
+
+
+def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
+    """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
+    groups: dict[Any, list[Row]] = {}
+    for row, record in zip(result.rows, result.collectives, strict=True):
+        if name in (record["collective"], record["array"], record["block"]) or name in record["array"].split():
+            groups.setdefault((row.collective.kind, row.collective.axes, row.collective.shape), []).append(row)
+    for rows in groups.values():
+        one = rows[0].collective
+        arrays = ", ".join(dict.fromkeys(row.collective.array for row in rows))
+        over = ",".join(one.axes)
+        yield _derived(
+            result,
+            f"wire bytes of one {one.kind} over {over} ({arrays})",
+            "bytes",
+            one.wire_bytes,
+            because=tuple(dict.fromkeys(row.collective.because for row in rows if row.collective.because)),
+            sources=("How to Scale Your Model, chapter 3, with the finite factor",),
+            checks=(*CHECKS["wire"], *CHECKS["program"]),
+        )
+        yield _seconds(result, rows)
+
+
+def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
+    """Seconds of one call, with the constants of the levels that it runs over."""
+    row = rows[0]
+    timing = row.timing
+    parts = [("launch", timing.launch_s), ("latency", timing.latency_s), ("bandwidth", timing.bandwidth_s)]
+    joined = "max of " if result.question.cost_model == "book" else ""
+    said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
+    levels = {segment.level for segment in result.question.placement.route(row.collective.axes)}
+    return Derivation(
+        what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} (algorithm {timing.algorithm})",
+        dimension="seconds",
+        text=said,
+        value=float(timing.time_s),
+        because=(f"{_number(sum(one.count for one in rows)):,} calls per step",),
+        sources=tuple(_of_levels(result, levels, timing.algorithm)),
+        checks=CHECKS["seconds"],
+    )
+
+
+def _of_levels(result: PlanResult, levels: set[str], algorithm: str) -> Iterator[str]:
+    """The constants of the levels; those that hold for another algorithm only are left out."""
+    for one in result.question.machine.constants():
+        head, *rest = one.path.split(".")
+        tuned = rest[rest.index("algorithms") + 1] if "algorithms" in rest else ""
+        if head == "levels" and rest[0] in levels and tuned in algorithm:
+            yield _said(one)
+
+
+def _said(one: Constant) -> str:
+    return f"{one.path} {show(one.value, one.dimension)} ({one.kind}{', ' if one.source else ''}{one.source})"
+
+
+def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    """``wire`` or ``payload`` of one layer and microbatch, of a phase if one is named: ``forward.wire``."""
+    phase, _, part = rest.rpartition(".")
+    phase, part = phase or "total", part.removesuffix("_bytes_per_device").removesuffix("_bytes")
+    if phase not in PHASES or part not in ("wire", "payload"):
+        return
+    rows = result.layer_rows[phase]
+
+    def cost(sizes: Sizes) -> Any:
+        calls = [(row.collective, row.collective.count(sizes)) for row in rows]
+        repeats = sizes.layers * sizes.microbatches
+        sums = total((one.wire_bytes(sizes) if part == "wire" else one.logical_bytes(sizes)) * n for one, n in calls)
+        return Fraction(sums) / repeats if isinstance(sums, int) else sums / repeats
+
+    word = "all phases" if phase == "total" else phase
+    calls = [f"{row.collective.kind} of {row.collective.array}" for row in rows]
+    yield _derived(
+        result,
+        f"{part} bytes of one layer and one microbatch, {word}",
+        "bytes",
+        cost,
+        because=(f"{len(calls)} calls: {', '.join(calls)}",),
+        checks=CHECKS["program"],
+    )
+
+
+def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    """What a chip holds: ``parameters``, ``gradients``, ``optimizer``, or all with ``static``."""
+    part = rest.removesuffix("_bytes")
+    if part not in MEMORY:
+        return
+    program = _program(result)
+    yield _derived(
+        result,
+        f"bytes of {part} on one chip",
+        "bytes",
+        lambda sizes: getattr(memory(program, sizes), part),
+        because=(f"ZeRO {result.question.layout.zero}; {result.memory_verdict}",),
+        checks=CHECKS["memory"],
+    )
+
+
+def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    step = result.step
+    texts = {
+        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}",
+        "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
+        "exposed_s": "communication - what compute hides, per axis as assume.overlap states",
+        "compute_s": "sum over matrix products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
+    }
+    if rest in texts:
+        yield Derivation(
+            what=f"{rest.removesuffix('_s')} of one step",
+            dimension="seconds",
+            text=texts[rest],
+            value=float(getattr(step, rest)),
+            sources=tuple(_roofline(result)) if rest == "compute_s" else (),
+            checks=CHECKS["compute"],
+        )
+    if rest in ("flops_per_device", "compute_s"):
+        products = matmuls(_program(result))
+        yield _derived(
+            result,
+            "FLOPs of one chip per step",
+            "flops",
+            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
+            checks=CHECKS["compute"],
+        )
+
+
+def _roofline(result: PlanResult) -> Iterator[str]:
+    """The constants of the chip that matrix products meet; an efficiency that the scenario assumes replaces the chip's."""
+    chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
+    yield _said(chip.peak[result.question.dtypes.activations])
+    yield _said(chip.memory_bandwidth)
+    if stated is not None:
+        yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+    elif chip.matmul_efficiency is not None:
+        yield _said(chip.matmul_efficiency)
+
+
+def _program(result: PlanResult) -> Program:
+    question = result.question
+    return lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+
+
+def _number(value: Any) -> int | float:
+    """The exact int where there is one."""
+    return int(value) if value == int(value) else float(value)

@@ -1,0 +1,305 @@
+"""The JSON documents of the outputs, written down as types: their JSON Schemas are made from these.
+
+Numbers are SI, their unit in the key. Fields may be added without a new version, so unknown ones are no error to a
+reader; a test holds real outputs against exactly these.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tpsim.algebra.moves import MoveKind
+from tpsim.api.question import CostModel, Planner
+from tpsim.api.scenario_file import Dtype
+from tpsim.program.op import Phase
+
+Count = Annotated[int, Field(ge=0)]
+Bytes = Annotated[float, Field(ge=0, description="whole if exact")]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class Part(BaseModel):
+    """A map in a document."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Input(Part):
+    """A file that the answer was computed from."""
+
+    path: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Assumption(Part):
+    """Something that the answer takes for granted."""
+
+    text: str
+    kind: str
+
+
+class Output(Part):
+    """What every output says."""
+
+    schema_: Annotated[str, Field(alias="schema")]
+    tpsim: str
+    """The version of tpsim."""
+    inputs: list[Input]
+    resolved: dict[str, Any]
+    """What files, flags and defaults came to."""
+    result: Any
+    assumptions: Any
+    not_modelled: list[str]
+
+
+class CollectiveOfStep(Part):
+    """Equal calls: bytes and time_s of one; payload, busy and exposed of all `count` calls of a step and device."""
+
+    phase: Phase
+    layer: int | str | None
+    """An index, a range such as 0-95, or null outside the layers."""
+    block: str
+    op: Literal["activation", "gradient", "param", "state"]
+    array: str
+    collective: MoveKind
+    axis: str
+    """Mesh axes joined by commas, major first."""
+    ranks: Count
+    dtype: Dtype
+    count: Count
+    logical_bytes: Bytes
+    wire_bytes_per_device: Bytes
+    payload_bytes: Bytes
+    time_s: Seconds
+    latency_s: Seconds
+    bandwidth_s: Seconds
+    busy_s: Seconds
+    exposed_s: Seconds
+    algorithm: str
+    protocol: str
+    formula: str
+    """The wire bytes of one call, in symbols."""
+    because: str
+
+
+class Total(Part):
+    """A sum over collectives."""
+
+    payload_bytes: Bytes
+    wire_bytes_per_device: Bytes
+    carried_bytes_per_device: Bytes
+    link_serial_bytes: Bytes
+    time_s: Seconds
+    latency_s: Seconds
+    bandwidth_s: Seconds
+    exposed_s: Seconds
+    formula: str
+
+
+class PerLayer(Part):
+    """One layer and one microbatch."""
+
+    forward: Total
+    backward: Total
+    total: Total
+
+
+class Totals(Part):
+    """Sums over the step, each per key."""
+
+    by_op: dict[str, Total]
+    by_block: dict[str, Total]
+    by_layer: dict[str, Total]
+    by_phase: dict[str, Total]
+    by_axis: dict[str, Total]
+    by_collective: dict[str, Total]
+    by_step: dict[str, Total]
+
+
+class Memory(Part):
+    """What a chip holds."""
+
+    parameters_bytes: Bytes
+    gradients_bytes: Bytes
+    optimizer_bytes: Bytes
+    static_bytes: Bytes
+    """All that is held from step to step."""
+    logits_bytes: Bytes
+    capacity_bytes: Bytes
+    fits: bool
+    verdict: str
+
+
+class Step(Part):
+    """The step as a whole."""
+
+    time_s: Seconds
+    compute_s: Seconds
+    communication_s: Seconds
+    exposed_s: Seconds
+    bound_by: str
+    tokens_per_s: float
+    mfu: float
+    """Useful FLOPs per second over the peak of all chips."""
+    flops_per_device: float
+    useful_flops: float
+    breakeven_tokens_per_chip: float | None
+    breakeven: str
+    cheapest_saves_s: Seconds | None
+    """What the planner `cheapest` would save; null where that is not known."""
+
+
+class Requirement(Part):
+    """One limit of the scenario, and what came out."""
+
+    name: str
+    required: str
+    value: float
+    ok: bool
+
+
+class PlanAnswer(Part):
+    """What `plan` answers."""
+
+    verdict: str
+    collectives: list[CollectiveOfStep]
+    per_layer: PerLayer
+    totals: Totals
+    memory: Memory
+    step: Step
+    require: list[Requirement]
+
+
+class PlanOutput(Output):
+    """What `tpsim plan` says."""
+
+    schema_: Annotated[Literal["tpsim.plan/1"], Field(alias="schema")]
+    result: PlanAnswer
+    assumptions: list[Assumption]
+
+
+class ArrayOfMesh(Part):
+    """What each device holds of an array; sizes are null without dims, and the formula with them."""
+
+    array: str
+    shards: Count
+    replication: Count
+    local_shape: list[int] | None
+    local_bytes: Bytes | None
+    total_bytes: Bytes | None
+    local_formula: str | None
+
+
+class ShardStep(Part):
+    """One move or product; costs are null without dims, seconds also without a machine."""
+
+    op: MoveKind | Literal["matmul"]
+    axes: list[str]
+    input: str
+    output: str
+    logical_bytes: Bytes | None
+    wire_bytes_per_device: Bytes | None
+    flops_per_device: float | None
+    latency_s: Seconds | None
+    bandwidth_s: Seconds | None
+    time_s: Seconds | None
+    because: str
+
+
+class StepFormulas(Part):
+    """A step's costs in symbols."""
+
+    op: MoveKind | Literal["matmul"]
+    wire_bytes_per_device: str
+    flops_per_device: str
+
+
+class Way(Part):
+    """One way to the result."""
+
+    planner: Planner | Literal["other"]
+    planners: list[Planner]
+    """All who choose it."""
+    steps: list[ShardStep]
+    total_time_s: Seconds | None
+    wire_bytes_per_device: Bytes | None
+    flops_per_device: float | None
+
+
+class ShardAnswer(Part):
+    """What `shard` answers: the chosen planner's way, and every way, cheapest first."""
+
+    verdict: str
+    planner: Planner
+    cases: list[int]
+    """The cases of a product, 1 to 4."""
+    arrays: list[ArrayOfMesh]
+    steps: list[ShardStep]
+    total_time_s: Seconds | None
+    wire_bytes_per_device: Bytes | None
+    flops_per_device: float | None
+    formulas: list[StepFormulas]
+    alternatives: list[Way]
+
+
+class ShardOutput(Output):
+    """What `tpsim shard` says."""
+
+    schema_: Annotated[Literal["tpsim.shard/1"], Field(alias="schema")]
+    result: ShardAnswer
+    assumptions: list[str]
+
+
+class CollectiveOfSize(Part):
+    """One size."""
+
+    collective: MoveKind
+    ranks: Count
+    logical_bytes: Bytes
+    buffer_bytes: Bytes
+    wire_bytes_per_device: Bytes
+    carried_bytes_per_device: Bytes
+    link_total_bytes: Bytes
+    link_serial_bytes: Bytes
+    steps: float
+    time_s: Seconds
+    launch_s: Seconds
+    latency_s: Seconds
+    bandwidth_s: Seconds
+    algbw_bytes_per_s: float | None
+    """Null if the collective costs nothing."""
+    busbw_bytes_per_s: float | None
+    algorithm: str
+    protocol: str
+
+
+class CollectiveAnswer(Part):
+    """What `collective` answers: a row per size, ascending."""
+
+    verdict: str
+    rows: list[CollectiveOfSize]
+
+
+class CollectiveResolved(Part):
+    """What was asked for."""
+
+    collective: MoveKind
+    hardware: str
+    ranks: Count
+    level: str | None
+    placement: list[str]
+    sizes_bytes: list[int]
+    dtype: Dtype
+    buffer: bool
+    cost_model: CostModel
+
+
+class CollectiveOutput(Output):
+    """What `tpsim collective` says."""
+
+    schema_: Annotated[Literal["tpsim.collective/1"], Field(alias="schema")]
+    resolved: CollectiveResolved  # type: ignore[assignment]  # a map whose fields are known
+    result: CollectiveAnswer
+    assumptions: list[str]

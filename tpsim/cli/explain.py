@@ -1,0 +1,36 @@
+"""``tpsim explain``: where a printed number comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim.cli.output import output_options
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+
+
+@click.command(short_help="Where a printed number comes from.")
+@click.argument("name")
+@click.argument("scenario", required=False)
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one field of the scenario.")
+@click.option("--latex", is_flag=True, help="Formulas in LaTeX.")
+@output_options
+def explain(name: str, scenario: str | None, overrides: tuple[str, ...], latex: bool, output: Output) -> None:
+    """The derivation and provenance of NAME: formula, values, reasons, sources, and what checks it.
+
+    NAME is a collective, an array or a block of a plan; per_layer.wire, memory.parameters, step.time_s and the like;
+    or a machine's constant. Numbers of a plan need a SCENARIO.
+
+    \b
+    tpsim explain all-gather
+    tpsim explain per_layer.wire gpt3-175b-a100-tp8
+    tpsim explain tpu-v5e.levels.ici.link.bandwidth
+    """
+    from tpsim.api.explain import explain as answer
+    from tpsim.api.pages.explain import page
+
+    result = answer(name, scenario, overrides=overrides)
+    output.write(result, lambda verbose: page(result, verbose=verbose, latex=latex))

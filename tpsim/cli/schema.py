@@ -1,0 +1,39 @@
+"""``tpsim schema``: the JSON Schema of a file format or of an output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from tpsim.cli.output import output_options
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+
+
+@click.command(short_help="A JSON Schema.", context_settings={"default_map": {"form": "json"}})
+@click.argument("name", required=False)
+@output_options
+@click.pass_context
+def schema(ctx: click.Context, name: str | None, output: Output) -> None:
+    r"""The JSON Schema of a file format or of an output; without NAME, which there are.
+
+    A schema is printed as JSON, for editors; -f table shows its fields, -v also what they mean.
+
+    \b
+    tpsim schema hardware -o hardware.json
+    tpsim schema plan -f table
+    """
+    from tpsim.api import schema as verb
+    from tpsim.api.pages.schema import list_page, page
+
+    if name is not None:
+        result = verb.schema(name)
+        return output.write(result, lambda verbose: page(result, verbose=verbose))
+    asked = ctx.get_parameter_source("form") is ParameterSource.COMMANDLINE
+    listed = verb.schema_list()
+    output = output if asked else replace(output, format="table")
+    return output.write(listed, lambda verbose: list_page(listed, verbose=verbose))
