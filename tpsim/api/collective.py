@@ -38,6 +38,9 @@ NOT_MODELLED = (
 )
 """What the seconds leave out."""
 
+BUFFER_IS_A_PART: frozenset[MoveKind] = frozenset({"all_to_all", "permute"})
+"""Collectives whose nccl-tests buffer is what one device holds; of the others it is the whole array."""
+
 
 def collective(
     name: str,
@@ -59,7 +62,8 @@ def collective(
     hw      a machine of the library, or a profile's file
     level   where the ranks lie: ``nvlink``, ``network``, ``ici.0``, ``ici.0,ici.1``; None: innermost levels first
     sizes   logical bytes of the whole array, as ``10kB:1GB`` (doubling) or a list; rounded down to whole elements
-    buffer  True: `sizes` are buffers as nccl-tests counts them; an all-to-all's whole array is `ranks` buffers
+    buffer  True: `sizes` are buffers as nccl-tests counts them; the whole array of an all-to-all, and of a permute, is
+            `ranks` buffers
     algorithm, protocol, launch  forced instead of chosen; see `tpsim.machine.timing.time`
 
     Raises InputError for unknown names, sizes below one element per rank, and ranks that do not fit.
@@ -70,7 +74,8 @@ def collective(
     placement, beside = _placed(machine, ranks, level)
     route = placement.route(["ranks"])
     wanted = _sizes(sizes)
-    volumes = [_whole(size, ranks, width) * (ranks if buffer and kind == "all_to_all" else 1) for size in wanted]
+    parts = ranks if kind in BUFFER_IS_A_PART else 1
+    volumes = [_whole(size, ranks, width) * (parts if buffer else 1) for size in wanted]
     timings = [
         timing.time(
             machine, route, kind, V, cost_model=cost_model, launch=launch, algorithm=algorithm, protocol=protocol
@@ -172,8 +177,7 @@ class CollectiveResult:
 
     def _row(self, V: int, timed: Timing) -> dict[str, Any]:
         seconds = float(timed.time_s)
-        whole_buffers = self.asked.collective not in {"all_to_all", "permute"}
-        buffer = V if whole_buffers else over(V, self.asked.ranks)
+        buffer = over(V, self.asked.ranks) if self.asked.collective in BUFFER_IS_A_PART else V
         return {
             "collective": self.asked.collective,
             "ranks": self.asked.ranks,

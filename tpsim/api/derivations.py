@@ -49,7 +49,13 @@ def names_in(result: PlanResult) -> list[str]:
     layer = [f"{LAYER}.{part}" for part in ("wire", "payload")]
     layer += [f"{LAYER}.{phase}.{part}" for phase in PHASES for part in ("wire", "payload")]
     constants = [one.path for one in result.question.machine.constants()]
-    return [*dict.fromkeys(named), *layer, *(f"memory.{one}" for one in MEMORY), *(f"step.{one}" for one in STEP), *constants]
+    return [
+        *dict.fromkeys(named),
+        *layer,
+        *(f"memory.{one}" for one in MEMORY),
+        *(f"step.{one}" for one in STEP),
+        *constants,
+    ]
 
 
 def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:

@@ -95,7 +95,9 @@ def _alone(name: str) -> ExplainResult:
 
     if _kind(name) in MOVES:
         return ExplainResult(name, None, (_collective(_kind(name)),))
-    owner = next((one for one in sorted(names(), key=len, reverse=True) if name == one or name.startswith(f"{one}.")), None)
+    owner = next(
+        (one for one in sorted(names(), key=len, reverse=True) if name == one or name.startswith(f"{one}.")), None
+    )
     if owner is None:
         raise _unknown(name, [*MOVES, *names()], "number that can be explained without a scenario")
     machine = load(owner)

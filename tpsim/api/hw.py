@@ -167,8 +167,12 @@ def _checked(name: str, *, strict: bool) -> Checked:
     except InputError as error:
         if any(problem.slug in NO_FILE for problem in error.problems):
             raise
-        return Checked(name, asked, None, error.problems)
+        return Checked(name, asked, None, tuple(sorted(error.problems, key=_line)))
     return Checked(name, asked, machine, tuple(missing(machine, document)) if asked else ())
+
+
+def _line(problem: Problem) -> int:
+    return problem.place.line if problem.place else 0
 
 
 NO_FILE = ("no-such-file", "unreadable-file")

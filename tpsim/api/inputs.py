@@ -30,6 +30,11 @@ def inputs(*sources: FromFile) -> list[tuple[str, str]]:
     return list(dict.fromkeys((shown(one.path), one.sha256) for one in sources if one.sha256))
 
 
+def asked(kind: Kind, path: str) -> str:
+    """How the command line names the file at `path`: by its library name, if it has one."""
+    return Path(path).stem if Path(path).parent in spec.library(kind) else path
+
+
 def shown(path: str) -> str:
     """The path as the user gave it; a library file is named from its library on: ``models/gemma-7b.yaml``."""
     for kind in KINDS:

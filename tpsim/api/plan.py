@@ -92,9 +92,7 @@ def priced(question: Question) -> PlanResult:
 
 def _priced(question: Question, path: Paths) -> PlanResult:
     sizes = sizes_of(question)
-    program = lower(
-        question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path
-    )
+    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
     found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
     work = compute(
         matmuls(program), sizes, question.machine, question.dtypes.activations, question.assume.matmul_efficiency

@@ -60,7 +60,9 @@ def run(args: Sequence[str]) -> int:
 
 
 def _say(error: Exception) -> int:
-    click.echo(str(error), err=True)
+    """The error in the one shape: what the algebra says of an expression gets the head that all others have."""
+    text = str(error)
+    click.echo(text if text.startswith("error[") else f"error[notation]: {text}", err=True)
     return int(getattr(error, "exit_code", BUG))
 
 

@@ -35,6 +35,8 @@ def as_input_error(error: click.ClickException) -> InputError:
         return _no_such_command(error)
     if isinstance(error, click.MissingParameter):
         return _missing(error)
+    if isinstance(error, click.BadParameter) and isinstance(getattr(error.param, "type", None), click.Choice):
+        return _bad_choice(error)
     slug = {click.BadOptionUsage: "bad-option", click.FileError: "no-file"}.get(type(error), "bad-usage")
     if isinstance(error, click.BadParameter):
         slug = "bad-value"
@@ -71,11 +73,31 @@ def _no_such_command(error: object) -> InputError:
     )
 
 
-def _missing(error: click.MissingParameter) -> InputError:
-    named = error.param.human_readable_name if error.param else error.param_hint
+def _bad_choice(error: click.BadParameter) -> InputError:
+    """A value that is none of a few: the nearest of them, and all."""
+    if error.param is None or not isinstance(error.param.type, click.Choice):
+        raise TypeError(error)
+    choices = [str(choice) for choice in error.param.type.choices]
+    word = next((word for word in error.message.split("'")[1::2] if word not in choices), "")
+    near = suggest(word, choices)
     return InputError.one(
-        "missing-argument", f"{_verb(error.ctx)} needs {named}", remedy=_see_help(error.ctx)
+        "bad-value",
+        f'"{word}" is not a value of {error.param.opts[-1]}',
+        remedy=f"did you mean {near}?" if near else "",
+        note="values: " + ", ".join(choices),
     )
+
+
+def _missing(error: click.MissingParameter) -> InputError:
+    param = error.param
+    named = (
+        error.param_hint
+        if param is None
+        else param.opts[0]
+        if isinstance(param, click.Option)
+        else param.human_readable_name
+    )
+    return InputError.one("missing-argument", f"{_verb(error.ctx)} needs {named}", remedy=_see_help(error.ctx))
 
 
 def _verb(ctx: click.Context | None) -> str:
@@ -85,7 +107,9 @@ def _verb(ctx: click.Context | None) -> str:
 def _options(ctx: click.Context | None) -> Sequence[str]:
     """The long options of the command that was called."""
     parameters = ctx.command.params if ctx else []
-    return [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"]
+    return [
+        name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"
+    ]
 
 
 def _see_help(ctx: click.Context | None) -> str:

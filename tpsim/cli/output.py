@@ -99,7 +99,9 @@ def write_file(path: Path, text: str) -> None:
     Raises InputError if it cannot be written.
     """
     try:
-        with NamedTemporaryFile("w", encoding="utf-8", newline="\n", dir=path.parent, prefix=".tpsim-", delete=False) as page:
+        with NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=".tpsim-", delete=False
+        ) as page:
             temporary = Path(page.name)
             page.write(text)
         temporary.chmod(path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
@@ -120,7 +122,9 @@ P = ParamSpec("P")
 def output_options(command: Callable[P, None]) -> Callable[..., None]:
     """Give `command` the options that every verb has; it gets them as one `output`."""
 
-    @click.option("-o", "--output", "files", multiple=True, metavar="FILE", help="Also write FILE: .json .csv .md .txt.")
+    @click.option(
+        "-o", "--output", "files", multiple=True, metavar="FILE", help="Also write FILE: .json .csv .md .txt."
+    )
     @click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="table", help="What stdout gets.")
     @click.option("-q", "--quiet", is_flag=True, help="The verdict only, and no messages.")
     @click.option("-v", "--verbose", is_flag=True, help="Also formulas and reasons.")

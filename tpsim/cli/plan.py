@@ -64,7 +64,7 @@ def plan(
     if save is not None:
         from tpsim.api.save import scenario_text
 
-        write_file(save, scenario_text(result.question))
+        write_file(save, scenario_text(result.question, save.parent))
         output.say(f"wrote {save}")
     if not result.ok:
         ctx.exit(NO)

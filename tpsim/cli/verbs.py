@@ -19,9 +19,9 @@ class Verb:
 
 
 VERBS: tuple[Verb, ...] = (
-    Verb("plan", "Estimate", "The step of a scenario: what is sent, computed and held, and what bounds it."),
-    Verb("shard", "Understand", "The algebra on one product, reshard or array: steps, costs, reasons."),
-    Verb("collective", "Understand", "One collective over sizes on one machine: seconds, bandwidths, bytes."),
+    Verb("plan", "Estimate", "One training step: what is sent, computed and held."),
+    Verb("shard", "Understand", "The algebra on one product, reshard or array."),
+    Verb("collective", "Understand", "One collective over sizes on one machine."),
     Verb("explain", "Understand", "Where a printed number comes from: formula, values, sources."),
     Verb("hw", "Data", "The machines: their constants with sources."),
     Verb("model", "Data", "The models: their sizes and parameters as read."),

@@ -17,7 +17,7 @@ from tpsim.machine.algorithms import (
     flat_ring_gather,
     strided,
 )
-from tpsim.machine.cost import FREE, Cost, Link, chained, least, single, where_more
+from tpsim.machine.cost import FREE, Cost, Link, chained, least, single, twice, where_more
 from tpsim.machine.profile import Level, Tuning
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
@@ -147,8 +147,7 @@ class _Run:
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(group, self.kind, here)
-        half = self._least(group, "all_gather", here)
-        both = chained([half, half], half.algorithm)
+        both = twice(self._least(group, "all_gather", here))
         return where_more(product(one.n for one in outside), both, self._least(group, self.kind, here))
 
     def _least(self, group: Group, kind: MoveKind, V: Size) -> Cost:

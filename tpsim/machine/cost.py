@@ -119,6 +119,23 @@ def chained(costs: Sequence[Cost], name: str) -> Cost:
     )
 
 
+def twice(cost: Cost) -> Cost:
+    """A way run two times on the same links, launched once: what it loads them with doubles."""
+    return Cost(
+        cost.algorithm,
+        cost.launch_s,
+        2 * cost.latency_s,
+        2 * cost.bandwidth_s,
+        2 * cost.work_s,
+        2 * cost.pipelined_s,
+        2 * cost.steps,
+        2 * cost.carried,
+        2 * cost.link_total,
+        2 * cost.link_serial,
+        2 * cost.stages,
+    )
+
+
 def least(costs: Sequence[Cost]) -> Cost:
     """The way that takes least, element by element for arrays; of equal ones the first."""
     if len(costs) == 1:

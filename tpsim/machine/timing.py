@@ -10,7 +10,7 @@ from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
-from tpsim.quantity.errors import unknown
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def time(
     launch     seconds, or a harness that the profile names; None is the profile's default
     algorithm  forced; None is the least of those on offer
 
-    Raises InputError for an unknown name and where no closed form is known.
+    Raises InputError for an unknown name, where no closed form is known, and for a choice that the book has not.
     """
     if cost_model not in COST_MODELS:
         raise unknown(cost_model, "cost model", COST_MODELS)
@@ -77,8 +77,18 @@ def time(
         return _timing(FREE, kind, V, 1)
     found = groups({level.name: level for level in machine.levels}, route)
     if cost_model == "book":
+        _leaves_no_choice(algorithm, launch)
         return _timing(book.cost(found, kind, V), kind, V, ranks(route))
     return _timing(additive.cost(found, kind, V, launch, algorithm), kind, V, ranks(route))
+
+
+def _leaves_no_choice(algorithm: str | None, launch: Launch) -> None:
+    """Refuse what the book's model would silently ignore: it has one bandwidth term per fabric, and no launch."""
+    for what, forced in (("algorithm", algorithm), ("launch", launch)):
+        if forced is not None:
+            message = f"the cost model book has no {what} to choose: {forced} would change nothing"
+            remedy = f"leave the {what} out, or take the cost model additive"
+            raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
 
 
 def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size) -> Timing:

@@ -74,7 +74,11 @@ class _Grid:
 
     def _wrap(self, width: int) -> None:
         """Narrow the long texts, all to one width, until the table fits or they are short."""
-        long = [at for at, (room, right) in enumerate(zip(self.widths, self.right, strict=True)) if room > SHORT and not right]
+        long = [
+            at
+            for at, (room, right) in enumerate(zip(self.widths, self.right, strict=True))
+            if room > SHORT and not right
+        ]
         if long and (over := self._room() - width) > 0:
             left = (sum(self.widths[at] for at in long) - over) // len(long)
             for at in long:

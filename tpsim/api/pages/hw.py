@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.api.hw import problem_record
+from tpsim.api.inputs import asked
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
     from tpsim.api.hw import HwListResult, HwResult, HwValidateResult
     from tpsim.machine.profile import Level
+
+RANKS = 8
+"""Of the collective that a page suggests: the size of many a server, and of a side or two of every torus."""
 
 MACHINES = (
     Column("hardware", "machine"),
@@ -66,7 +70,7 @@ def page(result: HwResult, *, verbose: bool) -> Document:
         tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
         notes=sources,
         verdict=f"{len(rows)} constants, {result.guesses} of them guesses; bandwidths are of one link in one direction",
-        next_command=f"tpsim explain {machine.name}.{rows[-1]['constant']}",
+        next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
 
 

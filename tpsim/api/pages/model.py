@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tpsim.api.inputs import asked
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ MODELS = (
 SIZES = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "ffn_hidden", "vocab")
 """What a page shows of a model; `verbose` shows all its fields."""
 
+SEQ = 4096
+"""Tokens per sequence of the plan that a page suggests, if the model has as many positions."""
+
 
 def page(result: ModelResult, *, verbose: bool) -> Document:
     """A model: its sizes and its parameters by group."""
@@ -32,6 +36,8 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
     shown = {name: value for name, value in model.items() if verbose or name in SIZES}
     total = result.parameters["total"]
     padding = result.padding_parameters
+    seq = min(SEQ, result.read.model.max_positions or SEQ)
+    name = asked("models", result.read.document.path)
     return Document(
         title=result.read.model.name,
         facts=(
@@ -41,7 +47,7 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
         tables=(Table(GROUPS, result.records()),),
         notes=(*result.read.notes, *((f"padding of the vocabulary adds {padding:,}",) if padding else ())),
         verdict=f"{result.read.model.name} has {total:,} parameters",
-        next_command=f"tpsim plan --model {result.read.model.name} --hw dgx-h100 --tp 8 --dp 4 --seq 4096",
+        next_command=f"tpsim plan --model {name} --hw dgx-h100 --dp 8 --seq {seq}",
     )
 
 
@@ -60,4 +66,4 @@ def _text(value: object) -> str:
     """A field as people read it: ``128,256``, ``yes``."""
     if value is None or isinstance(value, bool):
         return "yes" if value else "no" if value is False else "not stated"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

@@ -107,7 +107,9 @@ def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
     'xla: cotangents per_use, no regather, coalesce'
     """
     said = [
-        f"{name.replace('_', ' ')} {value}" if isinstance(value, str) else f"{'' if value else 'no '}{name.replace('_', ' ')}"
+        f"{name.replace('_', ' ')} {value}"
+        if isinstance(value, str)
+        else f"{'' if value else 'no '}{name.replace('_', ' ')}"
         for name, value in switches.items()
     ]
     return f"{base or 'stated'}: {', '.join(said)}"
@@ -197,7 +199,9 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     guesses = result.question.guesses
     if verbose:
         saved = result.cheapest_saves_s
-        yield f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
+        yield (
+            f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
+        )
         yield from (f"assumed ({one['kind']}): {one['text']}" for one in result.assumptions)
         yield from (f"not modelled: {text}" for text in result.not_modelled)
     yield f"{len(result.assumptions)} assumptions, {guesses} guesses" + ("" if verbose else "; -v lists them")
