@@ -1,89 +1,105 @@
-"""What the project promises of itself: what loads, what a formula may say, and that the README knows every verb."""
+"""The project's own laws: the README is true, sizes steer nothing, every verb is documented."""
 
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tpsim.cli.verbs import VERBS
+from tests.readme import BLOCK, README, executed
+from tpsim.cli.verbs import SECTIONS, VERBS
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"numpy", "pandas", "sympy", "pydantic", "rich"}
-PROBE = """
-import json, sys
-from tpsim.cli.main import main
-sys.argv = ["tpsim", *json.loads(sys.argv[1])]
-try:
-    main()
-except SystemExit:
-    pass
-print("LOADED", json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
-"""
+TEXT = README.read_text(encoding="utf-8")
+
+FORMULAS = ("tpsim/algebra/moves.py", "tpsim/machine/algorithms.py", "tpsim/cost/rollup.py", "tpsim/cost/memory.py")
+"""Files whose functions take ints, arrays and symbols alike."""
+
+SIZES = {"V", "n", "m", "L", "M", "N", "d", "ranks", "volume", "sizes"}
+"""Names that a size goes by there."""
 
 
-def loaded(*arguments):
-    """The top-level packages that are loaded once the command line has answered."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps(arguments)], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    return set(json.loads(done.stdout.rpartition("LOADED ")[2]))
+@pytest.mark.parametrize("block", BLOCK.findall(TEXT), ids=lambda block: block.splitlines()[0][2:60])
+def test_the_readme_shows_what_the_command_prints(block):
+    assert executed(block) == block, "run: python tests/readme.py --update"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("plan", "--help"), ("--version",)], ids=" ".join)
-def test_help_loads_nothing_heavy(arguments):
-    assert not loaded(*arguments) & HEAVY
+def test_every_verb_is_in_the_readme():
+    assert [verb.name for verb in VERBS if f"tpsim {verb.name}" not in TEXT] == []
 
 
-def test_a_plan_as_a_table_loads_neither_numpy_nor_pandas_nor_sympy():
-    assert not loaded("plan", "llama3-70b-h100") & {"numpy", "pandas", "sympy"}
+def test_the_readme_says_nothing_of_verbs_that_do_not_exist():
+    known = {verb.name for verb in VERBS}
+    words = [line.split("tpsim ", 1)[1].split()[0] for line in TEXT.splitlines() if line.startswith("$ tpsim ")]
+    assert set(words) <= known
 
 
-def test_the_probe_notices_what_is_loaded():
-    assert {"pydantic"} <= loaded("plan", "llama3-70b-h100")
-    assert {"sympy"} <= loaded("plan", "llama3-70b-h100", "-f", "json")
+def test_the_readme_has_a_short_first_page():
+    assert sum(1 for line in BLOCK.sub("", TEXT).splitlines()) <= 170
 
 
-FORMULAS = [
-    "tpsim/algebra/moves.py",
-    "tpsim/machine/algorithms.py",
-    "tpsim/machine/additive.py",
-    "tpsim/machine/book.py",
-    "tpsim/machine/cost.py",
-    "tpsim/machine/timing.py",
-]
-STRUCTURE = {"segment.stride == 1": "how groups interleave is laid down by the placement, a plain int"}
+def test_every_verb_has_its_section_and_its_command():
+    assert {verb.section for verb in VERBS} <= set(SECTIONS)
+    assert [verb.name for verb in VERBS if not (ROOT / "tpsim" / "cli" / f"{verb.name}.py").is_file()] == []
 
 
-def branches_on_size(source):
-    """Comparisons with a number, except of a length: on a symbol ``n == 1`` is silently False, ``n > 1`` no truth."""
+def test_every_floor_of_the_house_is_on_the_map():
+    floors = sorted(path.name for path in (ROOT / "tpsim").iterdir() if (path / "__init__.py").is_file())
+    assert [floor for floor in floors if f"`tpsim/{floor}`" not in TEXT] == []
+
+
+def compared(source):
+    """(line, name) of every comparison whose either side is a size: ``n == 1`` is silently False on a symbol."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            numbers = [side for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, int | float)]
-            lengths = [side for side in sides if isinstance(side, ast.Call) and ast.unparse(side.func) == "len"]
-            switches = all(ast.unparse(side) in {"halves", "1", "2"} for side in sides)
-            if numbers and not lengths and not switches:
-                yield ast.unparse(node)
+            steering = all(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops)
+            names = [side.id for side in sides if isinstance(side, ast.Name) and side.id in SIZES]
+            if names and not steering:
+                yield node.lineno, names[0]
 
 
-@pytest.mark.parametrize("path", FORMULAS)
-def test_no_formula_branches_on_a_size(path):
-    found = set(branches_on_size((ROOT / path).read_text(encoding="utf-8")))
-    assert found <= set(STRUCTURE)
+@pytest.mark.parametrize("file", FORMULAS)
+def test_no_formula_compares_sizes(file):
+    assert list(compared((ROOT / file).read_text(encoding="utf-8"))) == []
 
 
-def test_the_lint_notices_a_branch_on_a_size():
-    assert list(branches_on_size("V if n == 1 else V * 2")) == ["n == 1"]
-    assert list(branches_on_size("V if 2 < traffic.steps else V * 2")) == ["2 < traffic.steps"]
-    assert not list(branches_on_size("V if len(axes) == 1 else V * 2"))
+def test_the_lint_would_notice():
+    assert list(compared("def f(V, n):\n    return 0 if n == 1 else V\n")) == [(2, "n")]
+    assert list(compared("x = 1 < ranks")) == [(1, "ranks")]
+    assert list(compared("y = n is None or kind == 'slice'")) == []
 
 
-def test_the_readme_and_the_changelog_name_every_verb():
-    for document in ("README.md", "CHANGELOG.md"):
-        text = (ROOT / document).read_text(encoding="utf-8")
-        assert [verb.name for verb in VERBS if f"`{verb.name}`" not in text and f"tpsim {verb.name}" not in text] == []
+PHYSICS = ("tpsim/machine", "tpsim/cost", "tpsim/algebra", "tpsim/fabric")
+
+
+def large_literals(source):
+    """Numbers that look like a physical constant: below a thousandth or above a hundred thousand."""
+    for node in ast.walk(ast.parse(source)):
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(value, float) and value and not 1e-3 <= abs(value) <= 1e5:
+            yield node.lineno, value
+
+
+ALLOWED = {("tpsim/cost/step.py", 1e-12), ("tpsim/cost/step.py", 1e-6)}
+"""Numbers without a physical meaning: precisions."""
+
+
+@pytest.mark.parametrize(
+    "file", sorted(str(path.relative_to(ROOT)) for folder in PHYSICS for path in (ROOT / folder).glob("*.py"))
+)
+def test_no_physical_constant_stands_in_python(file):
+    found = large_literals((ROOT / file).read_text(encoding="utf-8"))
+    assert [(line, value) for line, value in found if (file, value) not in ALLOWED] == []
+
+
+WRITTEN = {".py", ".md", ".yaml", ".toml", ".json"}
+
+
+def test_nothing_in_the_repository_names_the_machine_that_it_was_made_on():
+    here = [path for path in ROOT.rglob("*") if path.suffix in WRITTEN]
+    ours = [path for path in here if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
+    words = ["/" + "work/", "/" + "tmp/dev", "/" + "opt/wheels"]
+    assert [path.name for path in ours if any(word in path.read_text(encoding="utf-8") for word in words)] == []
+    assert len(ours) > 100

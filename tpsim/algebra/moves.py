@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.quantity.size import Size, over, product
+from tpsim.quantity.size import Size, over, product, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +61,10 @@ def _all_to_all_wire(V: Size, n: Size) -> Any:
     return over(V * (n - 1), n * n)
 
 
+def _permute_wire(V: Size, n: Size) -> Any:
+    return where_many(n, over(V, n))
+
+
 def _nothing(V: Size, n: Size) -> Any:
     return 0 * V * n
 
@@ -70,7 +74,7 @@ WIRE: Mapping[MoveKind, Callable[[Size, Size], Any]] = {
     "reduce_scatter": _gather_wire,
     "all_reduce": _all_reduce_wire,
     "all_to_all": _all_to_all_wire,
-    "permute": over,
+    "permute": _permute_wire,
     "slice": _nothing,
 }
 
@@ -79,7 +83,7 @@ def wire(kind: MoveKind, V: Size, n: Size) -> Any:
     """Bytes that one device must inject, whatever algorithm runs.
 
     V  bytes of the full array taking part; n devices on the axis
-    all-gather, reduce-scatter V(n-1)/n; all-reduce 2V(n-1)/n; all-to-all V(n-1)/n^2; permute V/n; slice 0
+    all-gather, reduce-scatter V(n-1)/n; all-reduce 2V(n-1)/n; all-to-all V(n-1)/n^2; permute V/n; slice 0; one device injects nothing
     Source: How to Scale Your Model, chapter 3, with the finite factor (n-1)/n; proved by execution in tests/reference.
 
     >>> wire("all_reduce", 50_331_648, 8)

@@ -1,0 +1,1 @@
+"""One function per verb: reads the question, composes the floors below, returns a value that reports itself."""

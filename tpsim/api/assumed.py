@@ -30,6 +30,8 @@ def run_assumptions(file: ScenarioFile, placement: Placement) -> Iterator[Assump
     if efficiency is not None:
         kind = "stated" if efficiency.kind == "measured" else efficiency.kind
         yield Assumption(f"matrix products reach {efficiency.value:.4g} of peak", kind)
+    elif file.cost_model == "book":
+        yield Assumption("matrix products reach their peak, as the cost model book has it", "stated")
     overlap = [f"{axis} behind {what}" for axis, what in file.assume.overlap.items() if what != "none"]
     yield Assumption("overlap: " + (", ".join(overlap) or "none"), "stated")
     if file.workload.dtype is None:
@@ -41,8 +43,8 @@ def run_assumptions(file: ScenarioFile, placement: Placement) -> Iterator[Assump
 
 
 def guesses(assumptions: Sequence[Assumption], file: ScenarioFile, machine: Machine) -> int:
-    """Guessed assumptions, and guessed constants of the machine but an efficiency that the scenario replaces."""
+    """Guessed assumptions, and guessed constants of the machine but an efficiency that something replaces."""
     guessed = [one.path for one in machine.constants() if one.kind == "guess"]
-    if file.assume.matmul_efficiency is not None:
+    if file.assume.matmul_efficiency is not None or file.cost_model == "book":
         guessed = [path for path in guessed if not path.endswith("matmul_efficiency")]
     return len(guessed) + sum(assumption.kind == "guess" for assumption in assumptions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +10,7 @@ from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.api.inputs import inputs
+from tpsim.api.question import Assumption
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.machine import timing
@@ -134,14 +135,14 @@ class CollectiveResult:
         return ranks_text(self.placement.route(["ranks"]))
 
     @property
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """What the seconds rest on."""
         guessed = [constant.path for constant in self.machine.constants() if constant.kind == "guess"]
         used = {piece.level for piece in self.placement.route(["ranks"])}
         counted = [path for path in guessed if path.split(".")[0] == "levels" and path.split(".")[1] in used]
-        guesses = [f"{self.machine.name} guesses {', '.join(counted)}"] if counted else []
+        guesses = [Assumption(f"{self.machine.name} guesses {', '.join(counted)}", "guess")] if counted else []
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
-        return [*self.notes, *rule, *self.placement.remarks, *guesses]
+        return [*(Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks)), *guesses]
 
     @property
     def verdict(self) -> str:
@@ -171,7 +172,7 @@ class CollectiveResult:
                 "cost_model": self.asked.cost_model,
             },
             "result": {"verdict": self.verdict, "rows": self.rows},
-            "assumptions": self.assumptions,
+            "assumptions": [asdict(one) for one in self.assumptions],
             "not_modelled": list(NOT_MODELLED),
         }
 

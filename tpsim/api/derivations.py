@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from tpsim.program.lower import lower
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.api.plan import PlanResult
     from tpsim.cost.rollup import Row, Sizes
@@ -200,7 +199,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}",
         "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
         "exposed_s": "communication - what compute hides, per axis as assume.overlap states",
-        "compute_s": "sum over matrix products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
+        "compute_s": "sum over products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
     }
     if rest in texts:
         yield Derivation(
@@ -223,12 +222,14 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 
 def _roofline(result: PlanResult) -> Iterator[str]:
-    """The constants of the chip that matrix products meet; an efficiency that the scenario assumes replaces the chip's."""
+    """The constants that matrix products meet; an efficiency that the scenario assumes replaces the chip's."""
     chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
     yield _said(chip.peak[result.question.dtypes.activations])
     yield _said(chip.memory_bandwidth)
     if stated is not None:
         yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+    elif result.question.matmul_efficiency is not None:
+        yield "matrix products at their peak (the cost model book)"
     elif chip.matmul_efficiency is not None:
         yield _said(chip.matmul_efficiency)
 

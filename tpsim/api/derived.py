@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ from tpsim.cost import formula
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpsim.quantity.units import Dimension
 
 CHECKS: Mapping[str, tuple[str, ...]] = {

@@ -249,7 +249,7 @@ class ShardOutput(Output):
 
     schema_: Annotated[Literal["tpsim.shard/1"], Field(alias="schema")]
     result: ShardAnswer
-    assumptions: list[str]
+    assumptions: list[Assumption]
 
 
 class CollectiveOfSize(Part):
@@ -302,4 +302,4 @@ class CollectiveOutput(Output):
     schema_: Annotated[Literal["tpsim.collective/1"], Field(alias="schema")]
     resolved: CollectiveResolved  # type: ignore[assignment]  # a map whose fields are known
     result: CollectiveAnswer
-    assumptions: list[str]
+    assumptions: list[Assumption]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from tpsim.api.plan import PlanResult
     from tpsim.machine.profile import Machine
 
 SCHEMA = "tpsim.explain/1"

@@ -58,7 +58,7 @@ NOT_MODELLED = (
 
 ASSUMED = (
     "attention's scores stay on the chip: no memory traffic for arrays of s by s",
-    "causal attention computes the whole s by s",
+    "causal attention computes the whole s by s, and MFU counts it as useful",
     "matrix products run one after another, each at the slower of matrix unit and memory",
 )
 """What every plan takes for granted."""
@@ -94,9 +94,7 @@ def _priced(question: Question, path: Paths) -> PlanResult:
     sizes = sizes_of(question)
     program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
     found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
-    work = compute(
-        matmuls(program), sizes, question.machine, question.dtypes.activations, question.assume.matmul_efficiency
-    )
+    work = compute(matmuls(program), sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
     return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work))
 
@@ -168,6 +166,7 @@ class PlanResult:
 
     @property
     def layer_rows(self) -> dict[str, list[Row]]:
+        """The rows that run in every layer and every microbatch: forward, backward, and all of them."""
         repeated = [row for row in self.rows if row.collective.per_layer and row.collective.per_microbatch]
         phases = {
             phase: [r for r in repeated if r.collective.where.phase == phase] for phase in ("forward", "backward")
@@ -196,7 +195,11 @@ class PlanResult:
 
     @property
     def mfu(self) -> float:
-        """Useful FLOPs per second over the peak of all chips."""
+        """Useful FLOPs per second over the peak of all chips.
+
+        Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
+        more than 6 x parameters x tokens by what attention does.
+        """
         peak = self.question.machine.chip.peak[self.question.dtypes.activations].value
         return float(self.compute.useful_flops / (self.step.time_s * self.chips * peak))
 

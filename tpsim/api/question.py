@@ -114,3 +114,9 @@ class Question:
     assumptions: list[Assumption]
     resolved: dict[str, Any]
     guesses: int
+
+    @property
+    def matmul_efficiency(self) -> float | None:
+        """Share of peak that products reach: as assumed, else all of it by the book, else None for the machine's."""
+        stated = self.assume.matmul_efficiency
+        return 1.0 if stated is None and self.cost_model == "book" else stated

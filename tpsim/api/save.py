@@ -63,7 +63,7 @@ def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
         "planner": question.planner,
     }
     data = {name: value for name, value in parts.items() if value}
-    if _asks_the_same(data, question, folder):
+    if _asks_the_same(data, question):
         return data
     table = {
         region: {dim: list(axes) for dim, axes in dims.items() if axes}
@@ -74,7 +74,7 @@ def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
     return {**tabled, "shardings": table}
 
 
-def _asks_the_same(data: Mapping[str, Any], question: Question, folder: Path) -> bool:
+def _asks_the_same(data: Mapping[str, Any], question: Question) -> bool:
     """True if the roles in `data` come to the layout of `question`."""
     here = {**data, "tpsim": "scenario/1", "model": _model(question, Path())}
     if "hardware" in here:
@@ -122,7 +122,7 @@ def _model(question: Question, folder: Path) -> Any:
 
 def _place(path: str, name: str, folder: Path) -> str:
     """The name of what the library has, else the path from `folder`."""
-    return name if not path or is_shipped(path) else _relative(path, folder)
+    return name if not path or is_shipped("hardware", Path(path)) else _relative(path, folder)
 
 
 def _relative(path: str, folder: Path) -> str:

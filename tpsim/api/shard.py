@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,14 @@ from tpsim.algebra.planner import Plan, Planner, Step, plans, reshard_plans
 from tpsim.algebra.sharding import ShardingError
 from tpsim.api.options import chosen, read_binding, read_dims, read_mesh
 from tpsim.api.pricing import Clock, Pricing, fits
+from tpsim.api.question import Assumption
 from tpsim.api.symbolic import SymbolicStep, symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.size import over
 from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -166,18 +167,19 @@ class ShardResult:
         return self._plan(0, self.chosen)["total_time_s"] if self.chosen else None
 
     @property
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """What the answer takes for granted."""
-        found = []
+        return [Assumption(text, "derived") for text in self._assumed()]
+
+    def _assumed(self) -> Iterator[str]:
         if self.chosen and self.dims is None:
-            found.append("no dims given: formulas only, and plans are ranked as if every dim had the same size")
+            yield "no dims given: formulas only, and plans are ranked as if every dim had the same size"
         if self.chosen and self.dims is not None and self.pricing.clock is None:
-            found.append("no machine given: plans are ranked by wire bytes per device, then by FLOPs")
+            yield "no machine given: plans are ranked by wire bytes per device, then by FLOPs"
         if self.pricing.clock is not None:
-            found += [str(line) for line in self.pricing.clock.placement.describe()]
+            yield from map(str, self.pricing.clock.placement.describe())
         if isinstance(self.expression, Product) and self.expression.out is None:
-            found.append("no result type given: the product's own is taken, and what it owes stays owed")
-        return found
+            yield "no result type given: the product's own is taken, and what it owes stays owed"
 
     @property
     def verdict(self) -> str:
@@ -240,7 +242,7 @@ class ShardResult:
                 "formulas": self.formulas,
                 "alternatives": self.alternatives,
             },
-            "assumptions": self.assumptions,
+            "assumptions": [asdict(one) for one in self.assumptions],
             "not_modelled": list(NOT_MODELLED),
         }
 

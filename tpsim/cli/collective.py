@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
 @output_options
 def collective(
+    *,
     name: str,
     hw: str,
     ranks: int,
@@ -39,7 +40,7 @@ def collective(
     launch: str | None,
     output: Output,
 ) -> None:
-    """Seconds, bandwidths and bytes of all-gather, reduce-scatter, all-reduce, all-to-all or permute.
+    r"""Seconds, bandwidths and bytes of all-gather, reduce-scatter, all-reduce, all-to-all or permute.
 
     \b
     tpsim collective all-gather --hw tpu-v5e --ranks 16 --level ici.0

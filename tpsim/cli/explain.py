@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--latex", is_flag=True, help="Formulas in LaTeX.")
 @output_options
 def explain(name: str, scenario: str | None, overrides: tuple[str, ...], latex: bool, output: Output) -> None:
-    """The derivation and provenance of NAME: formula, values, reasons, sources, and what checks it.
+    r"""The derivation and provenance of NAME: formula, values, reasons, sources, and what checks it.
 
     NAME is a collective, an array or a block of a plan; per_layer.wire, memory.parameters, step.time_s and the like;
     or a machine's constant. Numbers of a plan need a SCENARIO.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -47,6 +49,16 @@ class Verbs(Suggesting):
             return None
         command = getattr(import_module(f"tpsim.cli.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb. A reader that has read enough (``| head``) is no mistake, though click takes it for one."""
+        try:
+            answered: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
+        return answered
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The verbs by help group; groups without a verb are not shown."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -51,8 +50,6 @@ def run(args: Sequence[str]) -> int:
         return _say(as_input_error(error))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _reader_left()
     except TpsimError as error:
         return _say(error)
     except Exception as error:  # noqa: BLE001  # the last stop: whatever gets here is a bug of ours
@@ -76,12 +73,6 @@ def _bug(error: Exception, *, show: bool) -> int:
     click.echo(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}", err=True)
     click.echo("  = this is a mistake in tpsim, not in your request; --traceback shows where", err=True)
     return BUG
-
-
-def _reader_left() -> int:
-    """Whoever read the output has read enough (``| head``): no message, and nothing more to flush."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ANSWERED
 
 
 if __name__ == "__main__":

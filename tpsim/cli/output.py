@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -16,7 +15,7 @@ import click
 from tpsim.quantity.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.report.table import Document
 

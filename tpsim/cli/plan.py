@@ -40,13 +40,14 @@ NO = 1
 @click.pass_context
 def plan(
     ctx: click.Context,
+    /,
     scenario: str | None,
     overrides: tuple[str, ...],
     save: Path | None,
     output: Output,
     **flags: Any,
 ) -> None:
-    """What a training step sends, computes and holds, and what bounds it.
+    r"""What a training step sends, computes and holds, and what bounds it.
 
     SCENARIO is a library name, a .yaml, or - for stdin; without it, --model, --hw and --seq ask the question.
 

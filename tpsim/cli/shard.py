@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @output_options
 def shard(
+    *,
     expression: str,
     mesh: str,
     dims: str | None,
@@ -33,7 +34,7 @@ def shard(
     cost_model: str,
     output: Output,
 ) -> None:
-    """What one product, one reshard or one array costs on a mesh, and why.
+    r"""What one product, one reshard or one array costs on a mesh, and why.
 
     \b
     tpsim shard "A[I,J_X] . B[J_X,K] -> C[I,K]"

@@ -57,9 +57,13 @@ class Group:
 
 
 def groups(levels: Mapping[str, Level], route: Sequence[Segment]) -> tuple[Group, ...]:
-    """The route in groups, innermost first; an axis whose links others share is a group of its own."""
+    """The route in groups, innermost first; an axis whose links others share is a group of its own.
+
+    On one level such an axis comes last, where the least is left to move over it.
+    """
     found: list[Group] = []
-    for segment in route:
+    place = {name: at for at, name in enumerate(levels)}
+    for segment in sorted(route, key=lambda one: (place[one.level], not _joins(one))):
         level, own = levels[segment.level], (segment,)
         if found and found[-1].level is level and _joins(segment) and all(map(_joins, found[-1].segments)):
             found[-1] = Group(level, (*found[-1].segments, segment))
@@ -224,7 +228,13 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
     known = FORMS[segment.topology].get(kind)
     if known is None:
         raise _no_form(group, kind)
-    return {name: _on_segment(form, segment) for name, form in known.items()}
+    offered = group.level.algorithms
+    usable = {name: form for name, form in known.items() if name not in IN_HARDWARE or name in offered}
+    return {name: _on_segment(form, segment) for name, form in usable.items()}
+
+
+IN_HARDWARE = frozenset({"in-switch"})
+"""Algorithms that need more than wires: no level has them whose profile does not offer them."""
 
 
 def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment) -> Callable[[Size], Traffic]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas
+    import pandas as pd
 
 
-def frame(records: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+def frame(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """`records` as a frame: a row each, columns in the order of their keys."""
-    import pandas
+    import pandas as pd
 
-    return pandas.DataFrame([dict(record) for record in records])
+    return pd.DataFrame([dict(record) for record in records])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tpsim.report.table import Table, as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 SHORT = 24
 """Characters of a text that is never wrapped, and the least that a wrapped one gets."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 Kind = Literal["text", "integer", "number", "share", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"]
 """What a column holds; `share` is a ratio, printed in percent."""
@@ -54,13 +56,11 @@ def significant(value: float, digits: int = DIGITS) -> str:
 def scale(values: Iterable[Any], kind: Kind) -> Scale:
     """The prefix in which `values` take least room together, the largest of equals."""
     unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
-    present = [float(value) for value in values if value is not None]
-
-    def room(divisor: float) -> int:
-        return sum(max(NARROW, len(significant(value / divisor))) for value in present if value)
-
-    best = min(reversed(prefixes.items()), key=lambda item: room(item[1])) if any(present) else ("", 1.0)
-    return Scale(best[0] + unit, best[1])
+    present = [float(value) for value in values if value]
+    scales = [Scale(prefix + unit, divisor) for prefix, divisor in reversed(list(prefixes.items()))]
+    if not present:
+        return Scale(unit, prefixes[""])
+    return min(scales, key=lambda one: sum(max(NARROW, len(_cell(value, one, kind))) for value in present))
 
 
 def cells(values: Sequence[Any], kind: Kind) -> tuple[str, list[str]]:
@@ -83,8 +83,16 @@ TINY = 1e-3
 """Below this share of its column's unit a value bears a unit of its own: ``4 B`` among megabytes."""
 
 
-def _cell(value: float, chosen: Scale, kind: Kind) -> str:
-    if not 0 < value < TINY * chosen.divisor:
-        return significant(value / chosen.divisor)
-    own = scale([value], kind)
-    return f"{significant(value / own.divisor)} {own.unit}"
+def _cell(value: float, column: Scale, kind: Kind) -> str:
+    if not 0 < value < TINY * column.divisor:
+        return significant(value / column.divisor)
+    own = _own(value, kind)
+    return f"{significant(value / own.divisor)} {own.unit}".rstrip()
+
+
+def _own(value: float, kind: Kind) -> Scale:
+    """The largest prefix in which `value` is at least one, else the smallest."""
+    unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
+    fitting = [(prefix, divisor) for prefix, divisor in prefixes.items() if divisor <= value]
+    prefix, divisor = max(fitting or prefixes.items(), key=lambda item: item[1] if fitting else -item[1])
+    return Scale(prefix + unit, divisor)

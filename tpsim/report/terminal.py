@@ -48,11 +48,14 @@ def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Co
 def write(document: Document, stream: TextIO, color: str = "auto", width: int | None = None) -> None:
     """Print `document` on `stream`."""
     screen = console(stream, color, width)
-    for place, block in enumerate(_blocks(document, None if screen.width >= UNBOUNDED else screen.width)):
-        if place:
-            screen.print()
-        for line in block:
-            screen.print(line, soft_wrap=True)
+    # Captured, since a console that prints by itself ends the process when its reader leaves.
+    with screen.capture() as page:
+        for place, block in enumerate(_blocks(document, None if screen.width >= UNBOUNDED else screen.width)):
+            if place:
+                screen.print()
+            for line in block:
+                screen.print(line, soft_wrap=True)
+    stream.write(page.get())
 
 
 def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
@@ -84,7 +87,7 @@ def _foot(document: Document, width: int | None) -> Iterator[Text]:
 
 def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None or len(text) <= width:
-        return [text]
+        return [text.rstrip()]
     from textwrap import wrap
 
     return wrap(text, width, break_long_words=False, break_on_hyphens=False)

@@ -36,7 +36,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
     asked = result.asked
     buffers = any(row["buffer_bytes"] != row["logical_bytes"] for row in result.rows)
     columns = FULL if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
-    notes = [*result.assumptions]
+    notes = [one.text for one in result.assumptions]
     if verbose:
         notes += [f"not modelled: {text}" for text in result.to_json()["not_modelled"]]
     return Document(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.api.derived import Derivation
     from tpsim.api.explain import ExplainResult
 

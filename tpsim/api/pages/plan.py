@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from tpsim.api.plan import PlanResult
     from tpsim.cost.rollup import Total
 
@@ -85,11 +86,9 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     work, layout = question.workload, question.layout
     parameters = question.resolved["model"]["parameters"]
     yield "model", f"{question.model.name}, {show(float(parameters), 'count')} parameters"
-    yield (
-        "work",
-        f"{work.global_batch:,} sequences of {work.seq:,} tokens in {_many(work.microbatches, 'microbatch', 'es')}"
-        f", {question.dtypes.activations}, gradients {question.dtypes.gradients}",
-    )
+    parts = _many(work.microbatches, "microbatch", "es")
+    dtypes = f"{question.dtypes.activations}, gradients {question.dtypes.gradients}"
+    yield "work", f"{work.global_batch:,} sequences of {work.seq:,} tokens in {parts}, {dtypes}"
     mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
     yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
     yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
@@ -132,7 +131,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
 
 
 def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
-    """A collective's record with what a page adds: where it stands and what it is for in words, its share of the step."""
+    """A collective's record with what a page adds: where it stands and what it is for, its share of the step."""
     layer = row["layer"]
     around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
     return {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from tpsim.api.shard import ShardResult
 
 STEPS = (
@@ -77,7 +78,7 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
 
 
 def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
-    """The columns with something to say: no seconds without a machine, no bytes without sizes, no work of no product."""
+    """The columns with something to say: no seconds without a machine, no bytes without sizes."""
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
 
 
@@ -98,7 +99,7 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
     hidden = len(result.alternatives) - FEW
     if hidden > 0 and not verbose:
         yield f"{hidden} more ways: -v"
-    yield from result.assumptions
+    yield from (one.text for one in result.assumptions)
 
 
 def _next(result: ShardResult) -> str:

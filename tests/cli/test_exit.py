@@ -1,0 +1,68 @@
+"""Exit codes: 0 answered, 1 the answer is no, 2 the request is wrong, 3 a bug, 130 interrupted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import tpsim.api.plan as plan_module
+
+
+def broken(_):
+    raise IndexError("list index out of range")
+
+
+def test_an_answer_is_code_0(tpsim):
+    assert tpsim("plan", "llama3-70b-h100", "-q").code == 0
+
+
+def test_a_violated_requirement_is_code_1_with_the_whole_answer(tpsim):
+    ran = tpsim("plan", "llama3-70b-h100", "--set", "require.step=< 1 s")
+    assert ran.code == 1
+    assert "require step < 1 s is violated" in ran.out
+    assert ran.err == ""
+
+
+def test_help_is_code_0(tpsim):
+    assert tpsim("--help").code == 0
+    assert tpsim("plan", "-h").code == 0
+
+
+def test_the_version_is_printed(tpsim):
+    assert tpsim("--version").out.startswith("tpsim 0.")
+
+
+def test_a_bug_is_code_3_and_says_so_in_two_lines(tpsim, monkeypatch):
+    monkeypatch.setattr(plan_module, "priced", broken)
+    ran = tpsim("plan", "llama3-70b-h100")
+    assert ran.code == 3
+    assert ran.out == ""
+    assert ran.err == (
+        "error[bug]: IndexError: list index out of range\n"
+        "  = this is a mistake in tpsim, not in your request; --traceback shows where\n"
+    )
+
+
+def test_a_bug_shows_its_traceback_when_asked(tpsim, monkeypatch):
+    monkeypatch.setattr(plan_module, "priced", broken)
+    ran = tpsim("plan", "llama3-70b-h100", "--traceback")
+    assert ran.code == 3
+    assert "Traceback (most recent call last)" in ran.err
+
+
+def test_an_interrupt_is_code_130(tpsim, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan_module, "priced", interrupted)
+    assert tpsim("plan", "llama3-70b-h100").code == 130
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tpsim", "plan", "llama3-70b-h100", "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    writer.stderr.close()
+    assert writer.wait() == 0

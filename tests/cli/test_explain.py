@@ -1,0 +1,90 @@
+"""`tpsim explain`: the formula, the values, the reasons and the sources of printed numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sympy
+
+from tpsim.api.derived import CHECKS
+from tpsim.api.explain import explain
+from tpsim.api.plan import plan
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_collective_is_explained_without_a_scenario(tpsim):
+    assert tpsim("explain", "all-gather").out == (
+        "all-gather\n"
+        "\n"
+        "wire bytes of one all_gather: what one device must inject, whatever algorithm runs\n"
+        " formula     V*(n - 1)/n\n"
+        " source      How to Scale Your Model, chapter 3, with the finite factor\n"
+        " checked by  tests/algebra/test_moves.py, tests/machine/test_algorithms.py\n"
+        "\n"
+        "symbol  value  meaning\n"
+        "V              bytes of the whole array taking part\n"
+        "n              devices on the axis\n"
+        "\n"
+        "wire bytes of one all_gather: what one device must inject, whatever algorithm runs = V*(n - 1)/n\n"
+        "next: tpsim collective all-gather --hw dgx-h100 --ranks 8\n"
+    )
+
+
+def test_latex_is_printed_when_asked(tpsim):
+    assert r"\frac{V \left(n - 1\right)}{n}" in tpsim("explain", "all-gather", "--latex").out
+
+
+def test_the_formula_of_tensor_parallelism_is_the_quoted_one(tpsim):
+    out = tpsim("explain", "per_layer.payload", "gpt3-175b-a100-tp8").out
+    assert " formula     8*b*h*s\n" in out
+    assert "4 calls: all_reduce of " in out
+
+
+def test_a_constant_is_explained_by_its_source(tpsim):
+    out = tpsim("explain", "tpu-v5e.levels.ici.link.bandwidth").out
+    assert " value       45 GB/s\n" in out
+    assert "stated: How to Scale Your Model" in out
+
+
+def test_a_name_that_is_not_known_is_answered_with_the_nearest(tpsim):
+    ran = tpsim("explain", "per_layer.wires", "llama3-70b-h100")
+    assert ran.code == 2
+    assert 'error[unknown-name]: "per_layer.wires" is not a number of llama3-70b-h100\n' in ran.err
+    assert '  = did you mean "per_layer.wire"?\n' in ran.err
+
+
+@pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer"])
+def test_explained_memory_is_the_memory_of_the_plan(tpsim, part):
+    explained = json.loads(tpsim("explain", f"memory.{part}", "llama3-70b-h100", "-f", "json").out)
+    planned = plan("llama3-70b-h100").to_json()["result"]["memory"][f"{part}_bytes"]
+    assert explained["result"]["derivations"][0]["value"] == planned
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "total"])
+@pytest.mark.parametrize("scenario", ["llama3-70b-h100", "llama3-70b-kv-replication", "llama3-8b-v5e"])
+def test_every_formula_of_a_layer_comes_to_its_value(phase, scenario):
+    for one in explain(f"per_layer.{phase}.wire", scenario).derivations:
+        assert evaluated(one) == one.value
+        assert plan(scenario).to_json()["result"]["per_layer"][phase]["wire_bytes_per_device"] == one.value
+
+
+def test_every_row_of_a_plan_can_be_explained_by_its_formula():
+    for kind in ("all_gather", "reduce_scatter", "all_reduce"):
+        for one in explain(kind, "llama3-70b-kv-replication").derivations:
+            if one.expression is not None:
+                assert float(evaluated(one)) == one.value
+
+
+def evaluated(derivation):
+    """The expression at the values of its symbols, exactly."""
+    expression = sympy.sympify(derivation.expression)
+    return expression.subs({free: derivation.symbols[str(free)] for free in expression.free_symbols})
+
+
+def test_every_check_that_is_named_exists():
+    files = [check for checks in CHECKS.values() for check in checks if check.startswith("tests/")]
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    assert files

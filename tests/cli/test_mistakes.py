@@ -1,0 +1,72 @@
+"""A wrong command line is answered in the one shape, with a remedy, on stderr, with exit code 2."""
+
+from __future__ import annotations
+
+import pytest
+
+ANSWERS = {
+    ("plna",): (
+        'error[unknown-command]: "plna" is not a command of tpsim\n'
+        "  = did you mean tpsim plan?\n"
+        "  = commands: plan, shard, collective, explain, hw, model, schema\n"
+    ),
+    ("hw", "lst"): (
+        'error[unknown-command]: "lst" is not a command of tpsim hw\n'
+        "  = did you mean tpsim hw list?\n"
+        "  = commands: list, show, validate\n"
+    ),
+    ("plan", "llama3-70b-h100", "--microbatch", "3"): (
+        "error[unknown-option]: --microbatch is not an option of tpsim plan\n  = did you mean --microbatches?\n"
+    ),
+    ("plan", "--tensor-parallel-size", "8"): (
+        "error[foreign-option]: --tensor-parallel-size is not an option of tpsim plan\n  = tpsim calls this --tp\n"
+    ),
+    ("plan", "--global-batch-size", "8"): (
+        "error[foreign-option]: --global-batch-size is not an option of tpsim plan\n  = tpsim calls this --batch\n"
+    ),
+    ("plan", "--pipeline-model-parallel-size", "2"): (
+        "error[not-supported-yet]: --pipeline-model-parallel-size is not an option of tpsim plan\n"
+        "  = pipeline parallelism is not supported yet\n"
+    ),
+    ("plan", "llama3-70b-h100", "-f", "jsn"): (
+        'error[bad-value]: "jsn" is not a value of --format\n  = did you mean json?\n  = values: table, json, csv, md\n'
+    ),
+    ("plan", "llama3-70b-h100", "--batch", "many"): (
+        "error[bad-value]: invalid value for '--batch': 'many' is not a valid integer\n  = see tpsim plan --help\n"
+    ),
+    ("collective", "all-gather"): (
+        "error[missing-argument]: tpsim collective needs --hw\n  = see tpsim collective --help\n"
+    ),
+    ("shard",): "error[missing-argument]: tpsim shard needs EXPRESSION\n  = see tpsim shard --help\n",
+    ("shard", "A[I_X,J_X]"): (
+        "error[notation]: mesh axis X is used twice in A\n"
+        "  A[I_X,J_X]\n"
+        "          ^\n"
+        "an axis may shard one dimension or carry one sum; drop one X\n"
+    ),
+    ("plan", "llama3-70b-h100", "-o", "plan.jsn"): (
+        "error[unknown-format]: plan.jsn: the suffix says no format\n  = did you mean plan.json?\n"
+    ),
+    ("plan", "llama3-70b-h100", "-o", "plan"): (
+        "error[unknown-format]: plan: the suffix says no format\n  = suffixes: .txt, .json, .csv, .md\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("args", ANSWERS, ids=" ".join)
+def test_a_mistake_is_answered_with_its_remedy(tpsim, args):
+    ran = tpsim(*args)
+    assert (ran.code, ran.out, ran.err) == (2, "", ANSWERS[args])
+
+
+def test_a_scenario_with_an_impossible_layout_shows_the_flag_that_asked_for_it(tpsim):
+    ran = tpsim("plan", "llama3-70b-h100", "--tp", "3")
+    assert ran.code == 2
+    assert "error[heads-not-divisible]: 64 heads are not divisible by tp 3\n --> command line:1:1\n" in ran.err
+    assert "1 | --tp 3\n  | ^^^^^^ legal tp: 1, 2, 4, 8, 16, 32, 64\n" in ran.err
+
+
+def test_an_unwritable_file_is_a_mistake_of_the_request(tpsim, tmp_path):
+    ran = tpsim("plan", "llama3-70b-h100", "-q", "-o", str(tmp_path / "no" / "plan.json"))
+    assert ran.code == 2
+    assert ran.err == f"error[cannot-write]: {tmp_path}/no/plan.json: No such file or directory\n"

@@ -1,0 +1,133 @@
+"""Where answers go: formats, files, colours, and nothing cut."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+PLAN = ("plan", "llama3-70b-h100")
+
+
+def test_the_verdict_is_last_before_one_next_command(tpsim):
+    lines = tpsim(*PLAN).out.splitlines()
+    assert lines[-1].startswith("next: tpsim ")
+    assert lines[-2].startswith("compute-bound; step ")
+
+
+def test_quiet_prints_the_verdict_alone(tpsim):
+    ran = tpsim(*PLAN, "-q")
+    assert ran.out == tpsim(*PLAN).out.splitlines()[-2] + "\n"
+
+
+def test_verbose_adds_formulas_reasons_and_assumptions(tpsim):
+    out = tpsim(*PLAN, "-v").out
+    assert "2*b*h*s*(t - 1)/(d*t)" in out
+    assert "case 3: both operands are split on f" in out
+    assert "assumed (guess): matrix products reach 0.5 of peak" in out
+    assert "not modelled: activation memory" in out
+
+
+def test_every_format_goes_to_files_beside_the_table(tpsim, tmp_path):
+    files = [tmp_path / f"plan{suffix}" for suffix in (".json", ".csv", ".md", ".txt")]
+    ran = tpsim(*PLAN, *(word for file in files for word in ("-o", str(file))))
+    assert ran.code == 0
+    assert ran.err == "".join(f"wrote {file}\n" for file in files)
+    document = json.loads(files[0].read_text())
+    rows = list(csv.DictReader(io.StringIO(files[1].read_text())))
+    assert [row["array"] for row in rows] == [row["array"] for row in document["result"]["collectives"]]
+    assert files[2].read_text().startswith("### llama3-70b-h100\n\n**compute-bound")
+    assert files[3].read_text() == ran.out
+
+
+def test_csv_has_independent_columns_first(tpsim):
+    header = tpsim(*PLAN, "-f", "csv").out.splitlines()[0]
+    assert header.startswith("phase,layer,block,op,array,collective,axis,ranks,dtype,count,logical_bytes,")
+
+
+def test_the_same_request_gives_the_same_bytes(tpsim):
+    assert tpsim(*PLAN, "-f", "json").out == tpsim(*PLAN, "-f", "json").out
+
+
+def test_a_file_is_replaced_in_one_step_and_keeps_its_permissions(tpsim, tmp_path):
+    file = tmp_path / "plan.json"
+    file.write_text("old")
+    file.chmod(0o640)
+    assert tpsim(*PLAN, "-q", "-o", str(file)).err == ""
+    assert json.loads(file.read_text())["schema"] == "tpsim.plan/1"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_scenario_comes_from_stdin(tpsim, monkeypatch):
+    text = (
+        "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\n"
+        "layout: {dp: data}\nworkload: {global_batch: 2, seq: 16}\n"
+    )
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert tpsim("plan", "-", "-q").code == 0
+
+
+@pytest.mark.parametrize("columns", ["10", "80", "300"])
+def test_a_pipe_gets_no_colour_and_nothing_cut_at_any_width(columns):
+    out = piped(COLUMNS=columns)
+    assert "\x1b" not in out
+    assert "…" not in out
+    assert out == piped()
+
+
+def piped(**environment):
+    env = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "tpsim", *PLAN], capture_output=True, text=True, check=True, env=env
+    ).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "environment", "coloured"),
+    [
+        ((), {}, True),
+        ((), {"NO_COLOR": "1"}, False),
+        (("--color", "never"), {}, False),
+        (("--color", "always"), {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_a_terminal_gets_colours_unless_told_otherwise(args, environment, coloured):
+    assert ("\x1b[" in on_a_terminal(*args, **environment)) is coloured
+
+
+def test_a_plan_fits_a_terminal_of_80_columns():
+    lines = on_a_terminal("--color", "never", COLUMNS="80").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(
+        line.split() == ["attention", "all_gather", "tensor", "8", "320", "268.4", "234.9", "206.2", "2.1"]
+        for line in lines
+    )
+
+
+def on_a_terminal(*args, **environment):
+    """What a user with a terminal sees."""
+    ours, theirs = pty.openpty()
+    env = {**{key: value for key, value in os.environ.items() if key != "NO_COLOR"}, "TERM": "xterm", **environment}
+    with subprocess.Popen([sys.executable, "-m", "tpsim", *PLAN, *args], stdout=theirs, env=env) as process:
+        os.close(theirs)
+        seen = b""
+        while chunk := read(ours):
+            seen += chunk
+        assert process.wait() == 0
+    os.close(ours)
+    return re.sub("\r\n", "\n", seen.decode())
+
+
+def read(terminal):
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other end is closed
+        return b""

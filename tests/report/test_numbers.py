@@ -1,0 +1,40 @@
+"""Numbers on a page: four significant digits, one unit per column, no exponent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpsim.report.numbers import cells, significant
+
+FINITE = st.floats(min_value=1e-12, max_value=1e18)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "unit", "texts"),
+    [
+        ([134217728, 1048576, None], "bytes", "MB", ["134.2", "1.049", ""]),
+        ([134217728, 4], "bytes", "MB", ["134.2", "4.000 B"]),
+        ([0, 0], "bytes", "B", ["0", "0"]),
+        ([2.8e-6, 1e-6], "seconds", "us", ["2.800", "1.000"]),
+        ([9.897, 7.442], "seconds", "s", ["9.897", "7.442"]),
+        ([0.125, 1, 0], "share", "%", ["12.5", "100.0", "0.0"]),
+        ([1932, 8], "integer", "", ["1,932", "8"]),
+        (["ring", None, 3], "text", "", ["ring", "", "3"]),
+        ([45e9], "bytes_per_s", "GB/s", ["45.00"]),
+        ([], "seconds", "s", []),
+    ],
+)
+def test_a_column_has_one_unit_and_four_digits(values, kind, unit, texts):
+    assert cells(values, kind) == (unit, texts)
+
+
+@given(FINITE)
+def test_a_printed_number_is_within_half_a_digit(value):
+    assert float(significant(value)) == pytest.approx(value, rel=0.5001e-3)
+
+
+@given(st.lists(FINITE, min_size=1))
+def test_no_value_of_a_column_is_printed_as_nought(values):
+    assert all(float(text.split()[0]) > 0 for text in cells(values, "bytes")[1])

@@ -1,0 +1,125 @@
+"""One document in every format; nothing lost, nothing cut."""
+
+from __future__ import annotations
+
+import io
+import json as standard_json
+
+import pandas as pd
+import pytest
+
+from tpsim.report import csv, json, markdown, terminal
+from tpsim.report.frame import frame
+from tpsim.report.table import Column, Document, Table
+
+ROWS = [
+    {"phase": "forward", "op": "all_gather", "bytes": 134217728, "why": "case 3: " + "owes a sum over X; " * 5},
+    {"phase": "forward", "op": "all_reduce", "bytes": 4, "why": "a|b *c*"},
+    {"phase": "backward", "op": "all_reduce", "bytes": None, "why": ""},
+]
+COLUMNS = (Column("phase", "phase"), Column("op", "op"), Column("bytes", "wire", "bytes"), Column("why", "because"))
+PAGE = Document(
+    title="a page",
+    facts=(("model", "llama"), ("machine", "a very long machine " * 6)),
+    tables=(Table(COLUMNS, ROWS, group="phase"),),
+    notes=("a note",),
+    verdict="compute-bound",
+    next_command="tpsim hw list",
+)
+
+
+def shown(document, width=None):
+    page = io.StringIO()
+    terminal.write(document, page, "never", width)
+    return page.getvalue()
+
+
+def test_the_page_without_a_terminal():
+    assert shown(PAGE) == (
+        "a page\n"
+        "\n"
+        "model    llama\n"
+        f"machine  {('a very long machine ' * 6).strip()}\n"
+        "\n"
+        "                wire\n"
+        "op                MB  because\n"
+        "forward\n"
+        f" all_gather    134.2  {ROWS[0]['why'].strip()}\n"
+        " all_reduce  4.000 B  a|b *c*\n"
+        "backward\n"
+        " all_reduce\n"
+        "\n"
+        "a note\n"
+        "\n"
+        "compute-bound\n"
+        "next: tpsim hw list\n"
+    )
+
+
+def test_a_narrow_terminal_wraps_long_texts_and_loses_no_word():
+    page = shown(PAGE, width=60)
+    assert max(map(len, page.splitlines())) <= 60
+    assert sorted(page.split()) == sorted(shown(PAGE).split())
+
+
+@pytest.mark.parametrize("width", [1, 20, 40])
+def test_however_narrow_a_terminal_is_no_number_is_cut(width):
+    assert {"134.2", "4.000", "all_gather"} <= set(shown(PAGE, width).split())
+
+
+def test_text_of_the_user_is_not_taken_for_markup_of_the_terminal():
+    page = shown(Document(title="A[bold]x[/bold]", verdict="[red]no[/red] :smile:"))
+    assert page == "A[bold]x[/bold]\n\n[red]no[/red] :smile:\n"
+
+
+def test_a_refused_answer_is_red_where_there_are_colours():
+    page = io.StringIO()
+    terminal.write(Document(verdict="no", ok=False), page, "always")
+    assert page.getvalue() == "\x1b[1;31mno\x1b[0m\n"
+
+
+def test_markdown_is_a_table_with_units_in_its_header():
+    text = markdown.text(PAGE)
+    assert text.startswith("### a page\n\n**compute-bound**\n")
+    assert "| phase | op | wire (MB) | because |\n| :-- | :-- | --: | :-- |\n| forward | all\\_gather | 134.2 |" in text
+    assert "| a\\|b \\*c\\* |" in text
+
+
+def test_markdown_folds_the_full_breakdown():
+    text = markdown.text(Document(verdict="yes", tables=(Table(COLUMNS, ROWS, "All", folded=True),)))
+    assert "<details><summary>All (3)</summary>\n\n| phase |" in text
+    assert text.rstrip().endswith("</details>")
+
+
+def test_markdown_stays_short_enough_for_a_comment_and_counts_what_it_leaves_out():
+    table = Table(COLUMNS, ROWS * 2000, "All", folded=True)
+    text = markdown.text(Document(verdict="yes", tables=(table,), next_command="tpsim hw list"))
+    assert len(text) < 60_000
+    assert "more rows: left out" in text
+    assert text.endswith("Next: `tpsim hw list`\n")
+
+
+def test_csv_loads_into_pandas_as_it_is():
+    read = pd.read_csv(io.StringIO(csv.text([{"op": "a", "axes": ["X", "Y"], "time_s": 1 / 3, "none": None}])))
+    assert read.to_dict("records") == [
+        {"op": "a", "axes": "X,Y", "time_s": 1 / 3, "none": pytest.approx(float("nan"), nan_ok=True)}
+    ]
+
+
+def test_csv_takes_the_keys_of_all_records():
+    assert csv.text([{"a": 1}, {"a": 2, "b": True}]) == "a,b\n1,\n2,True\n"
+
+
+def test_json_keeps_every_digit_and_ends_with_a_line_break():
+    text = json.text({"time_s": 1 / 3, "bytes": 2**60, "name": "µ"})
+    assert text.endswith("}\n")
+    assert standard_json.loads(text) == {"time_s": 1 / 3, "bytes": 2**60, "name": "µ"}
+
+
+def test_json_has_no_infinity():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json.text({"time_s": float("inf")})
+
+
+def test_a_frame_has_a_row_per_record():
+    assert frame([{"a": 1}, {"a": 2}])["a"].sum() == 3

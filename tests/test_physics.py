@@ -1,0 +1,213 @@
+"""Seconds, bytes and memory against sums done by hand: what a reader with pencil and paper would check first."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+import pytest
+
+from tpsim.api.collective import collective
+from tpsim.api.plan import plan
+from tpsim.fabric.wires import Segment
+from tpsim.machine import timing
+from tpsim.machine.profile import load
+from tpsim.quantity.errors import InputError
+
+V = 2**28
+MODELS = ("additive", "book")
+MOVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
+
+
+def nodes(g, count):
+    return (Segment("nvlink", "nvlink", "switch", g), Segment("network", "network", "switch", count))
+
+
+def axis(n, topology, index=0):
+    return Segment("ici", f"ici.{index}", topology, n)
+
+
+# A TPU v5e: launch 2.8 us, a hop 1 us, 45 GB/s per link and direction ---------------------------------------------
+
+
+@pytest.mark.parametrize("n", [3, 4, 8, 16])
+def test_a_closed_ring_of_v5e_uses_both_directions(n):
+    half, link = n // 2, V * (n - 1) / (2 * n) / 45e9
+    assert seconds("tpu-v5e", [axis(n, "ring")], "all_gather") == pytest.approx(2.8e-6 + half * 1e-6 + link)
+    assert seconds("tpu-v5e", [axis(n, "ring")], "all_reduce") == pytest.approx(2.8e-6 + 2 * half * 1e-6 + 2 * link)
+    crossed = V * (n * n // 4) / (2 * n * n) / 45e9
+    assert seconds("tpu-v5e", [axis(n, "ring")], "all_to_all") == pytest.approx(2.8e-6 + half * 1e-6 + crossed)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_a_line_of_v5e_takes_twice_as_long_per_byte(n):
+    link = V * (n - 1) / n / 45e9
+    assert seconds("tpu-v5e", [axis(n, "line")], "all_gather") == pytest.approx(2.8e-6 + (n - 1) * 1e-6 + link)
+    slots = n * n // 4
+    scheduled = slots * 1e-6 + V * slots / n**2 / 45e9
+    lockstep = (n - 1) * 1e-6 + V * (n - 1) / (2 * n) / 45e9
+    assert seconds("tpu-v5e", [axis(n, "line")], "all_to_all") == pytest.approx(2.8e-6 + min(scheduled, lockstep))
+
+
+def test_a_slice_of_8_by_16_has_one_and_a_half_axes():
+    route = [axis(16, "ring"), axis(8, "line", 1)]
+    assert seconds("tpu-v5e", route, "all_gather") == pytest.approx(2.8e-6 + 15e-6 + V * 127 / 128 / (3 * 45e9))
+
+
+def test_an_axis_that_shares_its_links_moves_the_smallest_part():
+    shared = Segment("ici", "ici.0", "ring", 4, 4)
+    hops = (4 * 2 + 8) * 1e-6
+    link = 4 * (V / 16) * 3 / 8 + V * 15 / 32
+    gather = 2.8e-6 + hops + link / 45e9
+    assert seconds("tpu-v5e", [shared, axis(16, "ring", 1)], "all_gather") == pytest.approx(gather)
+    assert seconds("tpu-v5e", [axis(16, "ring", 1), shared], "all_gather") == pytest.approx(gather)
+    reduce = 2.8e-6 + 2 * (hops + link / 45e9)
+    assert seconds("tpu-v5e", [shared, axis(16, "ring", 1)], "all_reduce") == pytest.approx(reduce)
+
+
+def test_the_book_divides_by_both_directions_of_every_closed_axis():
+    W = 2 * 45e9
+    cube = [axis(4, "ring", index) for index in range(3)]
+    assert by_the_book("tpu-v4", cube[:1], "all_gather") == pytest.approx(V / W)
+    assert by_the_book("tpu-v4", cube, "all_gather") == pytest.approx(V / (3 * W))
+    assert by_the_book("tpu-v4", cube, "all_reduce") == pytest.approx(2 * V / (3 * W))
+    assert by_the_book("tpu-v4", cube[:1], "all_to_all") == pytest.approx(V / (4 * W))
+    assert by_the_book("tpu-v4", cube, "all_to_all") == pytest.approx(V / 16 / (4 * W))
+    assert by_the_book("tpu-v4", [axis(4, "line")], "all_to_all") == pytest.approx(V / (2 * W))
+
+
+# DGX: bytes over ports and cards, launch and hops of NCCL ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_an_all_reduce_over_nodes_is_the_least_of_three_ways(count):
+    g, port, card = 8, 0.8 * 300e9, 0.92 * 25e9
+    n = g * count
+    inside = 2 * (g - 1) * 0.6e-6 + 2 * V * (g - 1) / g / port
+    levels = 6.6e-6 + inside + 2 * (count - 1) * 2.7e-6 + 2 * V / g * (count - 1) / count / card
+    tree = 6.8e-6 + inside + 2 * ceil(log2(count)) * 5e-6 + V / g * min(count / 2, 2) / card
+    hops = 2 * (n - count) * 0.6e-6 + 2 * (count - 1) * 2.7e-6
+    flat = 6.6e-6 + hops + 2 * max(V * (g - 1) * (n - 1) / (g * n) / port, V * (n - 1) / (g * n) / card)
+    assert seconds("dgx-a100", nodes(g, count), "all_reduce") == pytest.approx(min(levels, tree, flat))
+
+
+def test_an_all_reduce_level_by_level_loads_the_inner_links_twice():
+    g, count = 8, 2
+    run = timing.time(load("dgx-a100"), nodes(g, count), "all_reduce", V, algorithm="hierarchical")
+    port = 2 * V * (g - 1) // g
+    assert (run.link_total, run.link_serial) == (port, port)
+    assert run.carried == port + 2 * V // g * (count - 1) // count
+    inner = 2 * (g - 1) * 0.6e-6 + port / (0.8 * 300e9)
+    outer = 2 * (count - 1) * 2.7e-6 + 2 * V / g * (count - 1) / count / (0.92 * 25e9)
+    assert run.pipelined_s == pytest.approx(run.launch_s + max(inner, outer))
+    assert run.time_s == pytest.approx(run.launch_s + inner + outer)
+
+
+def test_a_superpod_is_as_fast_as_its_slowest_level_by_the_book():
+    route = [Segment(name, name, "switch", n) for name, n in (("nvlink", 8), ("leaf", 32), ("spine", 4))]
+    slowest = max(7 / 8 / 450e9, 31 / 32 / (8 * 50e9), 3 / 4 / 12.8e12)
+    assert by_the_book("book-h100", route, "all_gather") == pytest.approx(V * slowest)
+    assert by_the_book("book-h100", route, "all_reduce") == pytest.approx(2 * V * slowest)
+
+
+@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize("cost_model", MODELS)
+def test_levels_of_one_device_cost_nothing(kind, cost_model):
+    assert timing.time(load("dgx-h100"), nodes(1, 1), kind, V, cost_model=cost_model).time_s == 0
+
+
+@pytest.mark.parametrize("choice", [{"algorithm": "tree"}, {"algorithm": "nonsense"}, {"launch": 1e-6}])
+def test_a_choice_that_the_book_has_not_is_refused(choice):
+    with pytest.raises(InputError) as error:
+        timing.time(load("dgx-h100"), nodes(8, 2), "all_reduce", V, cost_model="book", **choice)
+    ((what, value),) = choice.items()
+    assert str(error.value) == (
+        f"error[no-choice-by-the-book]: the cost model book has no {what} to choose: {value} would change nothing\n"
+        f"  = leave the {what} out, or take the cost model additive"
+    )
+
+
+def test_a_switch_that_cannot_add_is_not_asked_to():
+    forced = {"sizes": 2**20, "ranks": 8, "algorithm": "in-switch"}
+    assert collective("all-reduce", hw="dgx-h100", **forced).rows[0]["algorithm"] == "in-switch"
+    with pytest.raises(InputError) as error:
+        collective("all-reduce", hw="dgx-a100", **forced)
+    assert str(error.value) == (
+        'error[unknown-algorithm]: "in-switch" is not an algorithm of all_reduce on nvlink 8\n'
+        "  = known: ring, direct, doubling, one-shot, tree"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "factor"),
+    [
+        ("all-gather", 1, 7 / 8),
+        ("reduce-scatter", 1, 7 / 8),
+        ("all-reduce", 1, 14 / 8),
+        ("all-to-all", 8, 7 / 8),
+        ("permute", 8, 1),
+    ],
+)
+def test_a_buffer_is_what_nccl_tests_call_size(name, whole, factor):
+    size = 2**24
+    (row,) = collective(name, hw="dgx-h100", ranks=8, sizes=size, buffer=True).rows
+    assert (row["buffer_bytes"], row["logical_bytes"]) == (size, whole * size)
+    assert row["algbw_bytes_per_s"] == pytest.approx(size / row["time_s"])
+    assert row["busbw_bytes_per_s"] == pytest.approx(factor * row["algbw_bytes_per_s"])
+
+
+# A step of Llama 3 70B: 80 layers, h 8192, f 28672, 8 kv heads of 128, vocabulary 128256 --------------------------
+
+LAYERS, H, F, KV, VOCAB = 80, 8192, 28672, 8 * 128, 128256
+PRODUCTS = 2 * H * H + 2 * H * KV + 3 * H * F
+GAINS = LAYERS * 2 * H + H
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_each_zero_stage_holds_what_it_leaves_whole(zero):
+    t, d = 8, 32
+    held = (LAYERS * PRODUCTS + 2 * VOCAB * H) // t + GAINS
+    memory = plan("llama3-70b-h100", overrides=[f"layout.zero={zero}"]).memory
+    parameters, gradients, optimizer = (d if zero >= stage else 1 for stage in (3, 2, 1))
+    assert memory.parameters * parameters == 2 * held
+    assert memory.gradients * gradients == 4 * held
+    assert memory.optimizer * optimizer == 12 * held
+
+
+def test_the_flops_are_six_per_parameter_in_products_and_token_and_those_of_attention():
+    result = plan("llama3-70b-h100")
+    tokens, seq = 512 * 4096, 4096
+    products = 6 * (LAYERS * PRODUCTS + VOCAB * H) * tokens
+    attention = 3 * LAYERS * 2 * 2 * seq * H * tokens
+    assert result.compute.useful_flops == products + attention
+    assert result.step.compute_s == pytest.approx((products + attention) / 256 / (0.5 * 989e12))
+    assert result.mfu == pytest.approx((products + attention) / (256 * 989e12 * result.step.time_s))
+
+
+def test_gradients_hide_behind_the_last_backward_and_new_weights_do_not():
+    result = plan("llama3-70b-h100")
+    once = result.compute.seconds["backward"] / 4
+    settled = [row for row in result.rows if row.collective.op == "gradient" and row.collective.axes == ("data",)]
+    scattered = sum(row.busy_s for row in settled)
+    assert scattered < once
+    hidden = [row for row in result.rows if row.exposed_s == 0]
+    assert sum(row.busy_s for row in hidden) == pytest.approx(scattered)
+    assert result.step.time_s == pytest.approx(result.step.compute_s + result.step.communication_s - scattered)
+
+
+def test_products_reach_their_peak_by_the_book_unless_something_else_is_stated():
+    asked = {"model": "llama-3-8b", "hw": "tpu-v5e", "tp": 16, "dp": 16, "batch": 256, "seq": 4096}
+    additive, book = plan(**asked), plan(**asked, cost_model="book")
+    # All but the products that wait for the memory either way.
+    assert additive.step.compute_s == pytest.approx(book.step.compute_s / 0.55, rel=1e-4)
+    said = "matrix products reach their peak, as the cost model book has it"
+    assert said in [one["text"] for one in book.assumptions]
+    stated = plan("llama3-70b-h100", overrides=["cost_model=book"])
+    assert stated.step.compute_s == plan("llama3-70b-h100").step.compute_s
+
+
+def seconds(name, route, kind):
+    return timing.time(load(name), tuple(route), kind, V).time_s
+
+
+def by_the_book(name, route, kind):
+    return timing.time(load(name), tuple(route), kind, V, cost_model="book").bandwidth_s
