@@ -186,14 +186,14 @@ def products(draw):
 EVEN = dict.fromkeys("BIJK", 12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(ask=products())
 def test_every_plan_gives_the_product_on_simulated_devices(ask):
     for plan in plans(ask, ORDER, prices(EVEN)):
         assert run_plan(plan, ask, SIZES), spoken(plan)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ask=products())
 def test_the_cheapest_plan_is_never_dearer_than_the_book(ask):
     by_price = plans(ask, ORDER, prices(EVEN))

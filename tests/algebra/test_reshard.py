@@ -86,26 +86,26 @@ def test_the_book_path_never_permutes_and_never_repeats_a_kind_on_one_dim_in_a_r
     assert all((a.kind, a.dim) != (b.kind, b.dim) for a, b in pairwise(moves) if a.kind != "all_to_all")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(journey=journeys())
 def test_the_book_path_carries_every_block_to_its_place(journey):
     assert run_moves(book_path(*journey, ORDER), journey[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(journey=journeys())
 def test_the_cheapest_path_carries_every_block_to_its_place(journey):
     assert run_moves(cheapest_path(*journey, ORDER, wire_elements), journey[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(journey=journeys())
 def test_the_cheapest_path_is_never_dearer_than_the_book(journey):
     book, cheap = book_path(*journey, ORDER), cheapest_path(*journey, ORDER, wire_elements)
     assert sum(map(wire_elements, cheap)) <= sum(map(wire_elements, book))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(journey=journeys())
 def test_every_legal_move_does_what_its_types_say(journey):
     src, _ = journey

@@ -40,9 +40,10 @@ ANSWERS = {
     ("shard",): "error[missing-argument]: tpsim shard needs EXPRESSION\n  = see tpsim shard --help\n",
     ("shard", "A[I_X,J_X]"): (
         "error[notation]: mesh axis X is used twice in A\n"
-        "  A[I_X,J_X]\n"
-        "          ^\n"
-        "an axis may shard one dimension or carry one sum; drop one X\n"
+        " --> command line:1:9\n"
+        "  |\n"
+        "1 | A[I_X,J_X]\n"
+        "  |         ^ an axis may shard one dimension or carry one sum; drop one X\n"
     ),
     ("plan", "llama3-70b-h100", "-o", "plan.jsn"): (
         "error[unknown-format]: plan.jsn: the suffix says no format\n  = did you mean plan.json?\n"

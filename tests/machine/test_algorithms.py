@@ -170,7 +170,8 @@ def test_an_all_to_all_axis_by_axis_loads_a_torus_as_its_form_says(shape, ring):
     axes = [TorusAxis(n, joined) for n, joined in zip(shape, closed, strict=True)]
     total = int(np.prod(shape))
     loads = stepwise.torus_exchange(shape, closed)
-    assert algorithms.torus_all_to_all(total * total, axes).link_total == max(loads)
+    at_once = algorithms.torus_all_to_all(total * total, axes)
+    assert (at_once.link_total, at_once.link_serial) == (max(loads), max(loads))
     assert algorithms.torus_all_to_all_in_turn(total * total, axes).link_serial == sum(loads)
 
 
@@ -180,6 +181,19 @@ def test_a_flat_ring_over_all_rails_loads_ports_and_nics_as_its_form_says(g, nod
     ring = algorithms.flat_ring_gather(g * nodes * g, g, nodes)
     assert (ring.port, ring.nic) == (port, nic)
     assert ring.inner_steps + ring.outer_steps == g * nodes - 1
+
+
+@pytest.mark.parametrize(("g", "nodes"), [(1, 1), (2, 2), (8, 2), (4, 3), (8, 1), (1, 4), (3, 5)])
+def test_an_exchange_straight_to_everyone_sends_a_chunk_per_peer_inside_and_outside_the_node(g, nodes):
+    chunks = (g * nodes) ** 2
+    nodes_of_peers = [peer // g for peer in range(1, g * nodes)]  # device 0 is on node 0
+    assert algorithms.direct_all_to_all_port(chunks, g, nodes) == nodes_of_peers.count(0)
+    assert algorithms.direct_all_to_all_nic(chunks, g, nodes) == len(nodes_of_peers) - nodes_of_peers.count(0)
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_a_permuted_shard_crosses_one_link_once(n):
+    assert algorithms.permute(n, n) == Traffic(1, 1, 1, 1, 1)
 
 
 ONE_AXIS = [(topology, kind, name) for topology, moves in FORMS.items() for kind in moves for name in moves[kind]]

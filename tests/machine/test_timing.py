@@ -86,6 +86,120 @@ def test_the_book_exchanges_on_a_node_by_the_square_of_its_size():
     assert timed.time_s == pytest.approx(V * 7 / 64 / 450e9)
 
 
+def test_the_book_exchanges_on_a_closed_ring_in_a_quarter_of_its_gather_and_on_a_line_in_half():
+    V, W = 2**27, 2 * 45e9
+    closed, line = (
+        timing.time(machine("tpu-v5e"), ring(16, shape), "all_to_all", V, cost_model="book").bandwidth_s
+        for shape in ("ring", "line")
+    )
+    assert (closed, line) == (pytest.approx(V / (4 * W)), pytest.approx(V / (2 * W)))
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+@pytest.mark.parametrize("shape", ["ring", "line"])
+def test_groups_that_share_links_are_slower_by_their_number_in_the_book_too(kind, shape):
+    alone, shared = (
+        timing.time(machine("tpu-v5e"), ring(16, shape, stride), kind, 2**30, cost_model="book").bandwidth_s
+        for stride in (1, 4)
+    )
+    assert shared == pytest.approx(4 * alone)
+
+
+def test_the_book_pays_the_hops_of_an_all_reduce_twice():
+    gather, reduce = (
+        timing.time(machine("tpu-v5e"), ring(16), kind, 2**10, cost_model="book").latency_s
+        for kind in ("all_gather", "all_reduce")
+    )
+    assert (gather, reduce) == (pytest.approx(8e-6), pytest.approx(16e-6))
+
+
+def port_and_nic(name):
+    """Both levels' links: seconds per step, bytes per second of the link, and bytes per second reached."""
+    return [
+        (level.hop_latency.value, level.bandwidth.value, level.bandwidth.value * level.efficiency.value)
+        for level in machine(name).levels
+    ]
+
+
+def test_every_level_of_an_exchange_in_turn_carries_what_changes_place_on_it():
+    V, g, nodes_ = 2**30, 8, 4
+    sent = [V // (g * nodes_) * 7 // 8, V // (g * nodes_) * 3 // 4]
+    timed = timing.time(machine("dgx-h100"), nodes(g, nodes_), "all_to_all", V, algorithm="hierarchical")
+    assert [stage.traffic.link_total for stage in timed.stages] == sent
+    by_the_book = timing.time(machine("dgx-h100"), nodes(g, nodes_), "all_to_all", V, cost_model="book")
+    links = [bandwidth for _, bandwidth, _ in port_and_nic("dgx-h100")]
+    assert by_the_book.bandwidth_s == pytest.approx(max(sent[0] / links[0], sent[1] / links[1]))
+
+
+def test_an_all_reduce_in_turn_scatters_and_gathers_inside_and_reduces_outside():
+    V, g, nodes_ = 2**30, 8, 4
+    timed = timing.time(machine("dgx-h100"), nodes(g, nodes_), "all_reduce", V, algorithm="hierarchical")
+    sent = [0, 0]
+    for stage in timed.stages:
+        sent[stage.level == "network"] += stage.traffic.link_serial
+    assert sent == [2 * V * 7 // 8, 2 * V // g * 3 // 4]
+    assert timed.carried == sum(sent)
+    assert timed.link_total == sent[0]
+
+
+def test_peers_in_turn_pay_each_its_hop_and_the_bytes_of_port_and_nic_add_up():
+    V, g, nodes_ = 2**30, 8, 4
+    timed = timing.time(machine("dgx-h100"), nodes(g, nodes_), "all_to_all", V, algorithm="pairwise")
+    (port_hop, _, port), (nic_hop, _, nic) = port_and_nic("dgx-h100")
+    chunk = V / (g * nodes_) ** 2
+    assert timed.latency_s == pytest.approx(7 * port_hop + 24 * nic_hop)
+    assert timed.bandwidth_s == pytest.approx(7 * chunk / port + 24 * chunk / nic)
+    assert timed.steps == 31
+
+
+@pytest.mark.parametrize(("kind", "halves"), [("all_gather", 1), ("all_reduce", 2)])
+def test_ports_and_nics_of_a_flat_ring_work_at_once(kind, halves):
+    V, g, nodes_ = 2**30, 8, 4
+    timed = timing.time(machine("dgx-h100"), nodes(g, nodes_), kind, V, algorithm="flat-ring")
+    (port_hop, _, port), (nic_hop, _, nic) = port_and_nic("dgx-h100")
+    through_nic = V * 31 / 32 / g
+    assert timed.bandwidth_s == pytest.approx(halves * max(7 * through_nic / port, through_nic / nic))
+    assert timed.latency_s == pytest.approx(halves * (28 * port_hop + 3 * nic_hop))
+    assert timed.steps == halves * 31
+
+
+@pytest.mark.parametrize(("kind", "name"), [("all_gather", "flat-ring"), ("all_to_all", "pairwise")])
+def test_a_way_over_both_levels_launches_nothing_among_one_device(kind, name):
+    assert timing.time(machine("dgx-h100"), nodes(1, 1), kind, 2**20, algorithm=name).time_s == 0
+
+
+def test_an_axis_with_shared_links_comes_last_and_on_the_least():
+    V, shared, own = 2**30, Segment("ici", "ici.0", "ring", 4, 4), Segment("ici", "ici.1", "ring", 16)
+    timed = timing.time(machine("tpu-v5e"), (shared, own), "all_gather", V)
+    assert [stage.traffic.link_serial for stage in timed.stages] == [V * 15 // 16 // 2, 4 * (V // 16) * 3 // 4 // 2]
+
+
+def test_an_open_axis_of_a_torus_gathers_the_smallest_parts():
+    V, line, closed = 2**30, Segment("ici", "ici.1", "line", 8), Segment("ici", "ici.0", "ring", 16)
+    for route in ((line, closed), (closed, line)):
+        timed = timing.time(machine("tpu-v5e"), route, "all_gather", V, algorithm="in-turn")
+        assert timed.link_serial == V // 16 * 7 // 8 + V * 15 // 16 // 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", ["ring", "line"])
+def test_groups_that_share_links_take_their_turns(kind, shape):
+    alone, shared = (timing.time(machine("tpu-v5e"), ring(16, shape, n), kind, 2**30) for n in (1, 4))
+    assert (shared.steps, shared.link_serial) == (4 * alone.steps, 4 * alone.link_serial)
+    assert shared.launch_s == alone.launch_s
+
+
+def test_no_level_reduces_in_its_switch_unless_its_profile_says_so():
+    with pytest.raises(InputError, match='"in-switch" is not an algorithm of all_reduce on network 8'):
+        timing.time(machine("dgx-h100"), nodes(8, 8)[1:], "all_reduce", 2**20, algorithm="in-switch")
+
+
+def test_a_lockstep_all_reduce_on_a_line_pays_every_step_s_busiest_link():
+    V = 2**30
+    timed = timing.time(machine("tpu-v5e"), ring(8, "line"), "all_reduce", V)
+    assert timed.bandwidth_s == pytest.approx(2 * V * 7 / 8 / 45e9)
+
+
 def test_the_slowest_level_of_the_book_decides():
     two = place(machine("book-h100").levels, Mesh({"X": 16})).route(["X"])
     many = place(machine("book-h100").levels, Mesh({"X": 1024})).route(["X"])

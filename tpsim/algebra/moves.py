@@ -83,7 +83,8 @@ def wire(kind: MoveKind, V: Size, n: Size) -> Any:
     """Bytes that one device must inject, whatever algorithm runs.
 
     V  bytes of the full array taking part; n devices on the axis
-    all-gather, reduce-scatter V(n-1)/n; all-reduce 2V(n-1)/n; all-to-all V(n-1)/n^2; permute V/n; slice 0; one device injects nothing
+    all-gather, reduce-scatter V(n-1)/n; all-reduce 2V(n-1)/n; all-to-all V(n-1)/n^2; permute V/n
+    slice 0; one device injects nothing
     Source: How to Scale Your Model, chapter 3, with the finite factor (n-1)/n; proved by execution in tests/reference.
 
     >>> wire("all_reduce", 50_331_648, 8)

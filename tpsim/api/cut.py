@@ -94,7 +94,15 @@ def _product_problem(file: ScenarioFile, at: At) -> Problem:
         message = f"the mesh is {factors} = a multiple of {stated} chips, but chips is {file.chips}"
         return Problem(slug, message, at("mesh", unfilled[0]), "change chips or an axis")
     message = f"the mesh is {factors} = {stated} chips, but chips is {file.chips}"
-    return Problem(slug, message, at("mesh"), f"make the product {file.chips}; -1 on one axis fills it")
+    return Problem(slug, message, _last_said(file, at), f"make the product {file.chips}; -1 on one axis fills it")
+
+
+def _last_said(file: ScenarioFile, at: At) -> Place | None:
+    """Where the mesh or its chips were set last: a flag or an override, else the mesh in the file."""
+    mesh = at("mesh")
+    places = [at("chips"), *(at("mesh", axis) for axis in file.mesh)]
+    changed = (place for place in places if place and mesh and place.file != mesh.file)
+    return next(changed, mesh)
 
 
 def _known_tp_problems(file: ScenarioFile, model: Model, at: At) -> Iterator[Problem]:

@@ -39,12 +39,16 @@ LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
 MEMORY = ("parameters", "gradients", "optimizer", "static")
 STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "flops_per_device")
+PARTS = (LAYER, "memory", "step")
+"""What the name of a number begins with that only a plan has."""
 
 
 def names_in(result: PlanResult) -> list[str]:
     """Every name that can be explained of `result`, machine constants last."""
     rows = result.collectives
-    named = [row[key] for key in ("collective", "array", "block") for row in rows]
+    arrays = [name for row in rows for name in row["array"].split() if not name[0].isdigit() and name != "arrays"]
+    blocks = [block for row in rows for block in row["block"].split(",")]
+    named = [*(row["collective"] for row in rows), *arrays, *blocks]
     layer = [f"{LAYER}.{part}" for part in ("wire", "payload")]
     layer += [f"{LAYER}.{phase}.{part}" for phase in PHASES for part in ("wire", "payload")]
     constants = [one.path for one in result.question.machine.constants()]
@@ -101,7 +105,8 @@ def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
     groups: dict[Any, list[Row]] = {}
     for row, record in zip(result.rows, result.collectives, strict=True):
-        if name in (record["collective"], record["array"], record["block"]) or name in record["array"].split():
+        blocks = record["block"].split(",")
+        if name in (record["collective"], record["array"], record["block"], *record["array"].split(), *blocks):
             groups.setdefault((row.collective.kind, row.collective.axes, row.collective.shape), []).append(row)
     for rows in groups.values():
         one = rows[0].collective

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -216,15 +217,17 @@ def _chips(data: Mapping[str, Any]) -> int | None:
 
 
 def _placement_edits(given: Mapping[str, Any]) -> Iterator[Edit]:
+    """``data=network,tensor=ici.0+ici.1``; a comma before a name without ``=`` adds a level too."""
     placements = given.get("placement", ())
     for text in [placements] if isinstance(placements, str) else placements:
-        axis, equals, levels = (piece.strip() for piece in text.partition("="))
-        edit = Edit(("placement", axis), levels.split(","), f"--placement {text}")
-        if not (axis and equals and levels):
-            raise InputError.one(
-                "bad-placement", f'"{text}" places no axis on a level', edit.place, "write tensor=nvlink"
-            )
-        yield edit
+        for pair in re.split(r",(?=[^,]*=)", text):
+            axis, equals, levels = (piece.strip() for piece in pair.partition("="))
+            edit = Edit(("placement", axis), re.split("[,+]", levels), f"--placement {text}")
+            if not (axis and equals and levels):
+                raise InputError.one(
+                    "bad-placement", f'"{pair}" places no axis on a level', edit.place, "write tensor=nvlink"
+                )
+            yield edit
 
 
 def _unfolded(document: Document, keys: Keys) -> Document:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.moves import MOVES, wire
-from tpsim.api.derivations import derivations, names_in
+from tpsim.api.derivations import PARTS, derivations, names_in
 from tpsim.api.derived import CHECKS, Derivation, symbol
 from tpsim.api.hw import constant_record
 from tpsim.api.inputs import inputs
@@ -27,12 +27,16 @@ SCHEMA = "tpsim.explain/1"
 
 @dataclass(frozen=True)
 class ExplainResult:
-    """Where the number called `name` comes from; several derivations if several numbers bear the name."""
+    """Where the number called `name` comes from; several derivations if several numbers bear the name.
+
+    asked  how a command line names the scenario again; "" without a scenario
+    """
 
     name: str
     scenario: str | None
     derivations: tuple[Derivation, ...]
     files: tuple[tuple[str, str], ...] = ()
+    asked: str = ""
 
     @property
     def verdict(self) -> str:
@@ -85,7 +89,7 @@ def explain(
     found = derivations(result, _kind(name)) or tuple(_constants(machine, name.removeprefix(f"{machine.name}.")))
     if not found:
         raise _unknown(name, names_in(result), f"number of {result.question.name}")
-    return ExplainResult(name, result.question.name, found, tuple(result.question.inputs))
+    return ExplainResult(name, result.question.name, found, tuple(result.question.inputs), result.question.asked)
 
 
 def _alone(name: str) -> ExplainResult:
@@ -97,6 +101,9 @@ def _alone(name: str) -> ExplainResult:
     owner = next(
         (one for one in sorted(names(), key=len, reverse=True) if name == one or name.startswith(f"{one}.")), None
     )
+    if owner is None and name.removeprefix("result.").partition(".")[0] in PARTS:
+        remedy = f"name one: tpsim explain {name} llama3-70b-h100"
+        raise InputError.one("missing-scenario", f'"{name}" is a number of a plan and needs a scenario', remedy=remedy)
     if owner is None:
         raise _unknown(name, [*MOVES, *names()], "number that can be explained without a scenario")
     machine = load(owner)
@@ -113,7 +120,9 @@ def _kind(name: str) -> str:
 
 
 def _collective(kind: str) -> Derivation:
-    expression = wire(kind, symbol("V"), symbol("n"))  # type: ignore[arg-type]  # looked up among MOVES
+    others = symbol("others")  # n > 1 is decided this way: a formula for one device alone says nothing
+    expression = wire(kind, symbol("V"), 1 + others)  # type: ignore[arg-type]  # looked up among MOVES
+    expression = expression.subs(others, symbol("n") - 1) if hasattr(expression, "subs") else expression
     return Derivation(
         what=f"wire bytes of one {kind}: what one device must inject, whatever algorithm runs",
         dimension="bytes",

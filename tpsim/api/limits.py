@@ -24,8 +24,8 @@ LIMITS: Mapping[str, str] = {
 """What `require` may demand, and the dimension of its bound."""
 
 
-def limits(require: Mapping[str, str], at: At) -> Iterator[Limit]:
-    """The demands of a scenario, read: ``{step: < 30 s}``.
+def limits(require: Mapping[str, str], at: At, at_key: At) -> Iterator[Limit]:
+    """The demands of a scenario, read: ``{step: < 30 s}``; `at` says where a demand stands, `at_key` where its name.
 
     Raises InputError for a name that cannot be required, and for a bound that cannot be read.
     """
@@ -35,7 +35,7 @@ def limits(require: Mapping[str, str], at: At) -> Iterator[Limit]:
             raise InputError.one(
                 "unknown-requirement",
                 f'"{name}" cannot be required',
-                at("require", name),
+                at_key("require", name),
                 f'did you mean "{near}"?' if near else "",
                 "can be required: " + ", ".join(LIMITS),
             )

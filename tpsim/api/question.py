@@ -93,6 +93,7 @@ class Question:
     inputs        (path, sha256) of every file read
     resolved      what the files, flags and defaults came to, as plain data for JSON
     guesses       guessed assumptions and guessed constants of the machine
+    asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
     """
 
     name: str
@@ -114,6 +115,7 @@ class Question:
     assumptions: list[Assumption]
     resolved: dict[str, Any]
     guesses: int
+    asked: str = ""
 
     @property
     def matmul_efficiency(self) -> float | None:

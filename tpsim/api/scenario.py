@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +16,7 @@ from tpsim.api.assumed import guesses, model_assumptions, run_assumptions
 from tpsim.api.cut import Cut, cut, known_axis, mesh_of
 from tpsim.api.edits import bare_scenario, edited, flags_to_edits, overridden
 from tpsim.api.foreign import FOREIGN, not_yet
-from tpsim.api.inputs import inputs
+from tpsim.api.inputs import asked, inputs
 from tpsim.api.limits import limits
 from tpsim.api.question import Assume, Assumption, Limit, Question, Workload
 from tpsim.api.scenario_file import PracticeFields, ScenarioFile, WorkloadFields
@@ -79,17 +80,25 @@ def resolve(scenario: Source, *, overrides: Sequence[str] = (), flags: Mapping[s
         workload=workload,
         assume=_assume(read, split),
         require=file.require,
-        limits=tuple(limits(file.require, read.at)),
+        limits=tuple(limits(file.require, read.at, read.at_key)),
         cost_model=file.cost_model,
         planner=file.planner,
         inputs=inputs(read.document, model.document, machine),
         assumptions=assumptions,
         resolved={},
         guesses=guesses(assumptions, file, machine),
+        asked=_asked(read.document, overrides, flags or {}),
     )
     if file.shardings is not None:
         _check_program(question, read)
     return replace(question, resolved=_resolved(question, file))
+
+
+def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any]) -> str:
+    """The words that ask for this scenario again; none for what no file holds."""
+    if not document.sha256 or document.path == "-" or any(value is not None for value in flags.values()):
+        return ""
+    return shlex.join([asked("scenarios", document.path), *(word for text in overrides for word in ("--set", text))])
 
 
 def _check_program(question: Question, read: _Read) -> None:
@@ -126,6 +135,10 @@ class _Read:
     def at(self, *keys: str) -> Place | None:
         """Where a key stands: in the flag or override that set it, else in the file."""
         return self.document.place(*keys)
+
+    def at_key(self, *keys: str) -> Place | None:
+        """Where the name of a field stands, for a name that is wrong itself."""
+        return self.document.key_place(*keys)
 
 
 def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any]) -> _Read:
@@ -252,7 +265,7 @@ def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
         return place(machine.levels, split.mesh, None)
     original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
     for axis in stated:
-        known_axis(axis, original, read.at, "placement", axis)
+        known_axis(axis, original, read.at_key, "placement", axis)
         with _pointing_at(read.at("placement", axis)):
             place(machine.levels, Mesh({axis: 1}), {axis: stated[axis]})
     binding = {axis: stated[parent] for axis in split.mesh.axes if (parent := split.parents.get(axis, axis)) in stated}
@@ -263,7 +276,7 @@ def _assume(read: _Read, split: Cut) -> Assume:
     """What is assumed of the run; what is said of an axis holds for those it is split into."""
     fields = read.file.assume
     for axis in fields.overlap:
-        known_axis(axis, Mesh(dict(read.file.mesh)), read.at, "assume", "overlap", axis)
+        known_axis(axis, Mesh(dict(read.file.mesh)), read.at_key, "assume", "overlap", axis)
     overlap = {
         axis: fields.overlap[parent]
         for axis in split.mesh.axes

@@ -26,7 +26,9 @@ from tpsim.api.pricing import Clock, Pricing, fits
 from tpsim.api.question import Assumption
 from tpsim.api.symbolic import SymbolicStep, symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over
+from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ def shard(
     chosen(dtype, "dtype", DTYPE_BYTES)
     chosen(planner, "planner", ("book", "cheapest"))
     chosen(cost_model, "cost model", ("additive", "book"))
+    if placement is not None and hw is None:
+        raise InputError.one("missing-machine", "a placement needs a machine", remedy="add it: --hw tpu-v5p")
     clock = None if hw is None else _clock(hw, placement, grid, dtype, cost_model)
     pricing = Pricing(grid, sizes, DTYPE_BYTES[dtype], None if sizes is None else clock)
     found = _plans(read, grid, pricing)
@@ -198,7 +202,7 @@ class ShardResult:
         if self.dims is None:
             return f"each device holds {row['local_formula']} elements of {row['array']}"
         shape = " x ".join(str(size) for size in row["local_shape"])
-        return f"each device holds {shape} of {row['array']}: {row['local_bytes']} bytes"
+        return f"each device holds {shape} of {row['array']}: {show(row['local_bytes'], 'bytes')}"
 
     def records(self) -> list[dict[str, Any]]:
         """One flat row per step of every alternative; for an array alone, one row per array."""

@@ -57,9 +57,12 @@ def run(args: Sequence[str]) -> int:
 
 
 def _say(error: Exception) -> int:
-    """The error in the one shape: what the algebra says of an expression gets the head that all others have."""
-    text = str(error)
-    click.echo(text if text.startswith("error[") else f"error[notation]: {text}", err=True)
+    """The error in the one shape, what the algebra says of an expression too."""
+    if not str(error).startswith("error["):
+        from tpsim.cli.mistakes import of_the_notation
+
+        error = of_the_notation(error)
+    click.echo(str(error), err=True)
     return int(getattr(error, "exit_code", BUG))
 
 

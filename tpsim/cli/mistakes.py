@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.quantity.errors import InputError, suggest
+from tpsim.quantity.errors import InputError, Place, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +42,17 @@ def as_input_error(error: click.ClickException) -> InputError:
         slug = "bad-value"
     ctx = getattr(error, "ctx", None)
     return InputError.one(slug, _sentence(error.format_message()), remedy=_see_help(ctx))
+
+
+def of_the_notation(error: Exception) -> Exception:
+    """What is wrong with an expression, or with sizes beside it, shown as a place in the command line."""
+    from tpsim.algebra.notation import NotationError
+
+    if not isinstance(error, NotationError):
+        return error
+    start, end = error.span
+    place = Place("command line", 1, start + 1, " ".join(error.text.splitlines()), max(1, end - start))
+    return InputError.one("notation", error.message, place, error.remedy)
 
 
 def _no_such_option(error: click.NoSuchOption) -> InputError:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tpsim.report.table import Document
 
 Format = Literal["table", "json", "csv", "md"]
+KEPT = "\b\n"
+"""The character after which click keeps the lines of a help text; a docstring writes it as backslash and b."""
+
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 SUFFIXES: Mapping[str, Format] = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "md"}
 
@@ -136,6 +139,7 @@ def output_options(command: Callable[P, None]) -> Callable[..., None]:
         output = Output(tuple(map(_file, files)), form, quiet, verbose, color)
         command(*args, output=output, **kwargs)  # type: ignore[arg-type]
 
+    wrapped.__doc__ = (command.__doc__ or "").replace("\\b\n", KEPT)
     return wrapped
 
 

@@ -313,7 +313,11 @@ ALGORITHMS = frozenset(name for moves in FORMS.values() for forms in moves.value
 
 
 def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
-    """Contradictions between the fields of levels."""
+    """Contradictions between the fields of levels, and shares above the whole."""
+    share = fields.chip.matmul_efficiency
+    if share is not None and share.value > 1:
+        place = document.place("chip", "matmul_efficiency", "value")
+        yield Problem("bad-value", f"chip.matmul_efficiency is {share.value:g}", place, "it must be at most 1")
     names = [level.name for level in fields.levels]
     for at, level in enumerate(fields.levels):
         here = ("levels", at)

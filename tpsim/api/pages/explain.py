@@ -63,8 +63,10 @@ def _free(one: Derivation) -> list[str]:
 
 
 def _next(result: ExplainResult) -> str:
-    if result.scenario is not None:
-        return f"tpsim plan {result.scenario} -v"
+    if result.asked:
+        return f"tpsim plan {result.asked} -v"
+    if result.name == "slice":
+        return 'tpsim shard "A[I,J] -> A[I_X,J]"'
     if result.derivations[0].expression is not None:
         return f"tpsim collective {result.name.replace('_', '-')} --hw dgx-h100 --ranks 8"
     return f"tpsim hw show {result.name.partition('.')[0]}"

@@ -209,5 +209,6 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
 def _next(result: PlanResult) -> str:
     """Explain the collective that costs most; with none, ask for another layout."""
     worst = max(result.collectives, key=lambda row: row["exposed_s"], default=None)
-    name = worst["collective"] if worst else "step.compute_s"
-    return f"tpsim explain {name} {result.question.name}"
+    if asked := result.question.asked:
+        return f"tpsim explain {worst['collective'] if worst else 'step.compute_s'} {asked}"
+    return f"tpsim explain {worst['collective'] if worst else 'all_reduce'}"

@@ -105,15 +105,16 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
 def _next(result: ShardResult) -> str:
     """What the answer lacks most: sizes, then a machine, then the collective that it is made of."""
     mesh = ",".join(f"{axis}={size}" for axis, size in result.mesh.axes.items())
-    asked = f'tpsim shard "{result.expression.text}" --mesh {mesh}'
+    dtype = "" if result.dtype == "bf16" else f" --dtype {result.dtype}"
+    asked = f'tpsim shard "{result.expression.text}" --mesh {mesh}{dtype}'
     dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
     sized = f"{asked} --dims {','.join(f'{dim}={size}' for dim, size in dims.items())}"
+    machine = f" --hw {result.hardware}" if result.hardware else ""
     if result.dims is None:
-        return sized
+        return sized + machine
     if result.hardware is None and result.chosen is not None:
         return f"{sized} --hw {EXAMPLE_MACHINE}"
     if result.planner == "cheapest" and result.chosen is not None:
-        machine = f" --hw {result.hardware}" if result.hardware else ""
         return f"{sized}{machine} --planner book"
     return "tpsim collective all-gather --hw dgx-h100 --ranks 8"
 

@@ -64,8 +64,12 @@ def with_data(document: Document, data: Mapping[str, Any]) -> Document:
     return replace(document, data=dict(data))
 
 
-def with_value(document: Document, keys: Sequence[str | int], value: object, place: Place | None) -> Document:
+def with_value(
+    document: Document, keys: Sequence[str | int], value: object, place: Place | None, key: Place | None = None
+) -> Document:
     """The document with one value set, made of maps where there are none; errors about it point to `place`.
+
+    Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given.
 
     None takes a field away, so that its default holds.
 
@@ -75,7 +79,8 @@ def with_value(document: Document, keys: Sequence[str | int], value: object, pla
     data = _set(document.data, path, value, 0, place)
     spots = {at: spot for at, spot in document.spots.items() if at[: len(path)] != path}
     if place:
-        spots[path] = Spot(place, place)
+        named = Spot(key or place, place)
+        spots |= {path[:depth]: named for depth in range(1, len(path) + 1) if path[:depth] not in spots}
     return replace(document, data=data, spots=spots)
 
 

@@ -27,7 +27,8 @@ def overridden(document: Document, overrides: Sequence[str]) -> Document:
         if not equals or not all(keys):
             whole = replace(place, column=len("--set ") + 1, width=max(1, len(text)))
             raise InputError.one("bad-override", f'"{text}" sets nothing', whole, "write path=value: layout.zero=1")
-        document = with_value(document, keys, _value(value, place), place)
+        name = replace(place, column=len("--set ") + 1, width=len(path))
+        document = with_value(document, keys, _value(value, place), place, name)
     return document
 
 

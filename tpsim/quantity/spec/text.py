@@ -45,8 +45,8 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        near = suggest(path.name, _siblings(path))
-        remedy = f'did you mean "{path.with_name(near)}"?' if near else ""
+        near = suggest(path.stem, _siblings(path))
+        remedy = f'did you mean "{path.with_stem(near)}"?' if near else ""
         raise InputError.one("no-such-file", f"there is no file {path}", remedy=remedy) from None
     except IsADirectoryError:
         raise InputError.one("no-such-file", f"{path} is a folder, not a file") from None
@@ -55,9 +55,9 @@ def _content(path: Path) -> bytes:
 
 
 def _siblings(path: Path) -> list[str]:
-    """Files in the folder of a path that could have been meant."""
+    """Files in the folder of a path that could have been meant, less the suffix that they share with it."""
     try:
-        return sorted(other.name for other in path.parent.iterdir() if other.suffix == path.suffix)
+        return sorted(other.stem for other in path.parent.iterdir() if other.suffix == path.suffix)
     except (OSError, ValueError):
         return []
 

@@ -1,0 +1,253 @@
+"""Mistakes that users make most, in files and flags: each is answered with the place, the carets and the remedy."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SCENARIO = """\
+tpsim: scenario/1
+model: llama-3-8b
+hardware: tpu-v5e
+chips: 64
+mesh: {data: 16, tensor: 4}
+layout: {tp: tensor, dp: data}
+workload: {global_batch: 64, seq: 4096}
+"""
+
+MACHINE = """\
+tpsim: hardware/1
+name: mine
+extends: tpu-v5e
+chip:
+  memory: {capacity: 16 GB, bandwidth: 820 GB/s}
+"""
+
+MODEL = """\
+tpsim: model/1
+name: mine
+source: {title: a test, read: 2026-11-20}
+hidden: 4096
+layers: 2
+heads: 48
+kv_heads: 12
+head_dim: 128
+ffn: {kind: swiglu, hidden: 14592}
+vocab: 32000
+norm: rmsnorm
+"""
+
+
+@pytest.fixture
+def refused(tpsim, tmp_path, monkeypatch):
+    """What `plan` says of the scenario after a replacement in its text."""
+    monkeypatch.chdir(tmp_path)
+
+    def ask(old="", new="", *args):
+        assert old in SCENARIO
+        (tmp_path / "mine.yaml").write_text(SCENARIO.replace(old, new))
+        ran = tpsim("plan", "mine.yaml", *args)
+        assert (ran.code, ran.out) == (2, "")
+        return ran.err
+
+    return ask
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model.yaml").write_text(MODEL)
+
+
+def test_a_bare_number_where_a_unit_is_due(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(MACHINE.replace("820 GB/s", "820"))
+    ran = tpsim("hw", "show", "./mine.yaml")
+    assert ran.code == 2
+    assert ran.err == (
+        "error[missing-unit]: memory.bandwidth: 820 has no unit\n"
+        " --> mine.yaml:5:40\n"
+        "  |\n"
+        "5 |   memory: {capacity: 16 GB, bandwidth: 820}\n"
+        "  |                                        ^^^ write 820 GB/s or 6560 Gbit/s\n"
+    )
+
+
+def test_a_mesh_whose_product_is_not_the_chips(refused):
+    assert refused("chips: 64", "chips: 60") == (
+        "error[mesh-product]: the mesh is data 16 x tensor 4 = 64 chips, but chips is 60\n"
+        " --> mine.yaml:5:7\n"
+        "  |\n"
+        "5 | mesh: {data: 16, tensor: 4}\n"
+        "  |       ^^^^^^^^^^^^^^^^^^^^^ make the product 60; -1 on one axis fills it\n"
+    )
+
+
+def test_a_mesh_made_wrong_by_an_override_shows_the_override(refused):
+    assert refused("", "", "--set", "mesh.tensor=8") == (
+        "error[mesh-product]: the mesh is data 16 x tensor 8 = 128 chips, but chips is 64\n"
+        " --> command line:1:19\n"
+        "  |\n"
+        "1 | --set mesh.tensor=8\n"
+        "  |                   ^ make the product 64; -1 on one axis fills it\n"
+    )
+
+
+def test_heads_that_tp_does_not_divide(refused):
+    said = refused("{data: 16, tensor: 4}", "{data: 4, tensor: 16}", "--model", "qwen2-7b")
+    assert "error[heads-not-divisible]: 28 heads are not divisible by tp 16\n" in said
+    assert "legal tp: 1, 2, 4, 28\n" in said
+
+
+@pytest.mark.usefixtures("model")
+def test_kv_heads_that_neither_divide_tp_nor_are_divided_by_it(refused):
+    said = refused("{data: 16, tensor: 4}", "{data: 4, tensor: 16}", "--model", "./model.yaml")
+    assert said == (
+        "error[kv-heads-not-divisible]: 12 kv heads are neither divisible by tp 16 nor divide it\n"
+        " --> mine.yaml:5:25\n"
+        "  |\n"
+        "5 | mesh: {data: 4, tensor: 16}\n"
+        "  |                         ^^ legal tp: 1, 2, 3, 4, 6, 12, 24, 48\n"
+        "  = kv heads that divide tp are replicated over the rest\n"
+    )
+
+
+def test_kv_heads_that_divide_tp_are_replicated_and_the_plan_says_so(tpsim):
+    ran = tpsim("plan", "llama3-70b-kv-replication", "-v")
+    assert ran.code == 0
+    assert "kv heads" in ran.out
+    assert "replicated" in ran.out
+
+
+def test_a_vocabulary_that_tp_does_not_divide(refused):
+    said = refused("model: llama-3-8b", "model: gpt2-xl", "--set", "mesh={data: 16, tensor: 5}", "--set", "chips=80")
+    assert "error[vocabulary-not-divisible]: vocabulary 50257 of gpt2-xl is not divisible by tp 5\n" in said
+    assert "pad it: --set model.vocab_padded=50260, or vocab_padded: 50260 in the model file\n" in said
+
+
+@pytest.mark.parametrize("name", ["tensor_model_parallel_size", "tensor_parallel_degree", "ici_tensor_parallelism"])
+def test_a_field_as_another_framework_calls_it(refused, name):
+    said = refused("{tp: tensor,", f"{{{name}: 4,")
+    assert said.startswith(
+        f'error[foreign-name]: "{name}" is not a field of a layout\n'
+        " --> mine.yaml:6:10\n"
+        "  |\n"
+        f"6 | layout: {{{name}: 4, dp: data}}\n"
+        f"  |          {'^' * len(name)} tpsim calls this layout.tp\n"
+    )
+
+
+def test_a_flag_as_another_framework_calls_it(refused):
+    assert refused("", "", "--tensor-parallel-size", "4") == (
+        "error[foreign-option]: --tensor-parallel-size is not an option of tpsim plan\n  = tpsim calls this --tp\n"
+    )
+
+
+def test_wraparound_where_there_is_none(tpsim):
+    ran = tpsim("collective", "all-gather", "--hw", "tpu-v5e", "--ranks", "4", "--level", "ici.0:ring")
+    assert ran.code == 2
+    assert ran.err == (
+        "error[no-wraparound]: ici.0:ring: the ends of this axis are not joined in a slice of 4x1\n"
+        "  = leave :ring out, or fill an axis that closes\n"
+        "  = ici: closes only on an axis of 16\n"
+    )
+
+
+def test_a_model_type_that_is_not_known(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lama", "hidden_size": 8}))
+    ran = tpsim("model", "show", "./config.json")
+    assert ran.code == 2
+    assert ran.err == (
+        'error[unknown-model-type]: model_type "lama" is not known to tpsim\n'
+        " --> config.json:1:16\n"
+        "  |\n"
+        '1 | {"model_type": "lama", "hidden_size": 8}\n'
+        "  |                ^^^^^^ write a tpsim: model/1 file if it is a dense transformer\n"
+        "  = known: gemma, gpt2, gpt_neox, llama, mistral, qwen2\n"
+    )
+
+
+def test_a_key_given_twice(refused):
+    assert refused("hardware: tpu-v5e", "model: gpt2-xl") == (
+        'error[duplicate-key]: "model" is given twice\n'
+        " --> mine.yaml:3:1\n"
+        "  |\n"
+        "3 | model: gpt2-xl\n"
+        "  | ^^^^^ keep one\n"
+        "  = the first one is in line 2\n"
+    )
+
+
+def test_one_typo_is_said_once(refused):
+    said = refused("model: llama", "modl: llama")
+    assert said.count("error[") == 1
+    assert '"modl" is not a field of a scenario' in said
+    assert '^^^^ did you mean "model"?' in said
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong", "carets"),
+    [
+        ("placement: {tensr: ici.0}", "tensr", '^^^^^ did you mean "tensor"?'),
+        ("assume: {overlap: {dat: backward}}", "dat", '^^^ did you mean "data"?'),
+        ("require: {stp: < 30 s}", "stp", '^^^ did you mean "step"?'),
+    ],
+)
+def test_a_name_that_is_wrong_itself_bears_the_carets(refused, line, wrong, carets):
+    said = refused("workload:", f"{line}\nworkload:")
+    column = line.index(wrong)
+    assert f" --> mine.yaml:7:{column + 1}\n" in said
+    assert f"  | {' ' * column}{carets}\n" in said
+
+
+def test_an_override_of_a_field_that_there_is_not_shows_the_override(refused):
+    assert refused("", "", "--set", "layot.zero=3").startswith(
+        'error[unknown-field]: "layot" is not a field of a scenario\n'
+        " --> command line:1:7\n"
+        "  |\n"
+        "1 | --set layot.zero=3\n"
+        '  |       ^^^^^^^^^^ did you mean "layout"?\n'
+    )
+
+
+def test_a_share_above_the_whole_is_refused(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(MACHINE + "  matmul_efficiency: 1.5\n")
+    ran = tpsim("hw", "show", "./mine.yaml")
+    assert ran.code == 2
+    assert "error[bad-value]: chip.matmul_efficiency is 1.5\n --> mine.yaml:6:" in ran.err
+    assert "it must be at most 1\n" in ran.err
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x00", b"- a\n", b"{}", b"a: [1,\nb: 2\n", b"\tx: 1\n", b"[1"])
+def test_what_is_no_scenario_is_a_wrong_request_with_the_files_name(tpsim, tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_bytes(content)
+    ran = tpsim("plan", "mine.yaml")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error[")
+    assert "--> mine.yaml" in ran.err
+
+
+def test_a_folder_and_a_file_that_is_not_there_are_wrong_requests(tpsim, tmp_path):
+    assert tpsim("plan", str(tmp_path)).err == f"error[no-such-file]: {tmp_path} is a folder, not a file\n"
+    missing = tmp_path / "no.yaml"
+    assert tpsim("plan", str(missing)).err == f"error[no-such-file]: there is no file {missing}\n"
+
+
+def test_a_placement_without_a_machine_is_not_ignored(tpsim):
+    ran = tpsim("shard", "A[I_X,J] -> A[I,J]", "--placement", "X=ici.0")
+    assert (ran.code, ran.err) == (
+        2,
+        "error[missing-machine]: a placement needs a machine\n  = add it: --hw tpu-v5p\n",
+    )
+
+
+def test_a_number_of_a_plan_asked_for_without_a_scenario(tpsim):
+    ran = tpsim("explain", "step.time_s")
+    assert ran.code == 2
+    assert ran.err == (
+        'error[missing-scenario]: "step.time_s" is a number of a plan and needs a scenario\n'
+        "  = name one: tpsim explain step.time_s llama3-70b-h100\n"
+    )

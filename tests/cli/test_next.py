@@ -1,0 +1,53 @@
+"""What an answer suggests next can be typed as it stands, and asks of the same scenario."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+FLAGS = ("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--dp", "8", "--seq", "1024")
+ASKED = (
+    ("plan", "llama3-70b-h100"),
+    ("plan", "llama3-70b-h100", "--set", "layout.zero=3"),
+    ("plan", "my scenario.yaml"),
+    FLAGS,
+    ("shard", "A[I_X,J] . B[J,K] -> C[I,K]"),
+    ("shard", "A[I_X,J] -> A[I,J_X]", "--hw", "tpu-v5e"),
+    ("shard", "A[I_X,J] -> A[I,J_X]", "--hw", "tpu-v5e", "--dims", "I=64,J=64", "--dtype", "f32"),
+    ("shard", "A[I_X,J]"),
+    ("shard", "A[I_X,J]", "--dims", "I=64,J=64"),
+    ("collective", "all-to-all", "--hw", "dgx-h100", "--ranks", "8"),
+    *(("explain", name) for name in ("all-gather", "permute", "slice", "dgx-h100")),
+    ("explain", "step.time_s", "my scenario.yaml"),
+    ("hw", "list"),
+    ("model", "list"),
+    ("schema",),
+)
+
+
+def following(out):
+    """The words of the suggested command, after ``tpsim``."""
+    last = out.splitlines()[-1]
+    assert last.startswith("next: tpsim ")
+    return shlex.split(last.removeprefix("next: "))[1:]
+
+
+@pytest.mark.parametrize("args", ASKED, ids=" ".join)
+def test_the_next_command_answers(tpsim, args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tpsim(*FLAGS, "--save", "my scenario.yaml", "-q").code == 0
+    first = tpsim(*args)
+    assert first.code == 0, first.err
+    then = tpsim(*following(first.out))
+    assert then.code == 0, then.err
+
+
+def test_the_next_command_keeps_what_set_changed(tpsim):
+    ran = tpsim("plan", "llama3-70b-h100", "--set", "layout.zero=3")
+    assert following(ran.out)[2:] == ["llama3-70b-h100", "--set", "layout.zero=3"]
+
+
+def test_the_next_command_keeps_the_machine_and_the_dtype(tpsim):
+    ran = tpsim("shard", "A[I_X,J] -> A[I,J]", "--hw", "tpu-v5e", "--dtype", "f32")
+    assert ran.out.splitlines()[-1].endswith("--mesh X=4,Y=2 --dtype f32 --dims I=8192,J=8192 --hw tpu-v5e")

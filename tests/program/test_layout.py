@@ -1,0 +1,51 @@
+"""What short names of schemes stand for: the table of axes, the switches, and bytes per element."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, layout
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+def test_a_dtype_says_its_bits_in_its_name(dtype):
+    assert 8 * DTYPE_BYTES[dtype] == int(re.sub(r"\D", "", dtype))
+
+
+@pytest.mark.parametrize(
+    ("zero", "regions"), [(0, []), (1, ["state"]), (2, ["grad", "state"]), (3, ["grad", "state", "stored"])]
+)
+def test_each_stage_of_zero_shards_one_more_region_over_data(zero, regions):
+    table = layout(tp=("X",), dp=("D",), zero=zero).table
+    assert sorted(set(table) - {"*"}) == regions
+    for region in regions:
+        assert table[region] == {"h": ("D",), "d": ("D",), "f": ("X", "D")}
+
+
+def test_leading_tensor_axes_shard_kv_heads_and_the_others_their_queries():
+    assert layout(tp=("X", "Y"), kv_split=1).table["*"] == {
+        "b": (),
+        "g": ("X",),
+        "r": ("Y",),
+        "f": ("X", "Y"),
+        "v": ("X", "Y"),
+    }
+    assert layout(tp=("X", "Y")).table["*"]["g"] == ("X", "Y")
+
+
+def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
+    ideal = PRACTICES["ideal"]
+    switches = {
+        name: {
+            key: getattr(practice, key) for key in practice.__slots__ if getattr(practice, key) != getattr(ideal, key)
+        }
+        for name, practice in PRACTICES.items()
+    }
+    assert switches == {
+        "ideal": {},
+        "megatron": {"regather": True, "reshard_after_forward": True, "qkv": "fused", "coalesce": True},
+        "fsdp2": {"reshard_after_forward": True, "coalesce": True},
+        "xla": {"cotangents": "per_use"},
+    }
