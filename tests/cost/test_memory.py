@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.models import LLAMA
 from tpsim.cost.memory import memory
+from tpsim.cost.rollup import Sizes
+from tpsim.program.layout import Dtypes, Practice, layout
+from tpsim.program.lower import lower
+from tpsim.program.parameters import parameter_count
 
 
 def test_a_layer_s_parameters_and_gradients_are_held_once_per_layer_and_not_per_microbatch(program, sizes):
@@ -16,3 +23,17 @@ def test_a_layer_s_parameters_and_gradients_are_held_once_per_layer_and_not_per_
 
 def test_a_program_without_a_vocabulary_has_no_logits(program, sizes):
     assert memory(program, sizes).logits == 0
+
+
+@pytest.mark.parametrize(("params", "optimizer", "each"), [("bf16", "f32", 4 + 2 * 4), ("f32", "f32", 2 * 4)])
+@pytest.mark.parametrize("gradients", ["f32", "bf16"])
+def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_in_another_precision(
+    params, optimizer, each, gradients
+):
+    dtypes = Dtypes(params=params, optimizer=optimizer, gradients=gradients)
+    program = lower(LLAMA, layout(), Practice(), dtypes, ())
+    sizes = Sizes(LLAMA.dims(sequences=1, seq=8), {}, layers=LLAMA.layers, microbatches=1)
+    held, parameters = memory(program, sizes), parameter_count(LLAMA, padded=True)
+    assert held.optimizer == each * parameters
+    assert held.gradients == {"f32": 4, "bf16": 2}[gradients] * parameters
+    assert held.parameters == {"f32": 4, "bf16": 2}[params] * parameters

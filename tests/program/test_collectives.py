@@ -81,6 +81,14 @@ def test_regathered_sequence_parallelism_has_two_gathers_more():
     assert activations(program, "backward") == {"all_gather_X [b, s_X, h]": 4, "reduce_scatter_X [b, s, h]{U_X}": 2}
 
 
+@pytest.mark.parametrize(("regather", "weights"), [(True, False), (False, True)])
+def test_activations_and_weights_are_gathered_again_by_switches_of_their_own(regather, weights):
+    where = layout(tp=("X",), dp=("D",), zero=3, sequence_parallel=True)
+    program = derive(LLAMA, where, Practice(regather=regather, reshard_after_forward=weights))
+    again = [op for op in program.ops if isinstance(op, Reshard) and op.where.again]
+    assert {op.output.role for op in again} == ({"activation"} if regather else {"param"})
+
+
 def test_parameters_used_on_the_sharded_stream_are_summed_once_per_step_for_any_number_of_microbatches():
     program = derive(GPT, SP, microbatches=3)
     assert collectives(program, "backward", layer=0, names=("grad.",)) == {"all_reduce_X [h]{U_X}": 6}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 
 import pytest
 
@@ -36,13 +37,8 @@ def test_leading_tensor_axes_shard_kv_heads_and_the_others_their_queries():
 
 
 def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
-    ideal = PRACTICES["ideal"]
-    switches = {
-        name: {
-            key: getattr(practice, key) for key in practice.__slots__ if getattr(practice, key) != getattr(ideal, key)
-        }
-        for name, practice in PRACTICES.items()
-    }
+    ideal = asdict(PRACTICES["ideal"])
+    switches = {name: dict(asdict(practice).items() - ideal.items()) for name, practice in PRACTICES.items()}
     assert switches == {
         "ideal": {},
         "megatron": {"regather": True, "reshard_after_forward": True, "qkv": "fused", "coalesce": True},

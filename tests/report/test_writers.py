@@ -10,7 +10,8 @@ import pytest
 
 from tpsim.report import csv, json, markdown, terminal
 from tpsim.report.frame import frame
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.layout import lines
+from tpsim.report.table import Column, Document, Table, as_text
 
 ROWS = [
     {"phase": "forward", "op": "all_gather", "bytes": 134217728, "why": "case 3: " + "owes a sum over X; " * 5},
@@ -123,3 +124,17 @@ def test_json_has_no_infinity():
 
 def test_a_frame_has_a_row_per_record():
     assert frame([{"a": 1}, {"a": 2}])["a"].sum() == 3
+
+
+def test_a_long_text_stands_under_its_row_on_a_terminal_and_in_its_column_elsewhere():
+    columns = (Column("name", "name"), Column("why", "because", below=True))
+    table = Table(columns, [{"name": "y", "why": "case 3: both operands are split on J over X"}, {"name": "z"}])
+    assert [line.text for line in lines(table, 30)] == [
+        "name",
+        "y",
+        "    because: case 3: both",
+        "    operands are split on J",
+        "    over X",
+        "z",
+    ]
+    assert as_text(table).headers == ["name", "because"]

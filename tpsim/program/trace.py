@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra import reshard
+from tpsim.algebra.because import joined
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
-from tpsim.algebra.sharding import Owed, Sharding, ShardingError, subscript
+from tpsim.algebra.sharding import Owed, Sharding, ShardingError
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -128,7 +129,7 @@ class Trace:
         axes = x.type.axes(dim)
         kept = tuple(other for other in x.dims if other != dim)
         type_ = Sharding(kept, tuple(x.type.axes(other) for other in kept), frozenset((axis, "max") for axis in axes))
-        because = f"the maximum runs over {dim}, which is split over {_names(axes)}" if axes else ""
+        because = f"the maximum runs over {dim}, which is split over {joined(axes)}" if axes else ""
         return self.emit(Max((x,), Array(name, type_, self.region, x.dtype, x.role), self.where, because, dim=dim))
 
     def rename(self, name: str, x: Array, old: str, new: str) -> Array:
@@ -201,12 +202,7 @@ def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:
 
 
 def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:
-    over = _names(axes)
+    over = joined(axes)
     if operands == 1:
         return f"the sum runs over {dim}, which is split over {over}, so {name} owes a sum over {over}"
     return f"case 3: both operands are split on {dim} over {over}, so {name} owes a sum over {over}"
-
-
-def _names(axes: Sequence[str]) -> str:
-    """Axes in the notation's subscript form, e.g. XY or {dp,tp}."""
-    return subscript("", axes).removeprefix("_") or "no axis"

@@ -57,7 +57,10 @@ class Update:
         with trace.at(replace(trace.where, phase="update"), "state"):
             g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
             master = self._master(param)
-            moments = [trace.leaf(f"{kind}.{param.name}", param.dims, "state", g.dtype, "state") for kind in MOMENTS]
+            moments = [
+                trace.leaf(f"{kind}.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
+                for kind in MOMENTS
+            ]
             for moment in moments:
                 trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)

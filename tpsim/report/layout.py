@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +10,9 @@ from tpsim.report.table import Table, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+UNDER = "    "
+"""What stands before a text that is printed under its row."""
 
 SHORT = 24
 """Characters of a text that is never wrapped, and the least that a wrapped one gets."""
@@ -19,13 +22,15 @@ SHORT = 24
 class Line:
     """One line of a table and what it is, for who wants to style it."""
 
-    kind: Literal["title", "header", "group", "row"]
+    kind: Literal["title", "header", "group", "row", "below"]
     text: str
 
 
 def lines(table: Table, width: int | None) -> Iterator[Line]:
     """`table` as lines of at most `width` characters if that can be done by wrapping long texts; None: unbounded."""
-    cells = as_text(table)
+    below = [column for column in table.columns if column.below]
+    beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
+    cells = as_text(beside)
     first = 1 if table.group else 0
     rows = [row[first:] for row in cells.rows]
     if table.group:
@@ -38,11 +43,14 @@ def lines(table: Table, width: int | None) -> Iterator[Line]:
     for header in headers if any(map(any, headers)) else ():
         yield from (Line("header", text) for text in grid.lines(header))
     group = None
-    for row, own in zip(rows, cells.rows, strict=True):
+    for row, own, raw in zip(rows, cells.rows, table.rows, strict=True):
         if table.group and own[0] != group:
             group = own[0]
             yield Line("group", group)
         yield from (Line("row", text) for text in grid.lines(row))
+        for text in (f"{column.header}: {raw[column.key]}" for column in below if raw.get(column.key)):
+            room = None if width is None else max(SHORT, width - len(UNDER))
+            yield from (Line("below", UNDER + part) for part in ([text] if room is None else _wrapped(text, room)))
 
 
 def _header(header: str, unit: str) -> list[str]:

@@ -16,11 +16,13 @@ class Column:
     """One column: the key of its values in a row, its header, and what the values are.
 
     header  a line, or two with a line break; the unit is added by the writer
+    below   True for a long text: a terminal prints it under its row
     """
 
     key: str
     header: str
     kind: Kind = "text"
+    below: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNBOUNDED = 100_000
 """Columns of something that is no terminal: nothing is ever cut or wrapped there."""
 
-STYLES = {"title": "bold", "header": "dim", "group": "bold", "row": ""}
+STYLES = {"title": "bold", "header": "dim", "group": "bold", "row": "", "below": "dim"}
 
 
 def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Console:

@@ -39,8 +39,8 @@ FULL = (
     Column("exposed_s", "exposed", "seconds"),
     Column("algorithm", "algorithm"),
     Column("protocol", "protocol"),
-    Column("formula", "wire bytes of one call"),
-    Column("because", "because"),
+    Column("formula", "wire bytes", below=True),
+    Column("because", "because", below=True),
 )
 """One line per array, with the formula and the reason."""
 
