@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import sympy
 
+from tests.models import LLAMA
 from tpsim.cost import formula
 from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_of, travelling
+from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.lower import lower
+from tpsim.program.op import Reshard
 
 
 def test_every_move_that_is_no_slice_is_a_row(program):
@@ -104,3 +108,71 @@ def test_ints_arrays_and_symbols_give_the_same_bytes_and_counts(program, sizes):
             exact = cost(one, sizes)
             assert np.asarray(cost(one, many)).item() == exact
             assert sympy.sympify(cost(one, symbols)).subs(values) == exact
+
+
+def hybrid():
+    """Two traced layers and microbatches over two axes, with every kind of array on the wire."""
+    where = layout(dp=("D",), tp=("X",), zero=3, sequence_parallel=True)
+    program = lower(LLAMA, where, PRACTICES["megatron"], Dtypes(), ("D", "X"), layers=2, microbatches=2)
+    return program, Sizes(LLAMA.dims(sequences=8, seq=16), {"D": 2, "X": 4}, layers=2, microbatches=2)
+
+
+def test_calls_travel_together_only_within_a_phase_layer_microbatch_kind_axes_and_dtype():
+    program, _ = hybrid()
+    apart, together = (collectives(program, coalesce=coalesce) for coalesce in (False, True))
+    assert "slice" not in {one.kind for one in apart}
+    alone = [one for one in apart if one.op not in {"param", "gradient", "state"}]
+    company = {
+        (one.where.phase, one.where.layer, one.where.microbatch, one.where.again, one.op, one.kind, one.axes, one.dtype)
+        for one in apart
+        if one not in alone
+    }
+    assert len(together) == len(alone) + len(company)
+    for one in together:
+        assert {(part.move.kind, part.move.axes, part.dtype) for part in one.parts} == {(one.kind, one.axes, one.dtype)}
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_a_price_that_is_shared_is_every_call_s_own(coalesce, pricer_for):
+    program, sizes = hybrid()
+    for row in price(collectives(program, coalesce=coalesce), sizes, pricer_for(sizes)):
+        assert row.logical_bytes == row.collective.logical_bytes(sizes)
+        assert row.wire_bytes == row.collective.wire_bytes(sizes) == row.timing.wire
+
+
+def test_launches_count_as_latency(program, sizes, pricer):
+    (row, *_) = price(collectives(program, coalesce=False), sizes, pricer)
+    launched = replace(row, timing=replace(row.timing, launch_s=3.0))
+    assert total_of([launched]).latency_s - total_of([row]).latency_s == pytest.approx(3 * 160)
+
+
+def test_a_total_counts_every_call(program, sizes, pricer):
+    rows = [
+        replace(row, timing=replace(row.timing, carried=5, link_serial=7, link_total=11, bandwidth_s=0.5))
+        for row in price(collectives(program, coalesce=False), sizes, pricer)
+    ]
+    calls = 160 + 160 + 80 + 80
+    found = total_of(rows)
+    assert (found.carried, found.link, found.bandwidth_s) == (5 * calls, 7 * calls, 0.5 * calls)
+    assert found.payload == sum(row.logical_bytes * row.count for row in rows) != sum(row.logical_bytes for row in rows)
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_zero_1_slices_are_free_and_new_weights_of_a_layer_travel_together(coalesce):
+    where = layout(tp=("X",), dp=("D",), zero=1)
+    dtypes = Dtypes(params="f32")
+    program = lower(LLAMA, where, replace(PRACTICES["ideal"], zero1="all_reduce"), dtypes, ("D", "X"))
+    assert any(move.kind == "slice" for op in program.ops if isinstance(op, Reshard) for move in op.moves)
+    found = collectives(program, coalesce=coalesce)
+    assert "slice" not in {one.kind for one in found}
+    homeward = [one for one in found if one.where.phase == "update" and one.per_layer]
+    assert sum(len(one.parts) for one in homeward) == 9
+    assert len(homeward) == (1 if coalesce else 9)
+
+
+def test_shapes_that_differ_in_dtype_or_axes_are_priced_apart(program):
+    y, *_, gradient = collectives(program, coalesce=False)
+    (part,) = y.parts
+    wider = replace(y, parts=(replace(part, dtype="f32"),))
+    elsewhere = replace(y, parts=(replace(part, move=replace(part.move, axes=("data",))),))
+    assert len({y.shape, wider.shape, elsewhere.shape, gradient.shape}) == 4

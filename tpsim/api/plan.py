@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
 from tpsim.api.plan_record import each, number, row_record, total_record
+from tpsim.api.pricing import fits
 from tpsim.api.scenario import resolve
 from tpsim.cost import formula
 from tpsim.cost.compute import Compute, compute, matmuls
@@ -110,11 +112,14 @@ def pricer(question: Question) -> Pricer:
 
 
 def cheapest_path(question: Question) -> Paths:
-    """Reshards every array by the path that takes the fewest seconds for it alone."""
+    """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split."""
     sizes, seconds = sizes_of(question), pricer(question)
+    dims = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
 
     def routes(dtype: str) -> Routes:
         def price(move: Move) -> Any:
+            if not all(fits(move.after, dim, dims, question.mesh) for dim in move.after.dims):
+                return inf
             volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
             return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
 

@@ -64,7 +64,7 @@ class Update:
             for moment in moments:
                 trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)
-            new = trace.lin(new.name, new, dtype=param.dtype)
+            new = trace.lin(new.name, new, dtype=param.dtype, role="state")
             because = f"{param.name} is updated as {to} and stored as {param.type}"
             return g, trace.reshard(new, param.type, because, region="stored")
 
