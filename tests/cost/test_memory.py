@@ -37,3 +37,24 @@ def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_in_another_p
     assert held.optimizer == each * parameters
     assert held.gradients == {"f32": 4, "bf16": 2}[gradients] * parameters
     assert held.parameters == {"f32": 4, "bf16": 2}[params] * parameters
+
+
+def held_by(zero, practice=None):
+    where = layout(tp=("T",), dp=("D",), zero=zero)
+    program = lower(LLAMA, where, practice or Practice(), Dtypes(), ("D", "T"))
+    return memory(program, Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4, "T": 2}, LLAMA.layers, microbatches=1))
+
+
+def test_each_zero_stage_shards_one_kind_of_array_more():
+    whole, *stages = (held_by(zero) for zero in range(4))
+    shards = [
+        (whole.parameters / one.parameters, whole.gradients / one.gradients, whole.optimizer / one.optimizer)
+        for one in stages
+    ]
+    assert shards == [(1, 1, 4), (1, 4, 4), (4, 4, 4)]
+
+
+def test_gathered_logits_are_held_whole_on_every_tensor_rank():
+    parallel, gathered = held_by(0), held_by(0, Practice(cross_entropy="gathered"))
+    assert parallel.logits in {4 // 4 * 8 * 32 // 2 * width for width in (2, 4)}
+    assert gathered.logits == 2 * parallel.logits

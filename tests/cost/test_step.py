@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.models import LLAMA
 from tpsim.cost.compute import Compute
 from tpsim.cost.rollup import collectives, price
-from tpsim.cost.step import bound_by, crossing, expose, exposed_s, step, turning_scale
+from tpsim.cost.step import beside, bound_by, crossing, expose, exposed_s, may_hide, step, turning_scale
+from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.lower import lower
 
 
 @pytest.fixture
@@ -103,3 +106,21 @@ def test_communication_that_grows_faster_than_compute_has_no_turning_point(progr
 def test_crossing_finds_where_a_falling_function_is_one():
     assert crossing(lambda x: 3 / x) == pytest.approx(3, rel=1e-5)
     assert crossing(lambda _: 2.0) is None
+
+
+def lowered(zero):
+    """Collectives of a real step with a sharded optimizer, and of one whose gradients owe over two axes at once."""
+    where = layout(tp=("tensor",), dp=("data",), zero=zero, sequence_parallel=True)
+    return collectives(lower(LLAMA, where, PRACTICES["ideal"], Dtypes(), ("data", "tensor")), coalesce=False)
+
+
+def test_a_collective_over_two_axes_hides_only_if_both_are_stated():
+    (joint, *_) = [one for one in lowered(0) if one.axes == ("data", "tensor")]
+    assert not may_hide(joint, {"data": "backward"})
+    assert not may_hide(joint, {"tensor": "backward"})
+    assert may_hide(joint, {"data": "backward", "tensor": "backward"})
+
+
+def test_the_update_s_gradients_run_beside_backward_and_its_new_weights_beside_the_next_forward():
+    update = [one for one in lowered(1) if one.where.phase == "update" and one.axes == ("data",)]
+    assert {(one.kind, beside(one)) for one in update} == {("reduce_scatter", "backward"), ("all_gather", "forward")}

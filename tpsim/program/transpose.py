@@ -19,7 +19,7 @@ from tpsim.program.trace import ONE, Trace
 if TYPE_CHECKING:
     from tpsim.program.layout import Practice
 
-CARRYING = frozenset({"block", "heads", "stored"})
+CARRYING = frozenset({"block", "heads"})
 """Regions into whose arrays a reshard may hand a cotangent that still owes; at the edge of others it is settled."""
 
 
