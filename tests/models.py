@@ -46,3 +46,17 @@ NEOX = replace(
 
 QWEN = replace(LLAMA, name="small-qwen", qkv_bias=True, ffn="geglu", tie_embeddings=True)
 """Biases on the projections only."""
+
+MIDDLE = replace(
+    LLAMA,
+    name="middle-llama",
+    hidden=4096,
+    layers=6,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    ffn_hidden=16384,
+    vocab=32768,
+    vocab_padded=32768,
+)
+"""Of a real model's proportions, for prices; too large to execute."""

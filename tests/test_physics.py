@@ -211,3 +211,12 @@ def seconds(name, route, kind):
 
 def by_the_book(name, route, kind):
     return timing.time(load(name), tuple(route), kind, V, cost_model="book").bandwidth_s
+
+
+def test_an_algorithm_s_own_latency_takes_the_place_of_the_level_s():
+    nvlink = [Segment("nvlink", "nvlink", "switch", 8)]
+    ring, switch = (
+        timing.time(load("dgx-h100"), nvlink, "all_reduce", 2**20, algorithm=name) for name in ("ring", "in-switch")
+    )
+    assert ring.latency_s == pytest.approx(14 * 0.6e-6)
+    assert (switch.steps, switch.latency_s) == (2, 0)

@@ -7,23 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines import OWN
 from tpsim.api.hw import hw_list, hw_show, hw_validate
 from tpsim.quantity.errors import InputError
 
 SHIPPED = Path(__file__).parents[2] / "hardware"
-OWN = """\
-tpsim: hardware/1
-name: mine
-chip:
-  peak: {bf16: 100 TFLOP/s}
-  memory: {capacity: 16 GB, bandwidth: 820 GB/s}
-levels:
-  - name: loop
-    topology: ring
-    shape: [8]
-    link:
-      bandwidth: 45 GB/s
-"""
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines import OWN
 from tpsim.api.hw import hw_list, hw_show, hw_validate
 from tpsim.api.pages.hw import list_page, page, validate_page
 from tpsim.cli.main import run
@@ -16,19 +17,6 @@ from tpsim.machine.profile import names
 from tpsim.report import terminal
 
 SHIPPED = Path(__file__).parents[2] / "hardware"
-OWN = """\
-tpsim: hardware/1
-name: mine
-chip:
-  peak: {bf16: 100 TFLOP/s}
-  memory: {capacity: 16 GB, bandwidth: 820 GB/s}
-levels:
-  - name: loop
-    topology: ring
-    shape: [8]
-    link:
-      bandwidth: 45 GB/s
-"""
 
 
 @pytest.fixture

@@ -8,24 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.models import MIDDLE
 from tpsim.cost.grid import Study
 from tpsim.machine import profile
 from tpsim.program.layout import PRACTICES, Dtypes
-from tpsim.program.model import Model
 from tpsim.quantity.errors import InputError
 
-MODEL = Model(
-    name="small",
-    hidden=4096,
-    layers=6,
-    heads=32,
-    kv_heads=8,
-    head_dim=128,
-    ffn="swiglu",
-    ffn_hidden=16384,
-    vocab=32768,
-    vocab_padded=32768,
-)
 LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
 """tp, dp, sequences per data shard."""
 
@@ -33,7 +21,7 @@ LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
 @pytest.fixture
 def study():
     return Study(
-        model=MODEL,
+        model=MIDDLE,
         machine=profile.load("dgx-h100"),
         practice=PRACTICES["megatron"],
         dtypes=Dtypes(),

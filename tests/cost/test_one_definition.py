@@ -9,27 +9,15 @@ import numpy as np
 import pytest
 import sympy
 
+from tests.models import MIDDLE
 from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_of
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
-from tpsim.program.model import Model
 
-MODEL = Model(
-    name="small",
-    hidden=512,
-    layers=6,
-    heads=16,
-    kv_heads=8,
-    head_dim=32,
-    ffn="swiglu",
-    ffn_hidden=1536,
-    vocab=4096,
-    vocab_padded=4096,
-)
-SIZES = Sizes(MODEL.dims(sequences=16, seq=256), {"data": 4, "tensor": 8}, MODEL.layers, 2)
+SIZES = Sizes(MIDDLE.dims(sequences=16, seq=256), {"data": 4, "tensor": 8}, MIDDLE.layers, 2)
 ROLES = {"tp": ("tensor",), "dp": ("data",)}
 VARIANTS = [
     pytest.param(practice, zero, sp, id=f"{practice}-zero{zero}-{'sp' if sp else 'tp'}")
@@ -39,7 +27,7 @@ VARIANTS = [
 
 def program(practice, zero, sp):
     placed = layout(tp=("tensor",), dp=("data",), zero=zero, sequence_parallel=sp)
-    return lower(MODEL, placed, PRACTICES[practice], Dtypes(), ("data", "tensor"))
+    return lower(MIDDLE, placed, PRACTICES[practice], Dtypes(), ("data", "tensor"))
 
 
 def as_arrays(sizes):
@@ -123,10 +111,10 @@ def test_tensor_parallelism_alone_sends_what_the_literature_says():
 def test_zero_sends_the_elements_that_its_paper_says(zero, microbatches, stated, pricer_for):
     """Times psi (n-1)/n elements; ZeRO-3 less one gather of the embedding table, which backward does not need."""
     dtypes = Dtypes(activations="bf16", params="bf16", gradients="bf16", optimizer="f32")
-    traced = lower(MODEL, layout(dp=("data",), zero=zero), PRACTICES["fsdp2"], dtypes, ("data",))
-    sizes = Sizes(SIZES.dims, {"data": 4}, MODEL.layers, microbatches)
+    traced = lower(MIDDLE, layout(dp=("data",), zero=zero), PRACTICES["fsdp2"], dtypes, ("data",))
+    sizes = Sizes(SIZES.dims, {"data": 4}, MIDDLE.layers, microbatches)
     found = [one for one in collectives(traced, coalesce=True) if one.op != "activation"]
     rows = price(found, sizes, pricer_for(sizes))
     psi = memory(traced, replace(sizes, axes={"data": 1})).parameters // 2
-    table = MODEL.vocab * MODEL.hidden * microbatches if zero == 3 else 0
+    table = MIDDLE.vocab * MIDDLE.hidden * microbatches if zero == 3 else 0
     assert total_of(rows).wire == 2 * (stated * psi - table) * 3 // 4

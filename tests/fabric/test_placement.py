@@ -180,3 +180,8 @@ def test_levels_fill_by_arithmetic_for_arrays_and_symbols():
     symbols = hierarchy_route(NODES, t, d)
     assert [one.n.subs({t: 4, d: 16}) for one in symbols] == [2, 8]
     assert ranks(symbols).subs({t: 16, d: 4}) == 4
+
+
+def test_an_axis_rule_closes_that_length_only_neither_shorter_nor_longer():
+    rule = Wrap(axis=16)
+    assert [extent for extent in (3, 8, 15, 16, 17, 32) if rule.closes(extent, (extent,))] == [16]
