@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from tpsim.api.collective import collective as collective
     from tpsim.api.plan import plan as plan
     from tpsim.api.shard import shard as shard
+    from tpsim.api.verify import verify as verify
+    from tpsim.api.verify_expression import verify_expression as verify_expression
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "breakeven", "collective", "plan", "shard"]
+__all__ = ["__version__", "breakeven", "collective", "plan", "shard", "verify", "verify_expression"]
 
 
 def __getattr__(name: str) -> Any:

@@ -78,7 +78,7 @@ def test_a_dim_may_bear_the_name_of_the_array_or_of_an_axis():
 
 def test_owed_sums_and_maxima_are_read_from_the_braces():
     assert parse_array("C[I, K]{U_XY}").type.owes == {("X", "sum"), ("Y", "sum")}
-    assert parse_array("C[I]{U_X, M_Y}").type.owes == {("X", "sum"), ("Y", "max")}
+    assert parse_array("C[I]{M_XY}").type.owes == {("X", "max"), ("Y", "max")}
 
 
 @pytest.mark.parametrize("sign", [".", "@", "*", "·", " . ", " @ "])
@@ -175,6 +175,12 @@ def test_a_reshard_keeps_the_dims():
         ("A[I_, J]", "the axes are missing after _", 4, "write I_X, or I without the _"),
         ("A[I, I]", "dim I occurs twice in A", 5, "give the two dims names of their own"),
         ("A[I]{V_X}", "V is not something to owe", 5, "write {U_X} for a sum owed over X, {M_X} for a max"),
+        (
+            "A[I]{U_X,M_Y}",
+            "A owes a sum and a max",
+            9,
+            "they do not commute, so the array would depend on which is paid first; settle one before",
+        ),
         ("A[I]{U}", "U is not something to owe", 5, "write {U_X} for a sum owed over X, {M_X} for a max"),
         ("A[I]{U_X", "a comma or } is missing in A", 8, "write {U_X}"),
         ("A[I].B[I].C[I]", "a product has two operands", 10, "write it as two products, one after the other"),

@@ -12,6 +12,8 @@ from tpsim.api.collective import collective
 from tpsim.api.plan import plan
 from tpsim.api.schema import DESCRIBED, schema, schema_list
 from tpsim.api.shard import shard
+from tpsim.api.verify import verify
+from tpsim.api.verify_expression import verify_expression
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.report import json as writer
@@ -36,6 +38,8 @@ OUTPUTS = {
     "an array in formulas": lambda: shard("A[I_XY,J]", "X=4,Y=2"),
     "a collective": lambda: collective("all-gather", hw="dgx-h100", ranks=8, sizes="8MB,64MB"),
     "a collective over two axes": lambda: collective("all-to-all", hw="tpu-v5p", ranks=16, level="ici.0,ici.1"),
+    "a verification": lambda: verify("gpt3-175b-a100-tp8"),
+    "a verified expression": lambda: verify_expression("A[I,J_X] . B[J_X,K] -> C[I,K]", hw="tpu-v5e"),
     "a collective of one rank": lambda: collective("all-reduce", hw="dgx-h100", ranks=1, sizes="8MB"),
 }
 

@@ -8,7 +8,7 @@ ANSWERS = {
     ("plna",): (
         'error[unknown-command]: "plna" is not a command of tpsim\n'
         "  = did you mean tpsim plan?\n"
-        "  = commands: plan, shard, collective, explain, hw, model, schema\n"
+        "  = commands: plan, shard, collective, explain, verify, hw, model, schema\n"
     ),
     ("hw", "lst"): (
         'error[unknown-command]: "lst" is not a command of tpsim hw\n'

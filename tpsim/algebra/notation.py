@@ -265,6 +265,9 @@ class _Reader:
             axes = self._axes(name, spans)
             if kind not in _OWED or not axes:
                 self.fail(f"{kind} is not something to owe", span, "write {U_X} for a sum owed over X, {M_X} for a max")
+            if owes and _OWED[kind] != owes[0][1]:
+                remedy = "they do not commute, so the array would depend on which is paid first; settle one before"
+                self.fail(f"{name} owes a sum and a max", span, remedy)
             owes += [(axis, _OWED[kind]) for axis in axes]
             if self.expect((",", "}"), f"a comma or }} is missing in {name}", "write {U_X}") == "}":
                 return owes

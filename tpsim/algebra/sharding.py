@@ -26,7 +26,8 @@ class Sharding:
     on    per dim the ORDERED mesh axes that shard it, major first; ``I_XY`` is X-major
     owes  (axis, kind) pairs: each device holds a part, the array is the sum (or max) over that axis
 
-    Raises ShardingError when one axis is used twice: it may shard one dim or carry one sum.
+    Raises ShardingError when one axis is used twice (it may shard one dim or carry one sum), and when both a sum and a
+    max are owed: paid in the other order they give another array.
 
     >>> str(Sharding(("I", "J"), (("X", "Y"), ()), frozenset({("Z", "sum")})))
     '[I_XY, J]{U_Z}'
@@ -45,6 +46,8 @@ class Sharding:
         if twice:
             remedy = "an axis may shard one dim or carry one sum"
             raise ShardingError(f"mesh axis {twice[0]} is used twice in {self}; {remedy}")
+        if len({kind for _, kind in self.owes}) > 1:
+            raise ShardingError(f"{self} owes a sum and a max, which do not commute; settle one of them first")
 
     @property
     def sharded_axes(self) -> tuple[str, ...]:

@@ -303,3 +303,56 @@ class CollectiveOutput(Output):
     resolved: CollectiveResolved  # type: ignore[assignment]  # a map whose fields are known
     result: CollectiveAnswer
     assumptions: list[Assumption]
+
+
+CheckName = Literal["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas"]
+
+
+class CheckOfRun(Part):
+    """One statement that was put to the test."""
+
+    name: str
+    """The scenario's, or the expression."""
+    check: CheckName
+    ok: bool
+    detail: str
+    """What was seen; if it does not hold, the first mismatches."""
+
+
+class RunOfDevices(Part):
+    """What was run: the sizes, and what was compared."""
+
+    name: str
+    full_size: str
+    """What the run stands for, in words; empty if nothing was made smaller."""
+    mesh: dict[str, int]
+    dims: dict[str, int]
+    placement: list[str]
+    layers: Count
+    """0 for an expression, microbatches too."""
+    microbatches: Count
+    devices: Count
+    arrays: Count
+    """Arrays compared with those of one device."""
+    collectives: Count
+    """Collective calls that the devices made."""
+    largest_relative_difference: float | None
+    """Of any array; null if an array is no number or of another shape."""
+    ok: bool
+
+
+class VerifyAnswer(Part):
+    """What `verify` answers."""
+
+    verdict: str
+    ok: bool
+    checks: list[CheckOfRun]
+    runs: list[RunOfDevices]
+
+
+class VerifyOutput(Output):
+    """What `tpsim verify` says."""
+
+    schema_: Annotated[Literal["tpsim.verify/1"], Field(alias="schema")]
+    result: VerifyAnswer
+    assumptions: list[Assumption]

@@ -98,7 +98,7 @@ def _priced(question: Question, path: Paths) -> PlanResult:
     found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
     work = compute(matmuls(program), sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work))
+    return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work), path)
 
 
 def pricer(question: Question) -> Pricer:
@@ -142,6 +142,7 @@ class PlanResult:
 
     rows     every collective with its numbers
     compute, memory, step  see `tpsim.cost`
+    path     how arrays that must change their type get there
     """
 
     question: Question
@@ -150,6 +151,7 @@ class PlanResult:
     compute: Compute
     memory: Memory
     step: Step
+    path: Paths = book_path
 
     @cached_property
     def collectives(self) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ DESCRIBED: tuple[Described, ...] = (
     Described("plan", "output", DOCUMENTS, "PlanOutput", "what tpsim plan -f json prints"),
     Described("shard", "output", DOCUMENTS, "ShardOutput", "what tpsim shard -f json prints"),
     Described("collective", "output", DOCUMENTS, "CollectiveOutput", "what tpsim collective -f json prints"),
+    Described("verify", "output", DOCUMENTS, "VerifyOutput", "what tpsim verify -f json prints"),
 )
 
 

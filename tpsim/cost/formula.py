@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.rollup import Sizes, total
@@ -76,6 +77,18 @@ def text(expression: Any) -> str:
     import sympy
 
     return str(sympy.factor(sympy.sympify(expression)))
+
+
+def evaluated(line: str, values: Mapping[str, int]) -> Fraction:
+    """What a printed formula comes to when its symbols have these values, exactly.
+
+    >>> evaluated("16*b*(t - 1)/t", {"b": 3, "t": 8})
+    Fraction(42, 1)
+    """
+    import sympy
+
+    number = sympy.sympify(line, locals={name: sympy.Integer(value) for name, value in values.items()})
+    return Fraction(int(number.p), int(number.q))
 
 
 def wire(found: Iterable[Collective], sizes: Sizes) -> Any:

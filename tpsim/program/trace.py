@@ -113,11 +113,16 @@ class Trace:
         dtype: str | None = None,
         role: Role | None = None,
     ) -> Array:
-        """A weighted sum. Operands that owe differently, or owe and are broadcast, are settled first."""
+        """A weighted sum. Operands that owe differently, or owe and are broadcast, are settled first.
+
+        Raises OwedError if they all owe a max: it does not commute with a weight.
+        """
         scales = tuple(scales or (ONE,) * len(xs))
         same = {x.type.owes for x in xs} == {xs[0].type.owes} and all(set(x.dims) == set(xs[0].dims) for x in xs)
         if not same:
             xs = tuple(self.settled(x, f"{x.name} is added to an array that does not owe alike") for x in xs)
+        for x in xs:
+            owed_after("linear", [(x.name, x.type)])
         shards = _alike(name, xs)
         type_ = Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
         array = self._array(name, type_, xs, dtype)

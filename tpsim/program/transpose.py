@@ -85,18 +85,19 @@ class Backward:
 
     def _product(self, x: Array, dy: Array, *others: Array) -> Array:
         """Pull back an einsum: the cotangent times the other operand, over the dims that either has, then repeated."""
-        busy = {axis for y in others for axis in (*y.type.sharded_axes, *y.type.owed_axes)}
+        held = {dim for y in (dy, *others) for dim in y.dims}
+        repeated = {axis for dim in x.dims if dim not in held for axis in x.type.axes(dim)}
+        busy = repeated | {axis for y in others for axis in (*y.type.sharded_axes, *y.type.owed_axes)}
         if dy.type.owed_axes & busy:
             dy = self.trace.settled(dy, f"the product for {_d(x)} meets an operand split over the same axis")
-        held = {dim for y in (dy, *others) for dim in y.dims}
         if not others:
             return self.trace.bcast(_d(x), dy, x.type)
         out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=x.dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
 
     def _summed(self, dy: Array, x: Array) -> Array:
-        """`dy` summed over the dims that `x` was broadcast along."""
-        return dy if set(dy.dims) == set(x.dims) else self.trace.einsum(_d(x), x.dims, dy, dtype=x.dtype)
+        """`dy` summed over the dims that `x` was broadcast along, in the order of the dims of `x`."""
+        return dy if dy.dims == x.dims else self.trace.einsum(_d(x), x.dims, dy, dtype=x.dtype)
 
     def _scaled(self, dy: Array, scale: Scale, x: Array) -> Array:
         if scale == ONE and dy.dtype == x.dtype:
@@ -108,7 +109,7 @@ class Backward:
         x = op.inputs[0]
         if not x.active:
             return
-        if x.role == "param":
+        if isinstance(self.trace.producer[x], Leaf):
             self.gradients[x].append(dy)
             return
         carried = () if x.region not in CARRYING else [o for o in dy.type.owes if o[0] not in x.type.sharded_axes]

@@ -1,4 +1,4 @@
-"""Shards of one array: which block of the global array a device holds, and the moves as plain functions of blocks."""
+"""Shards of one array: which block of the global array a device holds, and the array from its blocks."""
 
 from __future__ import annotations
 
@@ -67,25 +67,37 @@ class Grid:
         return {device: array[self.window(device, sharding, shape)] for device in self.devices}
 
     def assemble(self, blocks: Blocks, sharding: Sharding, shape: Mapping[str, int]) -> tuple[Block, float]:
-        """The global array from its blocks, owed sums and maxima paid, and the largest difference between replicas."""
-        paid = blocks
-        for kind in ("sum", "max"):
-            axes = [axis for axis in self.mesh.order if (axis, kind) in sharding.owes]
-            paid = self.reduced(paid, axes, kind) if axes else paid
+        """The global array from its blocks, owed sums and maxima paid, and the largest difference between replicas.
+
+        Raises ValueError, naming the device, for a block of the wrong shape.
+        """
         whole = np.full([shape[dim] for dim in sharding.dims], np.nan)
         spread = 0.0
-        for device, block in paid.items():
+        for device, block in self.paid(blocks, sharding).items():
             window = whole[self.window(device, sharding, shape)]
             if window.shape != block.shape:
                 raise ValueError(f"device {device} holds {block.shape}, {sharding} says {window.shape}")
-            if not np.isnan(window).any() and window.size:
-                spread = max(spread, float(np.max(np.abs(window - block))))
+            if not np.isnan(window).any():
+                spread = max(spread, gap(window, block))
             whole[self.window(device, sharding, shape)] = block
         return whole, spread
 
-    def move(self, blocks: Blocks, move: Move) -> Blocks:
-        """The blocks after one move."""
-        return MOVE[move.kind](self, blocks, move)
+    def paid(self, blocks: Blocks, sharding: Sharding) -> Blocks:
+        """The blocks with the sums and maxima paid that the type owes."""
+        for kind in ("sum", "max"):
+            axes = [axis for axis in self.mesh.order if (axis, kind) in sharding.owes]
+            blocks = self.reduced(blocks, axes, kind) if axes else blocks
+        return blocks
+
+    def sliced(self, blocks: Blocks, move: Move) -> Blocks:
+        """Every device's own part of what it held whole: the one move that sends nothing."""
+        if move.dim is None:
+            raise ValueError(f"{move.kind} names no dim")
+        place, shards = move.before.dims.index(move.dim), self.mesh.size(*move.axes)
+        return {
+            device: np.split(block, shards, axis=place)[self.rank(device, move.axes)]
+            for device, block in blocks.items()
+        }
 
     def reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
         """Every device's block summed (or maximised) over its group along `axes`."""
@@ -93,61 +105,6 @@ class Grid:
         return {device: combine([blocks[other] for other in self.group(device, axes)], axis=0) for device in blocks}
 
 
-def _place(move: Move, dim: str | None) -> int:
-    if dim is None:
-        raise ValueError(f"{move.kind} names no dim")
-    return move.before.dims.index(dim)
-
-
-def _all_gather(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
-    place = _place(move, move.dim)
-    return {d: np.concatenate([blocks[o] for o in grid.group(d, move.axes)], axis=place) for d in blocks}
-
-
-def _sliced(grid: Grid, device: Device, block: Block, move: Move, dim: str | None) -> Block:
-    shards = grid.mesh.size(*move.axes)
-    return np.split(block, shards, axis=_place(move, dim))[grid.rank(device, move.axes)]
-
-
-def _slice(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
-    return {d: _sliced(grid, d, block, move, move.dim) for d, block in blocks.items()}
-
-
-def _all_reduce(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
-    (kind,) = {kind for axis, kind in move.before.owes if axis in move.axes}
-    return grid.reduced(blocks, move.axes, kind)
-
-
-def _reduce_scatter(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
-    return _slice(grid, _all_reduce(grid, blocks, move), move)
-
-
-def _all_to_all(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
-    gathered = _all_gather(grid, blocks, move)
-    return {d: _sliced(grid, d, block, move, move.to_dim) for d, block in gathered.items()}
-
-
-def _permute(grid: Grid, blocks: Blocks, move: Move) -> Blocks:
-    """Every device takes the block it should hold from some device that holds it."""
-    shape = {
-        dim: size * grid.mesh.size(*axes)
-        for dim, size, axes in zip(move.before.dims, next(iter(blocks.values())).shape, move.before.on, strict=True)
-    }
-    owed = move.before.owed_axes
-
-    def key(device: Device, sharding: Sharding) -> tuple[object, ...]:
-        window = grid.window(device, sharding, shape)
-        return (*((part.start, part.stop) for part in window), grid.rank(device, sorted(owed)))
-
-    held = {key(device, move.before): block for device, block in blocks.items()}
-    return {device: held[key(device, move.after)] for device in blocks}
-
-
-MOVE: Mapping[str, Callable[[Grid, Blocks, Move], Blocks]] = {
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_reduce": _all_reduce,
-    "all_to_all": _all_to_all,
-    "permute": _permute,
-    "slice": _slice,
-}
+def gap(block: Block, other: Block) -> float:
+    """The largest difference between two blocks; 0 for empty ones."""
+    return float(np.max(np.abs(block - other), initial=0.0))

@@ -1,0 +1,146 @@
+"""`tpsim verify`: what it prints, its exit codes, and the answers to wrong requests."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from tpsim.algebra import moves
+from tpsim.cli import verify as module
+
+SMALL = "gpt3-175b-a100-tp8"
+
+
+def test_a_scenario_is_answered_check_by_check(tpsim):
+    ran = tpsim("verify", SMALL)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[:7] == [
+        "gpt3-175b-a100-tp8",
+        "",
+        "run on      4 simulated devices: data 1 x tensor 4",
+        "placement   tensor 4 = nvlink 4",
+        "dims        b 1, s 4, t 4, h 4, g 8, r 1, d 4, e 4, j 3, f 8, v 8, p 4",
+        "stands for  data 1 x tensor 8, 96 layers, 1 microbatch",
+        "step        2 layers, 1 microbatch, forward, backward and update",
+    ]
+    verdict, following = ran.out.splitlines()[-2:]
+    assert verdict == (
+        "gpt3-175b-a100-tp8: all 8 checks hold; 546 arrays as on one device with differences below 1e-12, "
+        "13 collective calls as claimed"
+    )
+    assert following == "next: tpsim plan gpt3-175b-a100-tp8"
+
+
+def test_two_runs_print_the_same_bytes(tpsim):
+    assert tpsim("verify", SMALL).out == tpsim("verify", SMALL).out
+
+
+def test_a_wrong_claim_is_code_1_with_the_collective_in_the_verdict(tpsim, monkeypatch):
+    monkeypatch.setitem(moves.WIRE, "all_reduce", lambda V, n: moves.over(V * (n - 1), n))
+    ran = tpsim("verify", SMALL)
+    assert (ran.code, ran.err) == (1, "")
+    verdict, following = ran.out.splitlines()[-2:]
+    assert verdict.startswith(
+        "2 of 8 checks fail; gpt3-175b-a100-tp8, collectives: all_reduce over tensor of embedding.out "
+    )
+    assert following == "next: tpsim plan gpt3-175b-a100-tp8 -v"
+    assert tpsim("verify", SMALL, "-q").out == verdict + "\n"
+
+
+def test_of_several_scenarios_the_failing_checks_are_listed_and_the_first_is_suggested(tpsim, monkeypatch):
+    monkeypatch.setitem(moves.WIRE, "reduce_scatter", lambda V, n: moves.over(2 * V * (n - 1), n))
+    ran = tpsim("verify", SMALL, "gpt3-175b-a100-tp8-sp")
+    assert ran.code == 1
+    assert "8 of 8" in ran.out
+    assert "6 of 8" in ran.out
+    assert "reduce_scatter over tensor of attention.out" in ran.out
+    assert ran.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8-sp -v"
+
+
+def test_an_expression_is_verified_and_shard_is_suggested_with_its_sizes(tpsim):
+    ran = tpsim("verify", "A[I,J_X] . B[J_X,K] -> C[I,K]", "--mesh", "X=4", "--hw", "tpu-v5p", "--dtype", "int8")
+    assert ran.code == 0
+    following = ran.out.splitlines()[-1].removeprefix("next: tpsim ")
+    assert shlex.split(following) == [
+        *("shard", "A[I,J_X] . B[J_X,K] -> C[I,K]", "--mesh", "X=4", "--dims", "I=2,J=8,K=2"),
+        *("--dtype", "int8", "--hw", "tpu-v5p"),
+    ]
+    assert tpsim(*shlex.split(following)).code == 0
+
+
+def test_json_has_a_check_per_line_and_csv_too(tpsim, tmp_path):
+    ran = tpsim("verify", SMALL, "-f", "json", "-o", str(tmp_path / "seen.csv"), "-o", str(tmp_path / "seen.md"))
+    checks = json.loads(ran.out)["result"]["checks"]
+    assert [check["ok"] for check in checks] == [True] * 8
+    rows = (tmp_path / "seen.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "name,check,ok,detail"
+    assert len(rows) == 9
+    assert "| finite\\_differences | yes |" in (tmp_path / "seen.md").read_text(encoding="utf-8")
+
+
+def test_set_changes_a_scenario_and_stays_in_the_next_command(tpsim):
+    ran = tpsim("verify", SMALL, "--set", "layout.sequence_parallel=true")
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8 --set layout.sequence_parallel=true"
+
+
+class Terminal:
+    """A stderr that somebody watches."""
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, monkeypatch, quiet):
+    watched = Terminal()
+    monkeypatch.setattr(module.sys, "stderr", watched)
+    assert tpsim("verify", SMALL, *(["-q"] if quiet else [])).code == 0
+    shown = "\r\x1b[K0 of 1 verified, running gpt3-175b-a100-tp8\r\x1b[K"
+    assert watched.text == ("" if quiet else shown)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "error[missing-argument]: tpsim verify needs SCENARIO...|EXPRESSION\n  = see tpsim verify --help\n"),
+        (
+            ("gpt3-175b-a100-tp9",),
+            'error[unknown-scenario]: "gpt3-175b-a100-tp9" is not a scenario\n  = did you mean "gpt3-175b-a100-tp8"?\n',
+        ),
+        ((SMALL, "no-such.yaml"), "error[no-such-file]: there is no file no-such.yaml\n"),
+        (
+            (SMALL, "--mesh", "X=4"),
+            "error[bad-usage]: --mesh belongs to an expression\n  = use --set for scenarios\n",
+        ),
+        (("A[I_X]", SMALL), "error[bad-usage]: an expression is verified alone\n  = write: tpsim verify "),
+        (("A[I_X]", "--set", "layout.zero=3"), "error[bad-usage]: --set belongs to scenarios\n"),
+        (
+            ("A[I_Z]",),
+            "error[notation]: Z is not an axis of the mesh\n --> command line:1:5\n  |\n1 | A[I_Z]\n  |     ^ ",
+        ),
+        (
+            (SMALL, "--zero", "3"),
+            "error[unknown-option]: --zero is not an option of tpsim verify\n",
+        ),
+        (
+            (SMALL, "--set", "layout.tp=7"),
+            "error[unknown-axis]: ",
+        ),
+    ],
+)
+def test_a_wrong_request_is_code_2_and_says_what_to_do(tpsim, args, said):
+    ran = tpsim("verify", *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(said)

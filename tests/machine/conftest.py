@@ -1,8 +1,0 @@
-"""Makes `stepwise`, the step-by-step counter, importable by the tests beside it."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

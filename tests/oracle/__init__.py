@@ -1,0 +1,1 @@
+"""Tests against another program: what XLA's partitioner inserts for the same shardings."""

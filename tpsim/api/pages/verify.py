@@ -1,0 +1,93 @@
+"""The page of a verification: what was run, and what each check saw."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from tpsim.api.proof.checks import ROUNDING, below, counted
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.api.proof.verified import Verified, VerifyResult
+
+CHECKS = (Column("check", "check"), Column("holds", "holds"), Column("detail", "seen"))
+OF_RUNS = (Column("name", "scenario"), *CHECKS)
+RUNS = (
+    Column("name", "scenario"),
+    Column("devices", "devices", "integer"),
+    Column("mesh", "mesh"),
+    Column("arrays", "arrays", "integer"),
+    Column("collectives", "calls", "integer"),
+    Column("difference", "largest difference"),
+    Column("holds", "checks that hold"),
+)
+
+
+def page(result: VerifyResult, *, verbose: bool) -> Document:
+    """`result` as a page: of one run its checks, of several a line each; `verbose` adds every check and the sizes."""
+    alone = result.runs[0] if len(result.runs) == 1 else None
+    return Document(
+        title=alone.name if alone else f"{len(result.runs)} scenarios",
+        facts=tuple(_facts(alone)) if alone else (),
+        tables=tuple(_tables(result, verbose=verbose)),
+        notes=tuple(_notes(result, verbose=verbose)),
+        verdict=result.verdict,
+        next_command=_next(result),
+        ok=result.ok,
+    )
+
+
+def _facts(run: Verified) -> Iterator[tuple[str, str]]:
+    mesh = " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()) or "1"
+    yield "run on", f"{counted(run.devices, 'simulated device')}: {mesh}"
+    if run.placement:
+        yield "placement", "; ".join(" ".join(line.split()) for line in run.placement)
+    yield "dims", ", ".join(f"{dim} {size}" for dim, size in run.dims.items())
+    if run.full:
+        yield "stands for", run.full
+    if run.layers:
+        repeated = f"{counted(run.layers, 'layer')}, {counted(run.microbatches, 'microbatch')}"
+        yield "step", f"{repeated}, forward, backward and update"
+    yield "compared", f"{counted(run.arrays, 'array')} and {counted(run.calls, 'collective call')}"
+
+
+def _tables(result: VerifyResult, *, verbose: bool) -> Iterator[Table]:
+    if len(result.runs) == 1:
+        yield Table(CHECKS, [_row(row) for row in result.records()])
+        return
+    yield Table(RUNS, [_run(run) for run in result.runs])
+    rows = [_row(row) for row in result.records() if verbose or not row["ok"]]
+    if rows:
+        yield Table(OF_RUNS, rows, group="name")
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "holds": "yes" if row["ok"] else "NO"}
+
+
+def _run(run: Verified) -> dict[str, Any]:
+    return {
+        **run.record(),
+        "mesh": " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()),
+        "difference": below(run.difference, ROUNDING),
+        "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
+    }
+
+
+def _notes(result: VerifyResult, *, verbose: bool) -> Iterator[str]:
+    yield from result.notes
+    if verbose:
+        yield from (f"not shown: {text}" for text in result.to_json()["not_modelled"])
+
+
+def _next(result: VerifyResult) -> str:
+    """The claims that were verified: those that fail first."""
+    failed = [run for run in result.runs if not run.ok]
+    run = (failed or list(result.runs))[0]
+    if run.is_expression:
+        return f"tpsim shard {run.asked}"
+    name = run.asked or shlex.quote(run.name)
+    return f"tpsim plan {name} -v" if failed else f"tpsim plan {name}"

@@ -1,0 +1,114 @@
+"""What `verify` says: one check, and the checks that hold a sharded run against the run on one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tpsim.reference.compare import Compared
+    from tpsim.reference.derivative import Slope
+
+TOLERANCE = 1e-10
+"""Relative difference of float64 values that only ordering explains."""
+
+ROUNDING = 1e-12
+"""Below this a difference is as small as ever."""
+
+SLOPE_TOLERANCE = 1e-5
+"""Difference of a derived slope and a central difference, relative to the gradient's length."""
+
+SHOWN = 3
+"""Mismatches that a check names; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One statement that was put to the test: its name, whether it holds, and what was seen."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+def judged(check: str, seen: str, mismatches: Sequence[str]) -> Check:
+    """A check that holds if there are no mismatches, and that names the first few otherwise."""
+    if not mismatches:
+        return Check(check, ok=True, detail=seen)
+    more = len(mismatches) - SHOWN
+    rest = [f"and {more} more"] if more > 0 else []
+    return Check(check, ok=False, detail="; ".join([*mismatches[:SHOWN], *rest]))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "call"), counted(1200, "call"), counted(2, "microbatch")
+    ('1 call', '1,200 calls', '2 microbatches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
+def below(value: float, bound: float) -> str:
+    """A difference in words that come out alike on every machine while it is ordinary: how numpy rounds differs.
+
+    >>> below(3.1e-15, 1e-12), below(2.5e-3, 1e-12), below(0.0, 1e-12)
+    ('below 1e-12', '2.5e-03', 'below 1e-12')
+    """
+    return f"below {bound:.0e}" if value < bound else f"{value:.1e}"
+
+
+def stopped(error: Exception) -> Check:
+    """A run that could not go on: some device was left without what it needed."""
+    return judged("values", "", [str(error)])
+
+
+def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
+    """Values, gradients and the update: every array of the sharded run equals its counterpart on one device."""
+    for check, phase, what in (
+        ("values", "forward", "arrays of forward, the loss among them,"),
+        ("gradients", "backward", "cotangents and parameter gradients"),
+        ("update", "update", "new weights and optimizer states"),
+    ):
+        mine = [one for one in compared if one.phase == phase]
+        if not mine:
+            continue
+        worst = max(one.difference for one in mine)
+        seen = f"{len(mine):,} {what} equal those of one device, relative differences {below(worst, ROUNDING)}"
+        yield judged(check, seen, [_difference(one) for one in mine if not one.difference <= TOLERANCE])
+
+
+def blocks_check(compared: Sequence[Compared]) -> Check:
+    """Every device holds the block that the array's type declares."""
+    held = [one for one in compared if one.device]
+    blocks = sum(one.blocks for one in held)
+    seen = f"{counted(blocks, 'block')} of {counted(len(held), 'array')}, each the one that its type declares"
+    wrong = [
+        f"device ({one.device}) does not hold its block of {one.name}"
+        for one in held
+        if not one.difference <= TOLERANCE
+    ]
+    return judged("blocks", seen, wrong)
+
+
+def slopes_check(slopes: Sequence[Slope]) -> Check:
+    """The derived gradient of every parameter against central differences of the loss of one device."""
+    worst = max((one.difference for one in slopes), default=0.0)
+    seen = f"{len(slopes)} gradients equal central differences of the loss, "
+    seen += f"relative differences {below(worst, SLOPE_TOLERANCE / 10)}"
+    wrong = [
+        f"the gradient of {one.parameter} differs from the loss's slope by {one.difference:.1e} of its length"
+        for one in slopes
+        if not one.difference <= SLOPE_TOLERANCE
+    ]
+    return judged("finite_differences", seen, wrong)
+
+
+def _difference(one: Compared) -> str:
+    where = f" on device ({one.device})" if one.device else ""
+    if one.difference == float("inf"):
+        return f"{one.name}{where} has another shape or is no number"
+    return f"{one.name}{where} differs by {one.difference:.1e} of its largest value"

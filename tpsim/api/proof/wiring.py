@@ -1,0 +1,89 @@
+"""How the moves of a plan run on simulated devices: over the wires and by the algorithms that the plan prices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.machine import timing
+from tpsim.machine.additive import Group, groups
+from tpsim.quantity.errors import InputError
+from tpsim.reference.collectives import Part
+from tpsim.reference.network import Network
+from tpsim.reference.wiring import Wiring
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.api.plan import PlanResult
+    from tpsim.fabric.placement import Placement
+    from tpsim.fabric.wires import Route
+    from tpsim.machine.cost import Stage
+    from tpsim.machine.profile import Machine
+    from tpsim.machine.timing import Timing
+    from tpsim.quantity.size import Size
+
+
+def plan_wiring(plan: PlanResult) -> Wiring:
+    """The wires of the plan's placement; every move goes as the plan prices its call.
+
+    A move that travels with others goes by the algorithm of their common call, one among one device goes nowhere.
+    """
+    question = plan.question
+    found: dict[tuple[Move, str], Sequence[Part]] = {}
+    for row in reversed(plan.rows):
+        route, kind = question.placement.route(row.collective.axes), row.collective.kind
+        by_book = row.timing.algorithm == BOOK
+        priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
+        way = parts(question.machine, route, kind, priced)
+        found |= {(part.move, part.dtype): way for part in row.collective.parts}
+    return Wiring(Network.of(question.placement), lambda move, _, dtype: found.get((move, dtype), ()))
+
+
+BOOK = "book"
+"""What a call by the book's cost model goes by, which names bandwidth terms and no algorithm."""
+
+
+def plain(machine: Machine, route: Route, kind: MoveKind, V: Size) -> Timing:
+    """A call by a ring where there is one, else by the cheapest algorithm: the least bytes that any injects."""
+    try:
+        return timing.time(machine, route, kind, V, algorithm="ring")
+    except InputError:
+        return timing.time(machine, route, kind, V)
+
+
+def machine_wiring(machine: Machine, placement: Placement) -> Wiring:
+    """The wires of a placement; every move goes by the algorithm that is the cheapest for its bytes."""
+
+    def way(move: Move, volume: float, _: str) -> Sequence[Part]:
+        route = placement.route(move.axes)
+        return parts(machine, route, move.kind, timing.time(machine, route, move.kind, volume))
+
+    return Wiring(Network.of(placement), way)
+
+
+def parts(machine: Machine, route: Route, kind: MoveKind, priced: Timing) -> tuple[Part, ...]:
+    """The algorithm of a priced call, level by level: what `reference` runs.
+
+    A call without stages runs over all its levels at once.
+    """
+    if not priced.stages:
+        segments = [segment for group in _groups(machine, route) for segment in group.segments]
+        return (Part(tuple(segments), priced.algorithm),)
+    return tuple(Part(group.segments, stages[0].algorithm) for group, stages in staged(machine, route, kind, priced))
+
+
+def staged(
+    machine: Machine, route: Route, kind: MoveKind, priced: Timing
+) -> tuple[tuple[Group, tuple[Stage, ...]], ...]:
+    """The stages of a priced call by the group of wires that they run on, innermost first.
+
+    On every group but the outermost an all-reduce has two, a scatter and a gather, by one algorithm.
+    """
+    found = _groups(machine, route)
+    each = 2 if kind == "all_reduce" else 1
+    return tuple((group, priced.stages[each * at : each * at + each]) for at, group in enumerate(found))
+
+
+def _groups(machine: Machine, route: Route) -> tuple[Group, ...]:
+    return groups({level.name: level for level in machine.levels}, route)

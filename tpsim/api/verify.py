@@ -1,0 +1,116 @@
+"""The verb `verify`: runs scenarios on simulated devices at reduced size and holds every claim of their plans to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.api.plan import priced
+from tpsim.api.proof.checks import Check, blocks_check, counted, slopes_check, stopped, value_checks
+from tpsim.api.proof.claims import by_sort, collectives_check, made
+from tpsim.api.proof.formula_claims import formulas_check
+from tpsim.api.proof.link_claims import link_claim, links_check
+from tpsim.api.proof.shrink import shrink
+from tpsim.api.proof.trial import Stopped, Trial, dims_of, trial
+from tpsim.api.proof.verified import Verified, VerifyResult
+from tpsim.api.scenario import resolve
+from tpsim.reference.compare import Misaligned, compared
+from tpsim.reference.derivative import slopes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpsim.api.plan import PlanResult
+    from tpsim.api.question import Question
+    from tpsim.cost.rollup import Row
+    from tpsim.quantity.spec import Document
+
+Progress = Callable[[int, int, str], None]
+"""Told before each run: how many are done, of how many, and which comes now."""
+
+
+def verify(
+    *scenarios: str | Path | Document | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> VerifyResult:
+    """Run every scenario at reduced size on simulated devices and hold its plan to what they do.
+
+    scenarios  files, library names or their content; every one is read before the first is run
+    overrides  ``path=value`` each, for all of them, as ``--set`` takes them
+
+    Raises InputError for a scenario that cannot be asked or cannot be shrunk.
+    """
+    questions = [resolve(scenario, overrides=overrides) for scenario in scenarios]
+    runs = []
+    for done, question in enumerate(questions):
+        if progress is not None:
+            progress(done, len(questions), question.name)
+        runs.append(verified(question))
+    return VerifyResult(tuple(runs), tuple(dict.fromkeys(one for question in questions for one in question.inputs)))
+
+
+def verified(question: Question) -> Verified:
+    """One question, made small, planned, run and judged."""
+    small, full = shrink(question), priced(question)
+    try:
+        seen = trial(small, full)
+        arrays = tuple(compared(seen.sharded, seen.whole))
+    except (Stopped, Misaligned) as error:
+        return _verdict(question, small, (stopped(error),))
+    checks = (*value_checks(arrays), blocks_check(arrays), slopes_check(tuple(slopes(seen.whole))), *_claims(seen))
+    return replace(
+        _verdict(question, small, checks),
+        arrays=len(arrays),
+        calls=len(made(seen.sharded)),
+        difference=max(one.difference for one in arrays),
+        notes=tuple(_notes(full, seen)),
+    )
+
+
+def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> Verified:
+    """What was run, nothing counted yet."""
+    return Verified(
+        name=question.name,
+        asked=question.asked,
+        mesh=small.mesh.axes,
+        dims=dims_of(small),
+        placement=tuple(small.placement.describe()),
+        layers=small.model.layers,
+        microbatches=small.workload.microbatches,
+        devices=small.mesh.devices,
+        full=", ".join(_sizes(question)),
+        checks=checks,
+    )
+
+
+def _sizes(question: Question) -> Iterator[str]:
+    """The sizes that shrink, in words."""
+    yield " x ".join(f"{axis} {n}" for axis, n in question.mesh.axes.items())
+    yield counted(question.model.layers, "layer")
+    yield counted(question.workload.microbatches, "microbatch")
+
+
+def _claims(seen: Trial) -> Iterator[Check]:
+    """Collectives, links and formulas of the plan against the calls of the run."""
+    calls = made(seen.sharded)
+    sorted_calls = by_sort(calls)
+    yield collectives_check(seen.plan, sorted_calls)
+    yield links_check([link_claim(seen.plan, row, sorted_calls) for row in seen.plan.rows])
+    yield formulas_check(seen.plan, calls)
+
+
+def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:
+    """Collectives that go by another algorithm than at full size, whose own is held by tests of `reference` only."""
+    pairs = [(_algorithm(large), _algorithm(small)) for large, small in zip(full.rows, seen.plan.rows, strict=False)]
+    others = [large for large, small in pairs if large != small]
+    if others:
+        names = ", ".join(dict.fromkeys(others))
+        number = f"{len(others)} of {counted(len(pairs), 'collective')}"
+        yield f"{full.question.name}: {number} run another algorithm than at full size ({names})"
+
+
+def _algorithm(row: Row) -> str:
+    stages = " and ".join(dict.fromkeys(stage.algorithm for stage in row.timing.stages))
+    return stages or row.timing.algorithm

@@ -1,0 +1,178 @@
+"""Every collective by its name: which schedule runs a move over given wires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import accumulate
+from math import prod
+from typing import TYPE_CHECKING
+
+from tpsim.quantity.errors import InputError, unknown
+from tpsim.reference import lines, pairs, permutes, rings, switches, tori
+from tpsim.reference.levels import Axis, nested
+from tpsim.reference.schedule import Schedule, whole
+
+if TYPE_CHECKING:
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.wires import Segment, SegmentTopology
+
+Family = Callable[[int], Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of the way that one algorithm runs over: a segment, the axes of a torus, or two levels at once."""
+
+    segments: tuple[Segment, ...]
+    algorithm: str
+
+    @property
+    def n(self) -> int:
+        """Devices along it."""
+        return prod(whole(segment.n) for segment in self.segments)
+
+
+@cache
+def schedule(kind: MoveKind, parts: tuple[Part, ...]) -> Schedule:
+    """The steps of a move over `parts`, innermost first: level after level.
+
+    Gathers come from outside in, scatters go from inside out, an all-reduce scatters and gathers on all levels but the
+    outermost, which reduces. Ranks count the segments' coordinates as one number, the first segment slowest. A permute
+    is the plainest one; `permutes.routed` plays any.
+
+    Raises InputError for an algorithm that a part has not.
+    """
+    if kind == "slice" or not parts:
+        return Schedule(prod(part.n for part in parts), prod(part.n for part in parts), 1, ())
+    if kind == "permute":
+        segments = [segment for part in parts for segment in part.segments]
+        return permutes.routed(segments, permutes.beside([part.segments for part in parts]))
+    axes = _axes(parts)
+    if len(parts) == 1:
+        return axes[0].small(kind)
+    return nested(axes, kind, tuple(reversed(range(len(parts)))))
+
+
+def algorithms(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
+    """Every algorithm that runs a move over these segments together."""
+    if kind in {"permute", "slice"}:
+        return [kind]
+    if len(segments) == 1:
+        return list(FAMILIES[segments[0].topology].get(kind, {}))
+    if _two_switches(segments):
+        return ["pairwise"] if kind == "all_to_all" else ["flat-ring"]
+    return list(TORI) if all(segment.topology in PLAIN for segment in segments) else []
+
+
+def _axes(parts: Sequence[Part]) -> list[Axis]:
+    """Every part as one axis of the group; its small schedules count its own segments from 0."""
+    ends = list(accumulate(len(part.segments) for part in parts))
+    return [
+        Axis(part.n, tuple(range(end - len(part.segments), end)), partial(_of_part, part))
+        for part, end in zip(parts, ends, strict=True)
+    ]
+
+
+@cache
+def _of_part(part: Part, kind: MoveKind) -> Schedule:
+    """The schedule of a move over one part."""
+    known = algorithms(kind, part.segments)
+    if not known:
+        wires = " x ".join(map(str, part.segments))
+        raise InputError.one("no-schedule", f"no schedule of {kind} is known on {wires}")
+    if part.algorithm not in known:
+        raise unknown(part.algorithm, f"algorithm of {kind} on {' x '.join(map(str, part.segments))}", known)
+    if len(part.segments) == 1:
+        return _single(part.segments[0], kind, part.algorithm)
+    if _two_switches(part.segments):
+        return _pair(part, kind)
+    closed = [segment.topology == "ring" for segment in part.segments]
+    axes = [Axis(whole(one.n), (at,), partial(_on_torus_axis, one)) for at, one in enumerate(part.segments)]
+    return TORI[part.algorithm](axes, closed, kind)
+
+
+def _single(segment: Segment, kind: MoveKind, algorithm: str) -> Schedule:
+    return FAMILIES[segment.topology][kind][algorithm](whole(segment.n))
+
+
+def _on_torus_axis(segment: Segment, kind: MoveKind) -> Schedule:
+    return _single(segment, kind, PLAIN[segment.topology][kind == "all_to_all"])
+
+
+def _pair(part: Part, kind: MoveKind) -> Schedule:
+    inner, nodes = (whole(segment.n) for segment in part.segments)
+    if kind == "all_to_all":
+        return pairs.pairwise_exchange(inner, nodes)
+    scatter, gather = pairs.flat_ring_scatter(inner, nodes), pairs.flat_ring_gather(inner, nodes)
+    return {"all_gather": gather, "reduce_scatter": scatter}.get(kind) or scatter.then(gather)
+
+
+def _two_switches(segments: Sequence[Segment]) -> bool:
+    return [segment.topology for segment in segments] == ["switch", "switch"]
+
+
+PLAIN: Mapping[str, tuple[str, str]] = {"ring": ("ring", "shortest"), "line": ("line", "farthest-first")}
+"""What an axis of a torus runs: gathers, and all-to-alls."""
+
+TORI: Mapping[str, Callable[[Sequence[Axis], Sequence[bool], MoveKind], Schedule]] = {
+    "rotated": tori.rotated,
+    "in-turn": tori.in_turn,
+}
+
+
+def _backwards(gather: Family) -> Family:
+    return lambda n: gather(n).backwards()
+
+
+def _both(scatter: Family, gather: Family) -> Family:
+    return lambda n: scatter(n).then(gather(n))
+
+
+def _families(
+    gathers: Mapping[str, Family], exchanges: Mapping[str, Family], *, scatters: Mapping[str, Family], **more: Family
+) -> Mapping[MoveKind, Mapping[str, Family]]:
+    """Every move from its gathers, the scatters that mirror them, and all-reduces of their own."""
+    return {
+        "all_gather": gathers,
+        "reduce_scatter": scatters,
+        "all_reduce": {name: _both(scatters[name], gathers[name]) for name in gathers}
+        | {name.replace("_", "-"): family for name, family in more.items()},
+        "all_to_all": exchanges,
+    }
+
+
+def _mirrored(gathers: Mapping[str, Family]) -> Mapping[str, Family]:
+    return {name: _backwards(gather) for name, gather in gathers.items()}
+
+
+RING = {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather}
+LINE = {"line": lines.gather}
+SWITCH = {"ring": switches.ring_gather, "direct": switches.direct_gather, "doubling": switches.doubling_gather}
+
+FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
+    "ring": _families(
+        RING,
+        {"shortest": rings.shortest_exchange, "shortest-unsplit": rings.unsplit_exchange},
+        scatters=_mirrored(RING),
+    ),
+    "one_way_ring": _families(
+        {"ring": rings.one_way_gather}, {"ring": rings.one_way_exchange}, scatters={"ring": rings.one_way_scatter}
+    ),
+    "line": _families(
+        LINE,
+        {"lockstep": lines.exchange_lockstep, "farthest-first": lines.exchange_farthest_first},
+        scatters=_mirrored(LINE),
+        centre_and_back=lambda n: lines.centre_and_back(n, n),
+    ),
+    "switch": _families(
+        SWITCH,
+        {"pairwise": switches.pairwise_exchange, "direct": switches.direct_exchange},
+        scatters=_mirrored(SWITCH),
+        one_shot=switches.one_shot,
+        in_switch=switches.in_switch,
+        tree=switches.tree,
+    ),
+}
+"""Every schedule over one segment, by how its devices are joined, what is moved, and the algorithm's name."""

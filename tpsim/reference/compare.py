@@ -1,0 +1,157 @@
+"""Two runs of one program held against each other, array by array and device by device.
+
+The sharded program has the ops of the unsharded one in the same order, with moves between them; backward may add the
+cotangents of one array in another grouping. So every op but moves, leaves and those additions has its counterpart, a
+move must keep the value of what it moves, and the results are compared by their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpsim.program.op import Array, Index, Leaf, Lin, Op, Program, Reshard
+from tpsim.reference.execute import label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.algebra.sharding import Sharding
+    from tpsim.program.op import Phase
+    from tpsim.reference.blocks import Block, Blocks, Device
+    from tpsim.reference.execute import Run
+
+FLOOR = 1e-6
+"""Arrays below this size are compared absolutely: a cotangent that is zero but for rounding has no relative error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One array of the sharded run beside its counterpart.
+
+    name        label and type, as ``0.mlp.out.1[b, s, h]``
+    result      True for what the program hands out: loss, gradients, new weights
+    difference  the largest over all devices, relative to the array's largest value; infinite for a wrong shape
+    device      where it is largest, as ``data 0, tensor 3``; "" for an array that owes: its parts are paid first
+    blocks      blocks held against their window of the unsharded array
+    """
+
+    phase: Phase
+    name: str
+    result: bool
+    difference: float
+    device: str
+    blocks: int
+
+
+class Misaligned(ValueError):  # noqa: N818  # it says how the programs stand to each other
+    """The sharded program is not the unsharded one with moves between its ops."""
+
+
+def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
+    """Every array of `sharded` but leaves, held against `whole`, a run of the same model on one device.
+
+    Raises Misaligned if an op has no counterpart.
+    """
+    judge = _Judge(sharded)
+    twins = _twins(sharded.program, whole.program)
+    for op in sharded.program.ops:
+        if isinstance(op, Leaf | Index):
+            continue
+        name = f"{label(op.output, op)}{op.output.type}"
+        if isinstance(op, Reshard):
+            expected = judge.expected(op.inputs[0])
+        elif op in twins:
+            expected = _as(op.output, twins[op].output, whole)
+        else:
+            continue
+        yield judge.held(op.output, expected, op.where.phase, name, result=False)
+    for name, array in sharded.program.results.items():
+        expected = _as(array, whole.program.results[name], whole)
+        phase: Phase = "backward" if name.startswith("grad.") else "update" if name.startswith("new.") else "forward"
+        yield judge.held(array, expected, phase, f"{name}{array.type}", result=True)
+
+
+def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
+    """The unsharded counterpart of every op that has one."""
+    mine, yours = ([op for op in program.ops if _comparable(op)] for program in (sharded, whole))
+    for left, right in zip(mine, yours, strict=False):
+        if label(left.output, left) != label(right.output, right):
+            raise Misaligned(f"{label(left.output, left)} stands where one device has {label(right.output, right)}")
+    if len(mine) != len(yours):
+        raise Misaligned(f"{len(mine)} ops stand where one device has {len(yours)}")
+    return dict(zip(mine, yours, strict=True))
+
+
+def _comparable(op: Op) -> bool:
+    return not isinstance(op, Leaf | Index | Reshard) and not (isinstance(op, Lin) and op.where.phase == "backward")
+
+
+def _as(array: Array, other: Array, whole: Run) -> Block:
+    """The value of `other` on one device, its dims in the order of `array`."""
+    (block,) = whole.blocks[other].values()
+    return np.asarray(block.transpose([other.dims.index(dim) for dim in array.dims]))
+
+
+@dataclass(slots=True)
+class _Judge:
+    """What each array of a run should be, so far, and where blocks of each type lie."""
+
+    run: Run
+    known: dict[Array, Block] = field(default_factory=dict)
+    windows: dict[Sharding, dict[Device, tuple[slice, ...]]] = field(default_factory=dict)
+
+    def expected(self, array: Array) -> Block:
+        """What an array should be: as its counterpart is, else as its own blocks say."""
+        if array not in self.known:
+            self.known[array], _ = self.run.grid.assemble(self.run.blocks[array], array.type, self.run.sizes)
+        return self.known[array]
+
+    def held(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
+        """The blocks of `array` against `expected`."""
+        self.known[array] = expected
+        blocks, windows = self.run.blocks[array], self._windows(array.type)
+        for device, block in blocks.items():
+            if block.shape != expected[windows[device]].shape:
+                return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
+        paid = _paid(self.run, blocks, array.type)
+        gaps = {device: float(np.max(np.abs(paid[device] - expected[windows[device]]), initial=0.0)) for device in paid}
+        worst = max(gaps, key=lambda device: _unless_nan(gaps[device]))
+        size = max(float(np.max(np.abs(expected), initial=0.0)), FLOOR)
+        where = self._place(worst) if array.type.complete else ""
+        return Compared(phase, name, result, _unless_nan(gaps[worst] / size), where, len(blocks))
+
+    def _windows(self, type_: Sharding) -> dict[Device, tuple[slice, ...]]:
+        """The part of an array of this type that each device is to hold."""
+        if type_ not in self.windows:
+            grid, sizes = self.run.grid, self.run.sizes
+            self.windows[type_] = {device: grid.window(device, type_, sizes) for device in grid.devices}
+        return self.windows[type_]
+
+    def _place(self, device: Device) -> str:
+        place = zip(self.run.grid.mesh.order, device, strict=True)
+        return ", ".join(f"{axis} {at}" for axis, at in place) or "the only one"
+
+
+def _unless_nan(value: float) -> float:
+    return float("inf") if np.isnan(value) else value
+
+
+def _paid(run: Run, blocks: Blocks, type_: Sharding) -> Blocks:
+    """The blocks with what they owe paid: one per place that the owed axes do not tell apart."""
+    paid = blocks
+    for kind, pay in (("sum", np.add), ("max", np.maximum)):
+        owed = [place for place, axis in enumerate(run.grid.mesh.order) if (axis, kind) in type_.owes]
+        if owed:
+            paid = _folded(paid, owed, pay)
+    return paid
+
+
+def _folded(blocks: Mapping[Device, Block], owed: list[int], pay: Any) -> Blocks:
+    folded: Blocks = {}
+    for device, block in blocks.items():
+        first = tuple(0 if place in owed else at for place, at in enumerate(device))
+        folded[first] = pay(folded[first], block) if first in folded else block
+    return folded

@@ -1,0 +1,433 @@
+"""Simulated devices: they hold real shards, exchange real messages step by step, and count what they send."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpsim.program.layout import DTYPE_BYTES
+from tpsim.quantity.errors import unknown
+from tpsim.reference import permutes
+from tpsim.reference.collectives import schedule
+from tpsim.reference.linkload import injected
+from tpsim.reference.network import NOWHERE, Index, Network
+from tpsim.reference.schedule import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.fabric.wires import Segment
+    from tpsim.reference.blocks import Block, Blocks, Grid
+    from tpsim.reference.collectives import Part
+    from tpsim.reference.schedule import Schedule, Send
+
+Counts = NDArray[np.int64]
+
+LinkName = tuple[str, str, int]
+"""A directed link: physical axis or level, direction (``+``, ``-``, ``out``, ``in``), and the device at its start.
+
+``in`` is the port into a device.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCall:
+    """What one level's links carried in a call: bytes per directed link, the busiest one's, and per step in sum."""
+
+    links: Mapping[LinkName, int]
+    total: int
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective as it ran, for all groups of the mesh at once.
+
+    injected  bytes that each device injected: without those that it only passed on
+    sent, received, messages  of each device, in the order of the mesh; forwarded ones included
+    levels    what the links of each level carried
+    """
+
+    kind: MoveKind
+    axes: tuple[str, ...]
+    dtype: str
+    array: str
+    injected: Counts
+    sent: Counts
+    received: Counts
+    messages: Counts
+    steps: int
+    levels: Mapping[str, LevelCall]
+
+    @property
+    def link_total(self) -> int:
+        """Bytes on the busiest directed link."""
+        return max((level.total for level in self.levels.values()), default=0)
+
+    @property
+    def link_serial(self) -> int:
+        """Sum over steps of the busiest link, of the level where that is most."""
+        return max((level.serial for level in self.levels.values()), default=0)
+
+
+Cut = tuple[int, int]
+Message = tuple["Send", tuple[Cut, ...]]
+"""A send with its stretches of the flattened array."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """What a schedule sends when its array has so many elements; in elements."""
+
+    injected: Counts
+    sent: Counts
+    received: Counts
+    messages: Counts
+    steps: int
+    levels: Mapping[str, LevelCall]
+
+    def call(self, move: Move, dtype: str, array: str) -> Call:
+        """The same in bytes of a dtype."""
+        each = bytes_of(dtype)
+        levels = {name: _in_bytes(level, each) for name, level in self.levels.items()}
+        counts = (each * self.injected, each * self.sent, each * self.received, self.messages)
+        return Call(move.kind, move.axes, dtype, array, *counts, self.steps, levels)
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes per element. Raises InputError for an unknown dtype."""
+    if dtype not in DTYPE_BYTES:
+        raise unknown(dtype, "dtype", DTYPE_BYTES)
+    return DTYPE_BYTES[dtype]
+
+
+def _in_bytes(level: LevelCall, each: int) -> LevelCall:
+    return LevelCall(
+        {link: each * count for link, count in level.links.items()}, each * level.total, each * level.serial
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices of a mesh on their network."""
+
+    network: Network
+    _cuts: dict[tuple[int, int], list[list[Message]]] = field(default_factory=dict)
+    _tallies: dict[tuple[object, ...], _Tally] = field(default_factory=dict)
+    _permutes: dict[tuple[object, ...], Schedule] = field(default_factory=dict)
+    _kept: list[Schedule] = field(default_factory=list)
+
+    @property
+    def grid(self) -> Grid:
+        """Where every device stands on the mesh."""
+        return self.network.grid
+
+    def play(
+        self,
+        move: Move,
+        blocks: Blocks,
+        parts: Sequence[Part],
+        dtype: str,
+        array: str = "",
+        *,
+        plan: Schedule | None = None,
+    ) -> tuple[Blocks, Call]:
+        """Every device's block after one move of an array, and what was sent for it.
+
+        parts  how it runs, innermost first
+        plan   another schedule than that of the parts: a test's wrong one
+
+        Raises ValueError, naming array and device, if a device is left without what it should hold.
+        """
+        if move.kind == "slice":
+            return self.grid.sliced(blocks, move), self._idle().call(move, dtype, array)
+        if self.grid.mesh.size(*move.axes) == 1:
+            return dict(blocks), self._idle().call(move, dtype, array)
+        segments = tuple(segment for part in parts for segment in part.segments)
+        members = self.network.members(move.axes, segments)
+        group = _Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
+        run = plan or self._plan(move, group, parts, segments)
+        stores = group.stores(run.switches)
+        self._run(run, stores, "max" if group.maximum else "sum")
+        moved = group.moved(stores)
+        self._complete(moved, array)
+        tally = self._tally(run, move, segments, members, stores.shape[-1])
+        return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
+
+    def _plan(self, move: Move, group: _Group, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
+        if move.kind != "permute":
+            return schedule(move.kind, tuple(parts))
+        targets = group.targets()
+        key = (tuple(segments), tuple(targets))
+        if key not in self._permutes:
+            self._permutes[key] = permutes.routed(segments, targets)
+        return self._permutes[key]
+
+    def _run(self, run: Schedule, stores: Block, kind: str) -> None:
+        """Exchange every message; what a step sends is what was there before it, but switches pass on at once."""
+        combine = np.add if kind == "sum" else np.maximum
+        for step in self._messages(run, stores.shape[-1]):
+            for from_switch in (False, True) if run.switches else (False,):
+                now = [message for message in step if (message[0].source >= run.n) == from_switch]
+                letters = [[stores[:, send.source, low:high].copy() for low, high in cuts] for send, cuts in now]
+                for (send, cuts), letter in zip(now, letters, strict=True):
+                    for (low, high), values in zip(cuts, letter, strict=True):
+                        held = stores[:, send.target, low:high]
+                        held[...] = combine(held, values) if send.add else values
+
+    def _messages(self, run: Schedule, elements: int) -> list[list[Message]]:
+        """The schedule with its stretches in elements, those of none left out."""
+        key = (id(run), elements)
+        if key not in self._cuts:
+            self._kept.append(run)  # an id is only good while its schedule lives
+            self._cuts[key] = [list(_cut(run, step, elements)) for step in run.steps]
+        return self._cuts[key]
+
+    def _complete(self, moved: Sequence[Block], array: str) -> None:
+        for device, block in zip(self.grid.devices, moved, strict=True):
+            if np.isnan(block).any():
+                raise ValueError(f"{array}: device {device} was never sent a part of its block")
+
+    def _idle(self) -> _Tally:
+        nothing = np.zeros(self.grid.mesh.devices, dtype=np.int64)
+        return _Tally(nothing, nothing, nothing, nothing, 0, {})
+
+    def _tally(self, run: Schedule, move: Move, segments: tuple[Segment, ...], members: Index, elements: int) -> _Tally:
+        key = (id(run), move.axes, move.kind, segments, elements)
+        if key not in self._tallies:
+            counter = _Counter(self.network, run, segments, members)
+            for step in self._messages(run, elements):
+                counter.take(step, move.kind, elements)
+            self._tallies[key] = counter.tally()
+        return self._tallies[key]
+
+
+def _cut(run: Schedule, step: Sequence[Send], elements: int) -> Iterator[Message]:
+    pieces = run.blocks * run.units
+    for send in step:
+        cuts = tuple(
+            (start * elements // pieces, stop * elements // pieces)
+            for start, stop in send.pieces
+            if start * elements // pieces < stop * elements // pieces
+        )
+        if cuts:
+            yield send, cuts
+
+
+class _Group:
+    """All groups of one move: how blocks lie in the flat arrays that schedules cut, and back.
+
+    Schedules count ranks as the wires do, blocks as the mesh does: `order` gives for each rank of a schedule its place
+    along the mesh axes.
+    """
+
+    def __init__(self, devices: Devices, move: Move, members: Index, blocks: Block) -> None:
+        self.grid, self.move, self.members, self.blocks = devices.grid, move, members, blocks
+        places = np.array([self.grid.rank(device, move.axes) for device in self.grid.devices])
+        self.order = places[members[0]]
+        self.n = members.shape[1]
+        self.maximum = any(kind == "max" for axis, kind in move.before.owes if axis in move.axes)
+
+    def stores(self, switches: int) -> Block:
+        """Group, rank, element: what each device holds of the flat array; NaN what it does not, neutral in switches."""
+        held = self._held()
+        neutral = np.full((held.shape[0], switches, held.shape[2]), -np.inf if self.maximum else 0.0)
+        return np.concatenate([held, neutral], axis=1)
+
+    def _held(self) -> Block:
+        own = self.blocks[self.members]
+        groups, n = self.members.shape
+        match self.move.kind:
+            case "all_gather" | "permute":
+                return self._alone(own.reshape(groups, n, 1, -1), n)
+            case "reduce_scatter":
+                return self._split(own, self.move.dim).reshape(groups, n, -1)
+            case "all_to_all":
+                return self._alone(self._split(own, self.move.to_dim).reshape(groups, n, 1, -1), n)
+        return own.reshape(groups, n, -1).copy()
+
+    def _alone(self, own: Block, n: int) -> Block:
+        """Rank r holds row r of a flat array of n rows, and nothing else."""
+        groups, _, _, size = own.shape
+        stores = np.full((groups, n, n, size), np.nan)
+        ranks = np.arange(n)
+        stores[:, ranks, ranks] = own[:, :, 0]
+        return stores.reshape(groups, n, n * size)
+
+    def _split(self, own: Block, dim: str | None) -> Block:
+        """Blocks cut along a dim into one chunk per rank: group, rank, chunk's rank, the chunk."""
+        chunks = np.stack(np.split(own, self.n, axis=2 + self._place(dim)), axis=2)
+        return np.asarray(chunks[:, :, self.order])
+
+    def _place(self, dim: str | None) -> int:
+        if dim is None:
+            raise ValueError(f"{self.move.kind} names no dim")
+        return self.move.before.dims.index(dim)
+
+    def moved(self, stores: Block) -> list[Block]:
+        """Every device's block, in the order of the mesh."""
+        found = self._found(stores[:, : self.n])
+        result: list[Block] = [np.empty(0)] * self.members.size
+        for row, devices in zip(found, self.members, strict=True):
+            for block, device in zip(row, devices, strict=True):
+                result[device] = block
+        return result
+
+    def _found(self, stores: Block) -> Block:
+        """Group, rank, block."""
+        groups, shape = stores.shape[0], self.blocks.shape[1:]
+        ranks = np.arange(self.n)
+        match self.move.kind:
+            case "all_gather":
+                return self._joined(stores.reshape(groups, self.n, self.n, *shape))
+            case "permute":
+                return np.asarray(stores.reshape(groups, self.n, self.n, *shape)[:, ranks, self._sources()])
+            case "reduce_scatter":
+                return np.asarray(stores.reshape(groups, self.n, self.n, *self._less(self.move.dim))[:, ranks, ranks])
+            case "all_to_all":
+                chunks = stores.reshape(groups, self.n, self.n, self.n, *self._less(self.move.to_dim))
+                return self._joined(chunks[:, ranks, :, ranks].swapaxes(0, 1))
+        return stores.reshape(groups, self.n, *shape)
+
+    def _less(self, dim: str | None) -> tuple[int, ...]:
+        """A block's shape with one dim shared among the ranks."""
+        place = self._place(dim)
+        shape = self.blocks.shape[1:]
+        return (*shape[:place], shape[place] // self.n, *shape[place + 1 :])
+
+    def _joined(self, chunks: Block) -> Block:
+        """Group, rank, origin, chunk -> group, rank, block: chunks side by side along the dim in the mesh's order."""
+        ordered = chunks[:, :, np.argsort(self.order)]
+        return np.concatenate([ordered[:, :, place] for place in range(self.n)], axis=2 + self._place(self.move.dim))
+
+    def _sources(self) -> list[int]:
+        targets = self.targets()
+        return [targets.index(rank) for rank in range(self.n)]
+
+    def targets(self) -> list[int]:
+        """For each rank the rank whose block it holds: the same in every group.
+
+        Raises ValueError if some block lies in another group, or groups differ.
+        """
+        patterns = {tuple(self._pattern(list(map(int, row)))) for row in self.members}
+        if len(patterns) != 1:
+            raise ValueError(f"groups of {self.move.before} -> {self.move.after} over {self.move.axes} differ")
+        return list(patterns.pop())
+
+    def _pattern(self, devices: Sequence[int]) -> list[int]:
+        shape = {
+            dim: size * self.grid.mesh.size(*axes)
+            for dim, size, axes in zip(self.move.before.dims, self.blocks.shape[1:], self.move.before.on, strict=True)
+        }
+        coordinates = [self.grid.devices[device] for device in devices]
+        wanted = {
+            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.after, shape)): rank
+            for rank, device in enumerate(coordinates)
+        }
+        held = [
+            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.before, shape))
+            for device in coordinates
+        ]
+        if len(wanted) != len(devices) or set(held) != set(wanted):
+            raise ValueError(f"{self.move.before} -> {self.move.after} is no permute over {self.move.axes}")
+        return [wanted[window] for window in held]
+
+
+class _Counter:
+    """Counts elements per device and directed link, for all groups at once."""
+
+    def __init__(self, network: Network, run: Schedule, segments: Sequence[Segment], members: Index) -> None:
+        self.network, self.run, self.segments, self.members = network, run, segments, members
+        self.lanes = [network.lanes[segment.axis] for segment in segments]
+        count = network.grid.mesh.devices
+        self.injected, self.sent, self.received, self.messages = np.zeros((4, count), dtype=np.int64)
+        self.loads = {lane.name: np.zeros((2, count), dtype=np.int64) for lane in self.lanes}
+        self.serials: dict[str, int] = defaultdict(int)
+
+    def take(self, step: Sequence[Message], kind: MoveKind, elements: int) -> None:
+        """Count a step: as many sub-steps as links that its longest hop crosses."""
+        slots: dict[int, dict[str, Counts]] = {}
+        for send, cuts in step:
+            size = sum(high - low for low, high in cuts)
+            if send.source < self.run.n:
+                own = injected(self.run, kind, send.source, cuts, elements)
+                self.injected[self.members[:, send.source]] += own
+            self._cross(send, size, slots)
+        for loads in slots.values():
+            self._close(loads)
+
+    def _close(self, loads: Mapping[str, Counts]) -> None:
+        busiest: dict[str, int] = defaultdict(int)
+        for name, load in loads.items():
+            level = self.network.lanes[name].level
+            busiest[level] = max(busiest[level], int(load.max()))
+            self.loads[name] += load
+        for level, size in busiest.items():
+            self.serials[level] += size
+
+    def _cross(self, send: Send, size: int, slots: dict[int, dict[str, Counts]]) -> None:
+        lane, segment = self.lanes[send.along], self.segments[send.along]
+        if lane.topology == "switch":
+            self._through_switch(send, size, _slot(slots, 0, self.loads, lane.name))
+            return
+        at = self.members[:, send.source]
+        for hop in range(whole(segment.stride)):
+            _slot(slots, hop, self.loads, lane.name)[(1 - send.way) // 2, at] += size
+            to = lane.next[send.way][at]
+            if (to == NOWHERE).any():
+                raise ValueError(f"{lane.name} ends before rank {send.target}")
+            self._count(at, to, size)
+            at = to
+        if not np.array_equal(at, self.members[:, send.target]):
+            raise ValueError(f"rank {send.target} is not beside rank {send.source} on {lane.name}")
+
+    def _through_switch(self, send: Send, size: int, load: Counts) -> None:
+        if send.source < self.run.n:
+            at = self.members[:, send.source]
+            load[0, at] += size
+            self.sent[at] += size
+            self.messages[at] += 1
+        if send.target < self.run.n:
+            to = self.members[:, send.target]
+            load[1, to] += size
+            self.received[to] += size
+
+    def _count(self, at: Index, to: Index, size: int) -> None:
+        self.sent[at] += size
+        self.messages[at] += 1
+        self.received[to] += size
+
+    def tally(self) -> _Tally:
+        """What was counted."""
+        levels = {}
+        for level in dict.fromkeys(lane.level for lane in self.lanes):
+            links = {
+                (name, direction, int(device)): int(load[way, device])
+                for name, load in self.loads.items()
+                if self.network.lanes[name].level == level
+                for way, direction in enumerate(_directions(self.network, name))
+                for device in np.flatnonzero(load[way])
+            }
+            levels[level] = LevelCall(links, max(links.values(), default=0), self.serials[level])
+        return _Tally(self.injected, self.sent, self.received, self.messages, self._steps(), levels)
+
+    def _steps(self) -> int:
+        """Steps of the schedule, those included in which an array this small has nothing to send."""
+        strides = [whole(segment.stride) for segment in self.segments]
+        return sum(max(strides[send.along] for send in step) for step in self.run.steps)
+
+
+def _slot(slots: dict[int, dict[str, Counts]], at: int, like: Mapping[str, Counts], name: str) -> Counts:
+    loads = slots.setdefault(at, {})
+    if name not in loads:
+        loads[name] = np.zeros_like(like[name])
+    return loads[name]
+
+
+def _directions(network: Network, lane: str) -> tuple[str, str]:
+    return ("out", "in") if network.lanes[lane].topology == "switch" else ("+", "-")

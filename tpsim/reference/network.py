@@ -1,0 +1,157 @@
+"""The wires that a mesh stands on: where every device stands, and which directed links a hop of a group crosses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpsim.reference.blocks import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.fabric.placement import Placement
+    from tpsim.fabric.slices import Piece
+    from tpsim.fabric.wires import Segment, SegmentTopology
+
+Index = NDArray[np.int64]
+
+NOWHERE = -1
+"""What lies beyond the end of a line."""
+
+Direction = Literal["out", "in", "+", "-"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A physical axis or a switched level with the devices on it.
+
+    on     the mesh axes that lie here: mesh axis -> (devices, how far neighbours are apart)
+    next   way -> per device the one beside it; `NOWHERE` beyond an end. Empty for a switch.
+    """
+
+    name: str
+    level: str
+    topology: SegmentTopology
+    on: Mapping[str, tuple[int, int]]
+    next: Mapping[int, Index]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A mesh on its wires.
+
+    digits  per mesh axis the lanes that it lies on with its devices there, innermost (fastest) first
+    """
+
+    grid: Grid
+    lanes: Mapping[str, Lane]
+    digits: Mapping[str, tuple[tuple[str, int], ...]]
+
+    @classmethod
+    def of(cls, placement: Placement) -> Network:
+        """The wires of a placement."""
+        mesh = placement.mesh
+        topologies = {name: carrier.topology for name, carrier in placement.carriers.items()}
+        levels = {name: placement.levels[carrier.level] for name, carrier in placement.carriers.items()}
+        return _built(mesh, topologies, levels, placement.pieces)
+
+    @classmethod
+    def rings(cls, mesh: Mesh) -> Network:
+        """Every mesh axis a closed ring of its own: wires for a mesh without a machine."""
+        from tpsim.fabric.slices import Piece
+
+        pieces = {axis: (Piece(axis, size, 1),) if size > 1 else () for axis, size in mesh.axes.items()}
+        return _built(mesh, dict.fromkeys(mesh.order, "ring"), dict.fromkeys(mesh.order, "rings"), pieces)
+
+    def members(self, axes: Sequence[str], segments: Sequence[Segment]) -> Index:
+        """The devices of every group along `axes`: one row per group, one column per rank on these segments.
+
+        Raises ValueError if the segments do not make up the axes.
+        """
+        digits = [digit for axis in axes for digit in self._digits(axis)]
+        by_lane = {segment.axis: [digit for digit in digits if digit[0] == segment.axis] for segment in segments}
+        sizes = {name: prod(size for _, _, size, _ in found) for name, found in by_lane.items()}
+        if any(sizes[one.axis] != one.n for one in segments) or sum(map(len, by_lane.values())) != len(digits):
+            raise ValueError(f"segments {list(map(str, segments))} do not make up mesh axes {list(axes)}")
+        offsets = np.zeros(1, dtype=np.int64)
+        for segment in segments:
+            offsets = np.add.outer(offsets, _offsets(by_lane[segment.axis])).reshape(-1)
+        return np.add.outer(self._firsts(axes), offsets)
+
+    def _firsts(self, axes: Sequence[str]) -> Index:
+        """The first device of every group."""
+        indices = np.arange(self.grid.mesh.devices).reshape(tuple(self.grid.mesh.axes.values()))
+        taken = tuple(0 if axis in axes else slice(None) for axis in self.grid.mesh.order)
+        return np.atleast_1d(np.asarray(indices[taken])).reshape(-1)
+
+    def _digits(self, axis: str) -> list[Digit]:
+        """Where the devices of a mesh axis lie: (lane, order on it, devices, how far apart in the mesh's own order)."""
+        later = self.grid.mesh.order[self.grid.mesh.order.index(axis) + 1 :]
+        apart = self.grid.mesh.size(*later)
+        found = []
+        for name, size in self.digits[axis]:
+            found.append((name, self._place_on(name, axis), size, apart))
+            apart *= size
+        return found
+
+    def _place_on(self, lane: str, axis: str) -> int:
+        return self.lanes[lane].on[axis][1]
+
+
+Digit = tuple[str, int, int, int]
+
+
+def _offsets(digits: Sequence[Digit]) -> Index:
+    """What places along one lane add to a device's index, in the order of the wires."""
+    offsets = np.zeros(1, dtype=np.int64)
+    for _, _, size, apart in sorted(digits, key=lambda digit: digit[1]):
+        offsets = np.add.outer(np.arange(size) * apart, offsets).reshape(-1)
+    return offsets
+
+
+def _built(
+    mesh: Mesh,
+    topologies: Mapping[str, SegmentTopology],
+    levels: Mapping[str, str],
+    pieces: Mapping[str, Sequence[Piece]],
+) -> Network:
+    digits = {axis: tuple((piece.carrier, piece.n) for piece in pieces[axis]) for axis in mesh.order}
+    on: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in topologies}
+    for axis in reversed(mesh.order):  # minor axes lie inside
+        for piece in pieces[axis]:
+            through_switch = topologies[piece.carrier] == "switch"
+            stride = prod(size for size, _ in on[piece.carrier].values()) if through_switch else piece.stride
+            on[piece.carrier][axis] = (piece.n, stride)
+    bare = Network(Grid(mesh), {name: Lane(name, levels[name], topologies[name], on[name], {}) for name in on}, digits)
+    lanes = {name: _joined(bare, lane) for name, lane in bare.lanes.items() if lane.on}
+    return Network(bare.grid, lanes, digits)
+
+
+def _joined(network: Network, lane: Lane) -> Lane:
+    """The lane with every device's neighbours on it."""
+    if lane.topology == "switch":
+        return lane
+    axes = list(lane.on)
+    here = [digit for axis in axes for digit in network._digits(axis) if digit[0] == lane.name]  # noqa: SLF001
+    offsets = _offsets(here)
+    everyone = np.arange(network.grid.mesh.devices)
+    place = np.zeros_like(everyone)
+    for _, reach, size, apart in here:
+        place += everyone // apart % size * reach
+    row = everyone - offsets[place]
+    ways = (1,) if lane.topology == "one_way_ring" else (1, -1)
+    beside = {way: _beside(row, place, offsets, way, lane) for way in ways}
+    return replace(lane, next=beside)
+
+
+def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> Index:
+    to = place + way
+    found = row + offsets[to % len(offsets)]
+    beyond = (to < 0) | (to >= len(offsets))
+    return np.where(beyond, NOWHERE, found) if lane.topology == "line" else found

@@ -1,0 +1,81 @@
+"""Layouts of transformer models: any table of axes, any switches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from tpsim.program.layout import Practice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.program.layout import Axes, Table
+
+REGIONS: Mapping[str, str] = {
+    "*": "bgrfv",
+    "residual": "bs",
+    "block": "bsgf",
+    "heads": "bgr",
+    "vocab": "bv",
+    "stored": "hgrdfv",
+    "grad": "hgrdfv",
+    "state": "hgrdfv",
+}
+"""The dims (one letter each) that a table may state per region; ``*`` stands for every region."""
+
+
+@st.composite
+def tables(draw: st.DrawFn, mesh: Mesh, sizes: Mapping[str, int], *, most: int = 2) -> Table:
+    """Region -> dim -> axes that divide the dim, up to `most` of them in any order; a region states half its dims.
+
+    sizes  elements of every dim of the model, as `Model.dims` gives them
+
+    >>> from hypothesis import given, settings
+    >>> from tpsim.algebra.mesh import Mesh
+    >>> from tpsim.program.layout import Layout
+    >>> mesh, sizes = Mesh({"X": 2, "Y": 3}), dict.fromkeys("bsghrdfv", 12)
+    >>> @settings(max_examples=5)
+    ... @given(tables(mesh, sizes))
+    ... def law(table):
+    ...     type_ = Layout(table=table).type_in(("h", "f"), "stored")
+    ...     assert 12 % type_.local("f", sizes, mesh.axes) == 0
+    >>> law()
+    """
+    return {region: draw(_region(mesh, sizes, dims, most)) for region, dims in REGIONS.items()}
+
+
+@st.composite
+def _region(draw: st.DrawFn, mesh: Mesh, sizes: Mapping[str, int], dims: str, most: int) -> dict[str, Axes]:
+    stated = draw(st.lists(st.sampled_from(dims), unique=True, max_size=len(dims) // 2))
+    return {dim: _dividing(mesh, sizes[dim], draw(st.permutations(mesh.order))[:most], draw) for dim in stated}
+
+
+def _dividing(mesh: Mesh, size: int, axes: list[str], draw: st.DrawFn) -> Axes:
+    """The first few of the axes: as many as are drawn of those that together divide the dim."""
+    fitting = [count for count in range(len(axes) + 1) if size % mesh.size(*axes[:count]) == 0]
+    return tuple(axes[: draw(st.sampled_from(fitting))])
+
+
+def practices() -> st.SearchStrategy[Practice]:
+    """Any combination of the stated switches.
+
+    >>> from hypothesis import given, settings
+    >>> @settings(max_examples=5)
+    ... @given(practices())
+    ... def law(practice):
+    ...     assert practice.qkv in {"separate", "fused"}
+    >>> law()
+    """
+    return st.builds(
+        Practice,
+        cotangents=st.sampled_from(["once", "per_use"]),
+        regather=st.booleans(),
+        reshard_after_forward=st.booleans(),
+        gradients=st.sampled_from(["auto", "per_step", "per_microbatch"]),
+        zero1=st.sampled_from(["scatter", "all_reduce"]),
+        cross_entropy=st.sampled_from(["parallel", "gathered"]),
+        qkv=st.sampled_from(["separate", "fused"]),
+    )
