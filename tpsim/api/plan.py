@@ -12,8 +12,9 @@ from tpsim.algebra.reshard import Routes
 from tpsim.api.plan_record import each, number, row_record, total_record
 from tpsim.api.pricing import fits
 from tpsim.api.scenario import resolve
+from tpsim.api.shelf import Lowered, Shelf, lowered
 from tpsim.cost import formula
-from tpsim.cost.compute import Compute, compute, matmuls
+from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
     KEYS,
@@ -22,7 +23,6 @@ from tpsim.cost.rollup import (
     Row,
     Sizes,
     Total,
-    collectives,
     price,
     rolled_up,
     total_of,
@@ -31,8 +31,6 @@ from tpsim.cost.rollup import (
 from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
 from tpsim.machine import timing
 from tpsim.program.layout import DTYPE_BYTES
-from tpsim.program.lower import lower
-from tpsim.program.trace import book_path
 from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
@@ -79,26 +77,30 @@ def plan(
     return priced(resolve(scenario, overrides=overrides, flags=flags))
 
 
-def priced(question: Question) -> PlanResult:
+def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     """The plan of a resolved question.
+
+    shelf  programs that other questions of the same request have lowered
 
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
     """
     if question.planner == "cheapest":
         book = replace(question, planner="book")
-        plans = (_priced(question, cheapest_path(question)), replace(priced(book), question=question))
+        plans = (
+            _priced(question, lowered(question, cheapest_path(question))),
+            replace(priced(book), question=question),
+        )
         return min(plans, key=lambda one: one.step.time_s)
-    return _priced(question, book_path)
+    return _priced(question, (shelf or Shelf()).lowered(question))
 
 
-def _priced(question: Question, path: Paths) -> PlanResult:
+def _priced(question: Question, lowered: Lowered) -> PlanResult:
     sizes = sizes_of(question)
-    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
-    found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
-    work = compute(matmuls(program), sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
+    found = travelling(lowered.collectives, question.mesh.axes)
+    work = compute(lowered.products, sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work))
+    return PlanResult(question, sizes, rows, work, memory(lowered.program, sizes), step(rows, work))
 
 
 def pricer(question: Question) -> Pricer:
