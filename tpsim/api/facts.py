@@ -16,7 +16,7 @@ from tpsim.api.plan_record import number
 from tpsim.api.samples import Formula, form_formulas, move_formulas, program_formulas, seconds_formulas
 from tpsim.api.scenario import resolve
 from tpsim.api.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
-from tpsim.api.shelf import Shelf, choices, structure
+from tpsim.api.shelf import Shelf, structure
 from tpsim.machine.profile import Constant
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.report.lock import CallsFact, ConstantFact, Lock, ScenarioFact
@@ -90,7 +90,7 @@ def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
     for one in machine.constants():
         source = machine.sources.get(one.source)
         said = f"{source.title} (read {source.read})" if source else ""
-        yield one.path, ConstantFact(one.value, said, one.kind)
+        yield one.path, ConstantFact(one.value, said, one.kind, one.dimension)
     for at, level in enumerate(machine.levels):
         yield f"levels.{level.name}.place", ConstantFact(at, "", PROFILE)
         for name, value in _properties(level):
@@ -246,9 +246,3 @@ def _carried_by(row: Row, question: Question) -> str:
         f"{level} {'+'.join(sorted(set(shapes)))} {ran.get(level, row.timing.algorithm)}"
         for level, shapes in wires.items()
     )
-
-
-def described(question: Question) -> str:
-    """A structure in words."""
-    kinds = [str(name if value is True else value) for name, value in choices(question.model).items() if value]
-    return ", ".join([*kinds, f"ZeRO {question.layout.zero}", "sp" if question.layout.sequence_parallel else ""])

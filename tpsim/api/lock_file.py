@@ -29,6 +29,7 @@ class ConstantFields(Strict):
     value: Value
     source: str = ""
     kind: str
+    dimension: str = Field("", description="of a figure, which is in SI units")
 
 
 class FormulaFields(Strict):
@@ -91,12 +92,18 @@ def read(path: Path | str) -> Lock:
         version=file.version,
         tolerance=file.tolerance,
         paths=tuple(file.paths),
-        constants={name: ConstantFact(one.value, one.source, one.kind) for name, one in file.constants.items()},
+        constants={
+            name: ConstantFact(one.value, one.source, one.kind, one.dimension) for name, one in file.constants.items()
+        },
         models=file.models,
         switches=file.switches,
         formulas={name: FormulaFact(one.text, tuple(one.samples)) for name, one in file.formulas.items()},
         scenarios={name: _scenario(one) for name, one in file.scenarios.items()},
     )
+
+
+def _constant(fields: ConstantFields) -> ConstantFact:
+    return ConstantFact(fields.value, fields.source, fields.kind, fields.dimension)
 
 
 def _scenario(fields: ScenarioFields) -> ScenarioFact:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import MOVES, wire
@@ -59,7 +61,7 @@ def move_formulas() -> Iterator[tuple[str, Formula]]:
     """Wire bytes of every move, in V and n: ``wire.all_gather``."""
     for kind in MOVES:
         if kind != "slice":
-            yield f"wire.{kind}", _of_volume(lambda V, n, kind=kind: (wire(kind, V, n),))
+            yield f"wire.{kind}", _of_volume(partial(_wire, kind))
 
 
 def form_formulas() -> Iterator[tuple[str, Formula]]:
@@ -67,18 +69,23 @@ def form_formulas() -> Iterator[tuple[str, Formula]]:
     for topology, moves in FORMS.items():
         for kind, forms in moves.items():
             for name, form in forms.items():
-                yield f"form.{topology}.{kind}.{name}", _of_volume(lambda V, n, form=form: _loads(form(V, n)))
+                yield f"form.{topology}.{kind}.{name}", _of_volume(partial(_loads, form))
     for kind, tori in TORUS_FORMS.items():
         for name, torus in tori.items():
-            yield (
-                f"form.torus.{kind}.{name}",
-                _of_volume(
-                    lambda V, n, torus=torus: _loads(torus(V, (TorusAxis(n, closed=True), TorusAxis(3, closed=False))))
-                ),
-            )
+            yield f"form.torus.{kind}.{name}", _of_volume(partial(_loads, partial(_on_torus, torus)))
 
 
-def _loads(traffic: Any) -> tuple[Any, ...]:
+def _wire(kind: MoveKind, V: Any, n: Any) -> tuple[Any, ...]:
+    return (wire(kind, V, n),)
+
+
+def _on_torus(form: Callable[[Any, Any], Any], V: Any, n: Any) -> Any:
+    """The traffic on a torus of a closed axis of n and an open one of three."""
+    return form(V, (TorusAxis(n, closed=True), TorusAxis(3, closed=False)))
+
+
+def _loads(form: Callable[[Any, Any], Any], V: Any, n: Any) -> tuple[Any, ...]:
+    traffic = form(V, n)
     return (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
 
 
@@ -105,13 +112,8 @@ def seconds_formulas(machine: Machine, key: str, cost_model: CostModel) -> Itera
     """
     plain = neutral(machine)
     for level in plain.levels:
-        yield (
-            f"seconds.{cost_model}.{key}.{level.name}",
-            Formula(
-                lambda level=level: tuple(_of_level(plain, level, cost_model)),
-                lambda: JOINED[cost_model],
-            ),
-        )
+        samples = partial(_of_level, plain, level, cost_model)
+        yield f"seconds.{cost_model}.{key}.{level.name}", Formula(samples, partial(JOINED.__getitem__, cost_model))
 
 
 JOINED: Mapping[CostModel, str] = {
@@ -124,12 +126,12 @@ SMALL, LARGE = 840, WHOLE * 10**6
 """Bytes where steps decide, and bytes where bandwidth does."""
 
 
-def _of_level(machine: Machine, level: Level, cost_model: CostModel) -> Iterator[str]:
+def _of_level(machine: Machine, level: Level, cost_model: CostModel) -> tuple[str, ...]:
+    """Seconds of every move over four devices of a level, of few bytes and of many."""
     joints = ("ring", "line") if level.topology == "torus" else (level.topology,)
-    for topology in joints:
-        route = (Segment(level.name, level.name, topology, 4),)  # type: ignore[arg-type]  # a torus has rings and lines
-        for kind in MOVES:
-            yield from (_time(machine, route, kind, V, cost_model) for V in (SMALL, LARGE))
+    routes = [(Segment(level.name, level.name, topology, 4),) for topology in joints]  # type: ignore[arg-type]
+    asked = product(routes, MOVES, (SMALL, LARGE))
+    return tuple(_time(machine, route, kind, V, cost_model) for route, kind, V in asked)
 
 
 def _time(machine: Machine, route: Any, kind: MoveKind, V: int, cost_model: CostModel) -> str:
@@ -164,17 +166,28 @@ def program_formulas(lowered: Lowered, key: str) -> Iterator[tuple[str, Formula]
     groups: dict[str, list[Collective]] = {}
     for one in lowered.collectives:
         groups.setdefault(f"program.{key}.{one.where.phase}.{one.kind}.{','.join(one.axes)}", []).append(one)
-    costs: dict[str, Callable[[Sizes], Any]] = {name: _payload(found) for name, found in groups.items()}
-    costs[f"program.{key}.flops"] = lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in lowered.products)
-    for part in ("parameters", "gradients", "optimizer"):
-        costs[f"program.{key}.{part}"] = lambda sizes, part=part: getattr(memory(lowered.program, sizes), part)
+    costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
+    costs[f"program.{key}.flops"] = partial(_flops, lowered)
+    costs |= {f"program.{key}.{part}": partial(_held, lowered, part) for part in HELD}
     order = lowered.program.axes
     for name, cost in costs.items():
-        yield name, Formula(lambda cost=cost: _sampled(cost, order), lambda cost=cost: _text(cost, order))
+        yield name, Formula(partial(_sampled, cost, order), partial(_text, cost, order))
 
 
-def _payload(found: list[Collective]) -> Callable[[Sizes], Any]:
-    return lambda sizes: total(one.logical_bytes(sizes) * one.count(sizes) for one in found)
+HELD = ("parameters", "gradients", "optimizer")
+"""Of a program's memory, what is held from step to step."""
+
+
+def _payload(found: list[Collective], sizes: Sizes) -> Any:
+    return total(one.logical_bytes(sizes) * one.count(sizes) for one in found)
+
+
+def _flops(lowered: Lowered, sizes: Sizes) -> Any:
+    return total(one.flops(sizes) * one.count(sizes) for one in lowered.products)
+
+
+def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:
+    return getattr(memory(lowered.program, sizes), part)
 
 
 def _sampled(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> tuple[str, ...]:

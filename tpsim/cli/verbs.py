@@ -23,6 +23,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("shard", "Understand", "The algebra on one product, reshard or array."),
     Verb("collective", "Understand", "One collective over sizes on one machine."),
     Verb("explain", "Understand", "Where a printed number comes from: formula, values, sources."),
+    Verb("check", "Guard", "Every scenario against tpsim.lock: what moved, and why."),
     Verb("hw", "Data", "The machines: their constants with sources."),
     Verb("model", "Data", "The models: their sizes and parameters as read."),
     Verb("schema", "Data", "The JSON Schema of a file format or of an output."),

@@ -15,11 +15,15 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ConstantFact:
-    """A figure or a property of a machine, with its source in words and its kind."""
+    """A figure or a property of a machine, with its source in words and its kind.
+
+    dimension  of a figure, which is in SI units; "" for a property
+    """
 
     value: Any
     source: str
     kind: str
+    dimension: str = ""
 
 
 @dataclass(frozen=True, slots=True)

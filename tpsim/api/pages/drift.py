@@ -1,0 +1,222 @@
+"""The page of a drift: its causes on top, the scenarios and axes that moved, every number folded below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.api.drifted import SIGN, values
+from tpsim.quantity.units import show
+from tpsim.report.moved import change
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.api.check import CheckResult
+    from tpsim.api.diff import DiffResult
+    from tpsim.api.drifted import Drifted
+    from tpsim.report.causes import Cause
+    from tpsim.report.drift import Drift
+    from tpsim.report.lock import ScenarioFact
+    from tpsim.report.moved import Moved
+
+CAUSES = (
+    Column("kind", "cause"),
+    Column("name", "what moved"),
+    Column("old", "old"),
+    Column("new", "new"),
+    Column("change", "change"),
+    Column("scenarios", "scenarios"),
+    Column("step", "step"),
+    Column("collectives", "collectives", below=True),
+    Column("touched", "in", below=True),
+    Column("note", "note", below=True),
+)
+"""One line per fact that moved; `step` is the largest change of a step that it touches."""
+
+SCENARIOS = (
+    Column("scenario", "scenario"),
+    Column("old_s", "step, old", "seconds"),
+    Column("new_s", "step, new", "seconds"),
+    Column("step", "change"),
+    Column("old_bytes", "wire, old", "bytes"),
+    Column("new_bytes", "wire, new", "bytes"),
+    Column("wire", "change"),
+)
+AXES = (
+    Column("scenario", "scenario"),
+    Column("axis", "axis"),
+    Column("old_bytes", "wire, old", "bytes"),
+    Column("new_bytes", "wire, new", "bytes"),
+    Column("wire", "change"),
+    Column("old_s", "time, old", "seconds"),
+    Column("new_s", "time, new", "seconds"),
+    Column("time", "change"),
+)
+NUMBERS = (
+    Column("scenario", "scenario"),
+    Column("part", "of"),
+    Column("quantity", "number"),
+    Column("old", "old"),
+    Column("new", "new"),
+    Column("change", "change"),
+)
+
+FEW = 12
+"""Rows of a table that a reader takes in at a glance: a longer one is folded."""
+
+NAMED = 6
+"""Names in a cell before the rest is counted."""
+
+
+def check_page(result: CheckResult, *, verbose: bool) -> Document:
+    """What moved since the lock was written; `verbose` adds every number."""
+    following = "tpsim check --update" if result.drift and not result.updated else "tpsim check -v"
+    return _page(result, f"tpsim check: {result.path}", following, verbose=verbose)
+
+
+def diff_page(result: DiffResult, *, verbose: bool) -> Document:
+    """What moved from one side to the other; `verbose` adds every number."""
+    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose)
+
+
+def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Document:
+    drift = result.drift
+    return Document(
+        title=title,
+        facts=(("signs", SIGN),) if drift else (),
+        tables=tuple(_tables(drift, verbose=verbose)),
+        verdict=result.verdict,
+        next_command=following,
+        ok=not drift,
+        silent=not drift,
+    )
+
+
+def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
+    causes = [_cause(one) for one in drift.causes]
+    scenarios = [*_scenarios(drift), *_of_one_side(drift)]
+    axes = [row for name in drift.changed for row in _axes(name, drift)]
+    for columns, rows, title in ((CAUSES, causes, "Causes"), (SCENARIOS, scenarios, "Scenarios"), (AXES, axes, "Axes")):
+        if rows:
+            yield Table(_present(columns, rows), rows, title, folded=len(rows) > FEW)
+    if verbose and drift.moved:
+        yield Table(NUMBERS, [_number(one) for one in drift.moved], "Every number that moved", folded=True)
+
+
+def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns in which at least one row has something to say."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
+
+
+def _cause(one: Cause) -> dict[str, Any]:
+    old, new = values(one)
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "old": old,
+        "new": new,
+        "change": one.change,
+        "scenarios": str(len(one.scenarios)),
+        "step": "" if one.effect is None else f"{100 * one.effect:+.3g} %",
+        "collectives": few(one.collectives),
+        "touched": few(one.scenarios),
+        "note": one.note,
+    }
+
+
+def few(names: Sequence[str]) -> str:
+    """Some names, the rest counted.
+
+    >>> few(["a", "b"]), few(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _scenarios(drift: Drift) -> Iterator[dict[str, Any]]:
+    for name in drift.changed:
+        old, new = drift.old.scenarios[name], drift.new.scenarios[name]
+        steps, wires = (old.results.get("step_s"), new.results.get("step_s")), (_wire(old), _wire(new))
+        yield {
+            "scenario": name,
+            "old_s": steps[0],
+            "new_s": steps[1],
+            "step": change(*steps),
+            "old_bytes": wires[0],
+            "new_bytes": wires[1],
+            "wire": change(*wires),
+        }
+
+
+def _of_one_side(drift: Drift) -> Iterator[dict[str, Any]]:
+    """Scenarios that are new or gone."""
+    for names, lock, side in ((drift.added, drift.new, "new"), (drift.dropped, drift.old, "old")):
+        word = {"new": "new", "old": "gone"}[side]
+        for name in names:
+            fact = lock.scenarios[name]
+            here = {f"{side}_s": fact.results.get("step_s"), f"{side}_bytes": _wire(fact)}
+            yield {"scenario": name, **here, "step": word, "wire": word}
+
+
+def _wire(fact: ScenarioFact) -> float:
+    return sum(one.wire_in_all for one in fact.collectives.values())
+
+
+def _axes(name: str, drift: Drift) -> Iterator[dict[str, Any]]:
+    """The sums over the collectives of each mesh axis that moved."""
+    old, new = (_by_axis(lock.scenarios[name]) for lock in (drift.old, drift.new))
+    for axis in dict.fromkeys([*new, *old]):
+        before, after = old.get(axis, (0, 0)), new.get(axis, (0, 0))
+        wire, time = change(before[0], after[0]), change(before[1], after[1])
+        moved = any(one.scenario == name and one.part and _axis(one.part) == axis for one in drift.moved)
+        if moved and (wire or time):
+            yield {
+                "scenario": name,
+                "axis": axis,
+                "old_bytes": before[0],
+                "new_bytes": after[0],
+                "wire": wire,
+                "old_s": before[1],
+                "new_s": after[1],
+                "time": time,
+            }
+
+
+def _by_axis(fact: ScenarioFact) -> dict[str, tuple[float, float]]:
+    sums: dict[str, tuple[float, float]] = {}
+    for part, one in fact.collectives.items():
+        wire, time = sums.get(_axis(part), (0, 0))
+        sums[_axis(part)] = (wire + one.wire_in_all, time + one.busy_s)
+    return sums
+
+
+def _axis(part: str) -> str:
+    return part.split(" ")[3]
+
+
+def _number(one: Moved) -> dict[str, Any]:
+    return {
+        "scenario": one.scenario,
+        "part": one.part or "the step",
+        "quantity": one.quantity.removesuffix("_s").removesuffix("_bytes"),
+        "old": said(one.quantity, one.old),
+        "new": said(one.quantity, one.new),
+        "change": change(one.old, one.new),
+    }
+
+
+def said(quantity: str, value: Any) -> str:
+    """A number with the unit of its quantity.
+
+    >>> said("time_s", 6.5e-05), said("wire", 1024), said("calls", 8), said("by", None)
+    ('65 us', '1.024 kB', '8', '')
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if quantity.endswith("_s"):
+        return show(value, "seconds")
+    if quantity.endswith("bytes") or quantity == "wire":
+        return show(value, "bytes")
+    return show(value, "flops") if quantity == "flops" else f"{value:,}"
