@@ -14,7 +14,7 @@ from tpsim.api.guarded import below, guarded, relative_paths
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.report.drift import drift
-from tpsim.report.lock import Lock
+from tpsim.report.lock import TOLERANCE, Lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +58,13 @@ class CheckResult(Drifted):
         if not self.drift:
             return f"{held_now} scenarios are as {self.path} holds them; times within {self.drift.old.tolerance:g}"
         return self.summary + (f"; {self.path} is updated" if self.updated else "")
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a reader should know though nothing moved: a lock that lets times move further than tpsim's own."""
+        wide = self.drift.old.tolerance
+        said = f"tolerance {TOLERANCE:g} -> {wide:g} (tpsim's own, this lock's): times may move by that much unseen"
+        return (said,) if wide > TOLERANCE else ()
 
     @property
     def resolved(self) -> dict[str, Any]:

@@ -49,6 +49,11 @@ class Drifted:
         return {}
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """What a reader should know beside what moved."""
+        return ()
+
+    @property
     def verdict(self) -> str:
         """The answer in one line."""
         return self.summary or "nothing moved"
@@ -104,6 +109,7 @@ class Drifted:
                 "verdict": self.verdict,
                 "moved": bool(drift),
                 "sign": SIGN,
+                "notices": list(self.notices),
                 "causes": [_cause_record(one) for one in drift.causes],
                 "new_scenarios": list(drift.added),
                 "gone_scenarios": list(drift.dropped),

@@ -48,14 +48,20 @@ def held(scenarios: Mapping[str, Document], known: Lock, folder: Path, *, texts:
 def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, shelf: Shelf, *, texts: bool) -> Lock:
     """The lock of these plans."""
     questions = [plan.question for plan in plans.values()]
-    formulas = dict(_formulas(questions, folder, shelf))
-    return replace(
-        known,
+    formulas = {
+        name: one.fact(known.formulas.get(name), texts=texts) for name, one in _formulas(questions, folder, shelf)
+    }
+    return replace(asked_facts(plans, folder), formulas=formulas, tolerance=known.tolerance, paths=known.paths)
+
+
+def asked_facts(plans: Mapping[str, PlanResult], folder: Path) -> Lock:
+    """The lock of these plans without formulas, which do not differ between two plans of one tpsim."""
+    questions = [plan.question for plan in plans.values()]
+    return Lock(
         version=__version__,
         constants=dict(_constants(questions, folder)),
         models=dict(_models(questions, folder)),
         switches=dict(_switches(questions)),
-        formulas={name: one.fact(known.formulas.get(name), texts=texts) for name, one in formulas.items()},
         scenarios={name: _scenario(plan, folder) for name, plan in plans.items()},
     )
 
@@ -63,7 +69,7 @@ def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, shelf: She
 def _named(kind: Any, path: str, folder: Path) -> str:
     """A library file by its name, any other by its path from the lock's folder: the same on every machine."""
     name = asked(kind, path)
-    return name if name != path else Path(os.path.relpath(path, folder)).as_posix()
+    return name if name != path else Path(os.path.relpath(path, folder)).with_suffix("").as_posix()
 
 
 def machine_name(question: Question, folder: Path) -> str:

@@ -49,12 +49,12 @@ class Formula:
     def fact(self, known: FormulaFact | None, *, texts: bool) -> FormulaFact:
         """The formula as a lock holds it; the text that is known stays while the samples do.
 
-        texts  False: no text is made
+        texts  True: also a formula that is not known yet gets its text
         """
         samples = self.samples()
         if known is not None and known.samples == samples and (known.text or not texts):
             return known
-        return FormulaFact(self.text() if texts else "", samples)
+        return FormulaFact(self.text() if texts or known else "", samples)
 
 
 def move_formulas() -> Iterator[tuple[str, Formula]]:

@@ -7,7 +7,7 @@ table of another layout.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.report.lock import ConstantFact
@@ -27,6 +27,7 @@ class Cause:
 
     name         of the fact, e.g. ``dgx-h100.levels.nvlink.link.bandwidth``, or the scenario's field
     note         what else a reader should know: a source alone moved, what follows from it
+    follows      names of formulas that moved because they are made of this one
     scenarios    whose numbers moved and that use the fact
     collectives  ``all_gather over tensor`` of those numbers
     dimension    of a figure of a machine, "" for anything else
@@ -41,6 +42,7 @@ class Cause:
     scenarios: tuple[str, ...] = ()
     collectives: tuple[str, ...] = ()
     dimension: str = ""
+    follows: tuple[str, ...] = ()
     effect: float | None = None
 
     @property
@@ -80,8 +82,19 @@ def _used(lock: Lock, field_name: str) -> set[str]:
 
 def _machines(old: Lock, new: Lock) -> Iterator[Cause]:
     owner = _owned(_used(old, "hardware") | _used(new, "hardware"))
-    for name, before, after in _changed(old.constants, new.constants, owner):
-        yield _of_machine(name, before, after)
+    found = [_of_machine(*one) for one in _changed(old.constants, new.constants, owner)]
+    yield from (one for one in found if not one.note.endswith(STILL))
+    yield from _together(one for one in found if one.note.endswith(STILL))
+
+
+def _together(found: Iterable[Cause]) -> Iterator[Cause]:
+    """Causes that move no number: those of one source or kind are one."""
+    groups: dict[Any, list[Cause]] = {}
+    for one in found:
+        groups.setdefault((one.old, one.new, one.note), []).append(one)
+    for first, *more in groups.values():
+        said = f"{first.name} and {len(more)} more" if more else first.name
+        yield replace(first, name=said)
 
 
 def _of_machine(name: str, old: ConstantFact | None, new: ConstantFact | None) -> Cause:
@@ -120,10 +133,10 @@ def _formulas(old: Lock, new: Lock, found: Sequence[Cause]) -> Iterator[Cause]:
     names = [name for name, *_ in moved]
     structures = {one.name.split(".levels.")[0] for one in found if one.kind == "constant" and ".levels." in one.name}
     roots = [one for one in moved if not _follows(one[0], names, structures)]
-    following = len(moved) - len(roots)
-    for at, (name, before, after) in enumerate(roots):
-        note = f"{following} formulas made of it follow" if following and not at else ""
-        yield Cause("formula", name, *_formula_texts(before, after), note)
+    following = tuple(name for name in names if name not in {root for root, *_ in roots})
+    note = f"{len(following)} formulas made of it follow" if following else ""
+    for name, before, after in roots:
+        yield Cause("formula", name, *_formula_texts(before, after), note, follows=following)
 
 
 def _equal(old: Mapping[str, FormulaFact], new: Mapping[str, FormulaFact], name: str) -> bool:

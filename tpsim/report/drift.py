@@ -61,6 +61,17 @@ def drift(old: Lock, new: Lock) -> Drift:
     )
 
 
+def at_least(found: Drift, share: float) -> Drift:
+    """The drift without the numbers that moved by less than a share, and without the causes of nothing else."""
+    moved = tuple(one for one in found.moved if one.relative is None or abs(one.relative) >= share)
+    numbers = {(one.scenario, one.part) for one in moved if not isinstance(one.new or one.old, str)}
+    moved = tuple(one for one in moved if (one.scenario, one.part) in numbers)
+    left = {one.scenario for one in moved}
+    causes = tuple(one for one in found.causes if not one.scenarios or left & {*one.scenarios})
+    again = tuple(_touched(replace(one, scenarios=()), moved, found.old, found.new) for one in causes)
+    return replace(found, moved=moved, causes=again)
+
+
 def _touched(cause: Cause, moved: Sequence[Moved], old: Lock, new: Lock) -> Cause:
     """The cause with the scenarios and collectives whose numbers moved and that use it."""
     if cause.note.endswith(STILL):

@@ -36,12 +36,18 @@ def _uses(moved: Moved, cause: Cause, fact: ScenarioFact) -> bool:
     if cause.kind == "switch":
         return _uses_switch(cause, inputs)
     if cause.kind == "formula":
-        return _uses_formula(cause.name, moved, calls, fact)
+        return any(_uses_formula(name, moved, calls, fact) for name in (cause.name, *cause.follows))
     return cause.kind == "scenario" and moved.scenario in cause.scenarios
+
+
+FILE = "file"
+"""The fact of a machine of which a saved result knows no figures: the hash of its file."""
 
 
 def _uses_part(path: str, moved: Moved, calls: CallsFact | None, fact: ScenarioFact) -> bool:
     """A chip's figures make the scenario's own numbers, a level's those and the collectives that run on it."""
+    if path == FILE:
+        return True
     if path.startswith("chip."):
         return not moved.part
     level = path.split(".")[1]
@@ -64,7 +70,13 @@ def _uses_switch(cause: Cause, inputs: Mapping[str, Any]) -> bool:
     return inputs.get(rest) in (cause.old, cause.new)
 
 
+VERSION = "tpsim"
+"""What stands for the formulas of a saved result: the version of tpsim that made it."""
+
+
 def _uses_formula(name: str, moved: Moved, calls: CallsFact | None, fact: ScenarioFact) -> bool:
+    if name == VERSION:
+        return True
     if not moved.part:
         own = name.startswith(f"program.{fact.inputs.get('program')}.")
         return own or any(_part_uses(name, part, one.by, fact) for part, one in fact.collectives.items())

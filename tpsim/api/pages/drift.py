@@ -86,6 +86,7 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Docu
         title=title,
         facts=(("signs", SIGN),) if drift else (),
         tables=tuple(_tables(drift, verbose=verbose)),
+        notes=result.notices,
         verdict=result.verdict,
         next_command=following,
         ok=not drift,
