@@ -60,7 +60,7 @@ class DiffResult(Drifted):
 
 
 def diff(
-    base: str | Path, new: str | Path | None = None, *, overrides: Sequence[str] = (), least: float = 0
+    base: str | Path, new: str | Path | None = None, *, overrides: Sequence[str] = (), min_change: str | float = 0.0
 ) -> DiffResult:
     """Compare two scenarios, two saved results, a scenario with a saved result, or two locks.
 
