@@ -47,8 +47,8 @@ class Cause:
 
     @property
     def change(self) -> str:
-        """From old to new in words."""
-        return change(self.old, self.new)
+        """From old to new in words; a stage or a role has no share."""
+        return "" if self.name.startswith("layout.") else change(self.old, self.new)
 
 
 def causes(old: Lock, new: Lock) -> list[Cause]:

@@ -68,7 +68,8 @@ def at_least(found: Drift, share: float) -> Drift:
     moved = tuple(one for one in moved if (one.scenario, one.part) in numbers)
     left = {one.scenario for one in moved}
     causes = tuple(one for one in found.causes if not one.scenarios or left & {*one.scenarios})
-    again = tuple(_touched(replace(one, scenarios=()), moved, found.old, found.new) for one in causes)
+    kept = [one if one.kind == "scenario" else replace(one, scenarios=()) for one in causes]
+    again = tuple(_touched(one, moved, found.old, found.new) for one in kept)
     return replace(found, moved=moved, causes=again)
 
 

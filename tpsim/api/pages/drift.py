@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.api.drifted import SIGN, values
 from tpsim.quantity.units import show
-from tpsim.report.moved import change
+from tpsim.report.moved import change, relative
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.api.check import CheckResult
     from tpsim.api.diff import DiffResult
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tpsim.report.drift import Drift
     from tpsim.report.lock import ScenarioFact
     from tpsim.report.moved import Moved
+
+Row = dict[str, Any]
 
 CAUSES = (
     Column("kind", "cause"),
@@ -63,7 +65,10 @@ NUMBERS = (
 )
 
 FEW = 12
-"""Rows of a table that a reader takes in at a glance: a longer one is folded."""
+"""Rows of a table that a reader takes in at a glance: of a longer one these are on top, and the whole is folded."""
+
+MOST = 1000
+"""Numbers that a page shows: CSV and JSON have all."""
 
 NAMED = 6
 """Names in a cell before the rest is counted."""
@@ -95,17 +100,35 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Docu
 
 
 def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
-    causes = [_cause(one) for one in drift.causes]
-    scenarios = [*_scenarios(drift), *_of_one_side(drift)]
-    axes = [row for name in drift.changed for row in _axes(name, drift)]
-    for columns, rows, title in ((CAUSES, causes, "Causes"), (SCENARIOS, scenarios, "Scenarios"), (AXES, axes, "Axes")):
-        if rows:
-            yield Table(_present(columns, rows), rows, title, folded=len(rows) > FEW)
+    """What a reader takes in at a glance; `verbose` adds the whole, folded where it can be."""
+    causes = sorted((_cause(one) for one in drift.causes), key=lambda row: -abs(row["effect"] or 0))
+    scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
+    moved = {(one.scenario, _axis(one.part)) for one in drift.moved if one.part}
+    axes = [row for name in drift.changed for row in _axes(name, drift) if (name, row["axis"]) in moved]
+    yield from _parts(CAUSES, causes, "causes", verbose=verbose)
+    yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
+    if len(axes) <= FEW or verbose:
+        yield from _parts(AXES, axes, "axes", verbose=True)
     if verbose and drift.moved:
-        yield Table(NUMBERS, [_number(one) for one in drift.moved], "Every number that moved", folded=True)
+        largest = sorted(drift.moved, key=lambda one: -abs(one.relative or 0))[:MOST]
+        title = f"{len(largest)} largest of {len(drift.moved):,} numbers that moved"
+        yield Table(NUMBERS, [_number(one) for one in largest], title, folded=True)
 
 
-def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+def _parts(columns: Sequence[Column], rows: Sequence[Row], what: str, *, verbose: bool) -> Iterator[Table]:
+    """A table of few rows as it is; of a longer one the first rows, then all of them if wanted."""
+    if not rows:
+        return
+    shown = _present(columns, rows)
+    if len(rows) <= FEW:
+        yield Table(shown, rows, what.capitalize())
+        return
+    yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {what}")
+    if verbose:
+        yield Table(shown, rows, f"All {what}", folded=True)
+
+
+def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
     """The columns in which at least one row has something to say."""
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
 
@@ -120,6 +143,7 @@ def _cause(one: Cause) -> dict[str, Any]:
         "change": one.change,
         "scenarios": str(len(one.scenarios)),
         "step": "" if one.effect is None else f"{100 * one.effect:+.3g} %",
+        "effect": one.effect,
         "collectives": few(one.collectives),
         "touched": few(one.scenarios),
         "note": one.note,
@@ -145,6 +169,7 @@ def _scenarios(drift: Drift) -> Iterator[dict[str, Any]]:
             "old_s": steps[0],
             "new_s": steps[1],
             "step": change(*steps),
+            "effect": relative(*steps),
             "old_bytes": wires[0],
             "new_bytes": wires[1],
             "wire": change(*wires),
@@ -166,13 +191,12 @@ def _wire(fact: ScenarioFact) -> float:
 
 
 def _axes(name: str, drift: Drift) -> Iterator[dict[str, Any]]:
-    """The sums over the collectives of each mesh axis that moved."""
+    """The sums over the collectives of each mesh axis, where they differ."""
     old, new = (_by_axis(lock.scenarios[name]) for lock in (drift.old, drift.new))
     for axis in dict.fromkeys([*new, *old]):
         before, after = old.get(axis, (0, 0)), new.get(axis, (0, 0))
         wire, time = change(before[0], after[0]), change(before[1], after[1])
-        moved = any(one.scenario == name and one.part and _axis(one.part) == axis for one in drift.moved)
-        if moved and (wire or time):
+        if wire or time:
             yield {
                 "scenario": name,
                 "axis": axis,
