@@ -65,7 +65,7 @@ def main() -> None:
             f"{count} scenarios, {lock.stat().st_size / 1e6:.1f} MB of lock, one core\n"
             f"at most         {SECONDS:5.2f} s                           {MEGABYTES:4.0f} MB\n"
             f"check           {again[1]:5.2f} s of processor, {again[0]:5.2f} s in all, {again[2]:4.0f} MB\n"
-            f"check --update  {first[1]:5.2f} s of processor, {first[0]:5.2f} s in all, {first[2]:4.0f} MB (makes texts)\n"
+            f"check --update  {first[1]:5.2f} s of processor, {first[0]:5.2f} s in all, {first[2]:4.0f} MB\n"
         )
 
 

@@ -55,8 +55,9 @@ def resolve(
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
-    read = _read(scenario, overrides, flags or {})
-    file, shelf = read.file, shelf or Shelf()
+    shelf = shelf or Shelf()
+    read = _read(scenario, overrides, flags or {}, shelf)
+    file = read.file
     with _pointing_at(read.at("model")):
         base, model = _model(read, shelf)
     with _pointing_at(read.at("hardware")):
@@ -149,10 +150,10 @@ class _Read:
         return self.document.key_place(*keys)
 
 
-def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any]) -> _Read:
+def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> _Read:
     document = _document(scenario, flags)
     folder = Path(document.path).parent if document.text and document.path != "-" else Path()
-    document = spec.extended(document, lambda name: _scenario_document(name, folder))
+    document = spec.extended(document, lambda name: shelf.scenario(_scenario_path(name, folder)))
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
     assumptions: tuple[Assumption, ...] = ()
@@ -170,14 +171,14 @@ def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
         return Document(data=bare_scenario(flags), path="flags", text="", sha256="")
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
-    return _scenario_document(str(scenario), Path())
+    return spec.load(_scenario_path(str(scenario), Path()))
 
 
-def _scenario_document(name: str, folder: Path) -> Document:
+def _scenario_path(name: str, folder: Path) -> Path:
     """A scenario by library name or path, relative paths from `folder`; ``-`` is standard input."""
     if name == "-":
-        return spec.load(name)
-    return spec.load(folder / name if spec.is_path(name) else spec.find("scenarios", name))
+        return Path(name)
+    return folder / name if spec.is_path(name) else spec.find("scenarios", name)
 
 
 def _with_batch(document: Document) -> tuple[Document, tuple[Assumption, ...]]:

@@ -11,6 +11,7 @@ from tpsim.machine import profile
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.trace import book_path
+from tpsim.quantity import spec
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
     from tpsim.program.trace import Path as Paths
+    from tpsim.quantity.spec import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,16 @@ class Lowered:
 class Shelf:
     """Files that were read and programs that were lowered; it lives as long as one request, so nothing grows stale."""
 
+    documents: dict[Path, Document] = field(default_factory=dict)
     machines: dict[Hashable, Machine] = field(default_factory=dict)
     models: dict[Hashable, ModelRead] = field(default_factory=dict)
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
+
+    def scenario(self, path: Path) -> Document:
+        """The scenario file that others extend. Raises InputError."""
+        if path not in self.documents:
+            self.documents[path] = spec.load(path)
+        return self.documents[path]
 
     def machine(self, name_or_path: str | Path) -> Machine:
         """The machine of that library name or file. Raises InputError with every mistake in the file."""
