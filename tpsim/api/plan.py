@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
-from tpsim.api.plan_record import each, number, row_record, total_record
+from tpsim.api.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.api.pricing import fits
 from tpsim.api.scenario import resolve
 from tpsim.api.shelf import Lowered, Shelf, lowered
@@ -322,7 +322,14 @@ class PlanResult:
         return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
 
     def records(self) -> list[dict[str, Any]]:
-        """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas."""
+        """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas.
+
+        Each ends with what was asked, so that rows of several plans can be put together.
+        """
+        return [{**row, **asked_record(self.question)} for row in self.formulated()]
+
+    def formulated(self) -> list[dict[str, Any]]:
+        """The collectives with formulas and reasons."""
         return [
             {**record, "formula": self.formula(row), "because": row.collective.because}
             for record, row in zip(self.collectives, self.rows, strict=True)
@@ -341,7 +348,7 @@ class PlanResult:
             "resolved": self.question.resolved,
             "result": {
                 "verdict": self.verdict,
-                "collectives": self.records(),
+                "collectives": self.formulated(),
                 "per_layer": {
                     phase: total_record(total, self.layer_formula(phase)) for phase, total in self.per_layer.items()
                 },
