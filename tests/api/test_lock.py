@@ -65,7 +65,7 @@ def test_repositories_own_lock_is_as_check_would_write_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     result = check(update=True)
     assert not result.drift, f"run tpsim check --update if this is meant: {result.summary}"
-    assert result.text == (ROOT / "tpsim.lock").read_text(encoding="utf-8")
+    assert result.text == (ROOT / "tpsim.lock").read_text(encoding="utf-8"), "nothing moved: run tpsim check --update"
 
 
 def test_every_shipped_scenario_is_held_by_the_repositories_own_lock():

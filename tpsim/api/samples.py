@@ -215,7 +215,13 @@ def sizes(order: tuple[str, ...], shift: int) -> Sizes:
 
 
 def _exact(value: Any) -> str:
-    """An exact number as text: a whole number, or a fraction."""
-    if isinstance(value, float):
-        return repr(int(value)) if value.is_integer() else repr(value)
-    return str(Fraction(value))
+    """An exact number as text: whole, or a fraction; a float without the digits that the order of its sums decides.
+
+    >>> _exact(6), _exact(Fraction(1, 3)), _exact(0.1 + 0.2)
+    ('6', '1/3', '0.3')
+    """
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(Fraction(value))
+
+
+DIGITS = 12
+"""Of a sample that is no exact number: seconds, where the code brings in a float."""

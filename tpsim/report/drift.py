@@ -95,4 +95,5 @@ def _unexplained(found: Sequence[Cause], moved: Sequence[Moved], old: Lock, new:
     if left:
         names = tuple(dict.fromkeys(one.scenario for one in left))
         over = tuple(dict.fromkeys(collective_of(one.part) for one in left if one.part))
-        yield Cause("formula", UNKNOWN, None, None, "", names, over, effect=_effect(names, moved))
+        what = "moved: " + ", ".join(sorted({one.quantity for one in left}))
+        yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(names, moved))

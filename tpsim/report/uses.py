@@ -18,6 +18,11 @@ def collective_of(part: str) -> str:
     return f"{kind} over {axes}"
 
 
+def axes_of(part: str) -> str:
+    """``tensor`` of ``forward layers all_gather tensor attention.in``."""
+    return part.split(" ")[3]
+
+
 def uses(moved: Moved, cause: Cause, old: Lock, new: Lock) -> bool:
     """True if a number that moved is made with the fact that moved, before or after."""
     return any(

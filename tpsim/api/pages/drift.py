@@ -8,9 +8,10 @@ from tpsim.api.drifted import SIGN, values
 from tpsim.quantity.units import show
 from tpsim.report.moved import change, relative
 from tpsim.report.table import Column, Document, Table
+from tpsim.report.uses import axes_of, collective_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tpsim.api.check import CheckResult
     from tpsim.api.diff import DiffResult
@@ -45,9 +46,7 @@ SCENARIOS = (
     Column("new_bytes", "wire, new", "bytes"),
     Column("wire", "change"),
 )
-AXES = (
-    Column("scenario", "scenario"),
-    Column("axis", "axis"),
+SUMS = (
     Column("old_bytes", "wire, old", "bytes"),
     Column("new_bytes", "wire, new", "bytes"),
     Column("wire", "change"),
@@ -55,6 +54,8 @@ AXES = (
     Column("new_s", "time, new", "seconds"),
     Column("time", "change"),
 )
+AXES = (Column("scenario", "scenario"), Column("of", "axis"), *SUMS)
+COLLECTIVES = (Column("scenario", "scenario"), Column("of", "collective"), *SUMS)
 NUMBERS = (
     Column("scenario", "scenario"),
     Column("part", "of"),
@@ -103,12 +104,12 @@ def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
     """What a reader takes in at a glance; `verbose` adds the whole, folded where it can be."""
     causes = sorted((_cause(one) for one in drift.causes), key=lambda row: -abs(row["effect"] or 0))
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
-    moved = {(one.scenario, _axis(one.part)) for one in drift.moved if one.part}
-    axes = [row for name in drift.changed for row in _axes(name, drift) if (name, row["axis"]) in moved]
-    yield from _parts(CAUSES, causes, "causes", verbose=verbose)
-    yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
-    if len(axes) <= FEW or verbose:
-        yield from _parts(AXES, axes, "axes", verbose=True)
+    for columns, of, what in ((AXES, axes_of, "axes"), (COLLECTIVES, collective_of, "collectives")):
+        moved = {(one.scenario, of(one.part)) for one in drift.moved if one.part}
+        rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
+        if len(rows) <= FEW or verbose:
+            sums = sorted(rows, key=lambda row: -abs(row["effect"] or 0)) if len(rows) > FEW else rows
+            yield from _parts(columns, sums, what, verbose=True)
     if verbose and drift.moved:
         largest = sorted(drift.moved, key=lambda one: -abs(one.relative or 0))[:MOST]
         title = f"{len(largest)} largest of {len(drift.moved):,} numbers that moved"
@@ -190,35 +191,32 @@ def _wire(fact: ScenarioFact) -> float:
     return sum(one.wire_in_all for one in fact.collectives.values())
 
 
-def _axes(name: str, drift: Drift) -> Iterator[dict[str, Any]]:
-    """The sums over the collectives of each mesh axis, where they differ."""
-    old, new = (_by_axis(lock.scenarios[name]) for lock in (drift.old, drift.new))
-    for axis in dict.fromkeys([*new, *old]):
-        before, after = old.get(axis, (0, 0)), new.get(axis, (0, 0))
+def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
+    """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
+    old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
+    for key in dict.fromkeys([*new, *old]):
+        before, after = old.get(key, (0, 0)), new.get(key, (0, 0))
         wire, time = change(before[0], after[0]), change(before[1], after[1])
         if wire or time:
             yield {
                 "scenario": name,
-                "axis": axis,
+                "of": key,
                 "old_bytes": before[0],
                 "new_bytes": after[0],
                 "wire": wire,
                 "old_s": before[1],
                 "new_s": after[1],
                 "time": time,
+                "effect": relative(before[1], after[1]),
             }
 
 
-def _by_axis(fact: ScenarioFact) -> dict[str, tuple[float, float]]:
+def _summed(fact: ScenarioFact, of: Callable[[str], str]) -> dict[str, tuple[float, float]]:
     sums: dict[str, tuple[float, float]] = {}
     for part, one in fact.collectives.items():
-        wire, time = sums.get(_axis(part), (0, 0))
-        sums[_axis(part)] = (wire + one.wire_in_all, time + one.busy_s)
+        wire, time = sums.get(of(part), (0, 0))
+        sums[of(part)] = (wire + one.wire_in_all, time + one.busy_s)
     return sums
-
-
-def _axis(part: str) -> str:
-    return part.split(" ")[3]
 
 
 def _number(one: Moved) -> dict[str, Any]:
