@@ -104,6 +104,8 @@ def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
     """What a reader takes in at a glance; `verbose` adds the whole, folded where it can be."""
     causes = sorted((_cause(one) for one in drift.causes), key=lambda row: -abs(row["effect"] or 0))
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
+    yield from _parts(CAUSES, causes, "causes", verbose=verbose)
+    yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
     for columns, of, what in ((AXES, axes_of, "axes"), (COLLECTIVES, collective_of, "collectives")):
         moved = {(one.scenario, of(one.part)) for one in drift.moved if one.part}
         rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
@@ -112,7 +114,8 @@ def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
             yield from _parts(columns, sums, what, verbose=True)
     if verbose and drift.moved:
         largest = sorted(drift.moved, key=lambda one: -abs(one.relative or 0))[:MOST]
-        title = f"{len(largest)} largest of {len(drift.moved):,} numbers that moved"
+        few = len(largest) < len(drift.moved)
+        title = f"Largest of {len(drift.moved):,} numbers that moved" if few else "Every number that moved"
         yield Table(NUMBERS, [_number(one) for one in largest], title, folded=True)
 
 
