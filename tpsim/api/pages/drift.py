@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.api.drifted import SIGN, values
 from tpsim.quantity.units import show
 from tpsim.report.moved import change, relative
+from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
 from tpsim.report.uses import axes_of, collective_of
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tpsim.report.drift import Drift
     from tpsim.report.lock import ScenarioFact
     from tpsim.report.moved import Moved
+    from tpsim.report.numbers import Kind
 
 Row = dict[str, Any]
 
@@ -39,19 +41,19 @@ CAUSES = (
 
 SCENARIOS = (
     Column("scenario", "scenario"),
-    Column("old_s", "step, old", "seconds"),
-    Column("new_s", "step, new", "seconds"),
+    Column("old_s", "step, old"),
+    Column("new_s", "step, new"),
     Column("step", "change"),
-    Column("old_bytes", "wire, old", "bytes"),
-    Column("new_bytes", "wire, new", "bytes"),
+    Column("old_bytes", "wire, old"),
+    Column("new_bytes", "wire, new"),
     Column("wire", "change"),
 )
 SUMS = (
-    Column("old_bytes", "wire, old", "bytes"),
-    Column("new_bytes", "wire, new", "bytes"),
+    Column("old_bytes", "wire, old"),
+    Column("new_bytes", "wire, new"),
     Column("wire", "change"),
-    Column("old_s", "time, old", "seconds"),
-    Column("new_s", "time, new", "seconds"),
+    Column("old_s", "time, old"),
+    Column("new_s", "time, new"),
     Column("time", "change"),
 )
 AXES = (Column("scenario", "scenario"), Column("of", "axis"), *SUMS)
@@ -164,30 +166,37 @@ def few(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _scenarios(drift: Drift) -> Iterator[dict[str, Any]]:
+def _scenarios(drift: Drift) -> Iterator[Row]:
     for name in drift.changed:
         old, new = drift.old.scenarios[name], drift.new.scenarios[name]
         steps, wires = (old.results.get("step_s"), new.results.get("step_s")), (_wire(old), _wire(new))
         yield {
             "scenario": name,
-            "old_s": steps[0],
-            "new_s": steps[1],
+            **_pair("s", steps, "seconds"),
             "step": change(*steps),
             "effect": relative(*steps),
-            "old_bytes": wires[0],
-            "new_bytes": wires[1],
+            **_pair("bytes", wires, "bytes"),
             "wire": change(*wires),
         }
 
 
-def _of_one_side(drift: Drift) -> Iterator[dict[str, Any]]:
+def _pair(what: str, values: tuple[Any, Any], kind: Kind) -> Row:
+    """The cells of old and new, in one unit so that a glance compares them; nothing for a side that is not there."""
+    unit, texts = cells(values, kind)
+    return {
+        f"{side}_{what}": f"{text} {unit}" if text else "" for side, text in zip(("old", "new"), texts, strict=True)
+    }
+
+
+def _of_one_side(drift: Drift) -> Iterator[Row]:
     """Scenarios that are new or gone."""
-    for names, lock, side in ((drift.added, drift.new, "new"), (drift.dropped, drift.old, "old")):
-        word = {"new": "new", "old": "gone"}[side]
+    for names, lock, word in ((drift.added, drift.new, "new"), (drift.dropped, drift.old, "gone")):
         for name in names:
             fact = lock.scenarios[name]
-            here = {f"{side}_s": fact.results.get("step_s"), f"{side}_bytes": _wire(fact)}
-            yield {"scenario": name, **here, "step": word, "wire": word}
+            numbers = (fact.results.get("step_s"), _wire(fact))
+            steps, wires = ((None, one) if word == "new" else (one, None) for one in numbers)
+            said = {"step": word, "wire": word}
+            yield {"scenario": name, **_pair("s", steps, "seconds"), **_pair("bytes", wires, "bytes"), **said}
 
 
 def _wire(fact: ScenarioFact) -> float:
@@ -204,11 +213,9 @@ def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
             yield {
                 "scenario": name,
                 "of": key,
-                "old_bytes": before[0],
-                "new_bytes": after[0],
+                **_pair("bytes", (before[0], after[0]), "bytes"),
                 "wire": wire,
-                "old_s": before[1],
-                "new_s": after[1],
+                **_pair("s", (before[1], after[1]), "seconds"),
                 "time": time,
                 "effect": relative(before[1], after[1]),
             }
