@@ -73,12 +73,12 @@ def narrower(clone):
     file.write_text(file.read_text().replace("value: 45 GB/s", "value: 40 GB/s"))
 
 
-def run_recipe(clone):
+def run_recipe(clone, base="main"):
     """The recipe's steps after the installation: the exit codes of both, and the comment that was posted."""
     guard, post = (step for step in recipe() if "run" in step and "pip install" not in step["run"])
     assert guard["env"] == {"BASE": "${{ github.base_ref }}"}
     assert post["if"] == "always()"
-    checked = sh(guard["run"], clone, BASE="main")
+    checked = sh(guard["run"], clone, BASE=base)
     posted = sh(post["run"].replace("${{ github.event.number }}", "7"), clone)
     comment = clone / "posted.md"
     return checked.returncode, posted.returncode, comment.read_text() if comment.exists() else ""
@@ -109,6 +109,11 @@ def test_a_pull_request_that_moves_the_lock_too_passes_and_its_comment_says_what
     passed, posted, comment = run_recipe(clone)
     assert (passed, posted) == (0, 0)
     assert comment.startswith("### base.lock -> tpsim.lock\n\n**constant hardware/pod.levels.ici.link.bandwidth")
+
+
+def test_the_pull_request_that_brings_the_lock_passes(clone):
+    done("git update-ref refs/remotes/origin/bare $(git commit-tree -m bare $(git mktree < /dev/null))", clone)
+    assert run_recipe(clone, base="bare") == (0, 0, "")
 
 
 def test_the_one_line_for_any_other_ci_fails_where_something_moved(clone):

@@ -114,6 +114,12 @@ def test_json_holds_every_cause_and_every_number(tpsim, folder):
     assert all(one["causes"] == "models/small.heads" for one in result["changes"])
 
 
+def test_how_steps_follow_each_other_is_a_property_of_the_machine_and_no_formula(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", "steps: lockstep", "steps: streamed")
+    causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
+    assert [(one["kind"], one["name"]) for one in causes] == [("constant", "hardware/pod.levels.ici.steps")]
+
+
 def test_markdown_is_empty_when_nothing_moved_and_a_comment_when_something_did(tpsim, folder):
     assert tpsim("check", "-f", "md").out == ""
     edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")

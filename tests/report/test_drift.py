@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.guarded import INSIDE, lock, many, with_constant
+from tests.guarded import INSIDE, lock, many, slower, with_constant
 from tpsim.api.check import CheckResult
 from tpsim.api.pages.drift import FEW, check_page
 from tpsim.report import markdown
@@ -96,6 +96,38 @@ def test_a_constant_explains_the_numbers_of_its_level_and_code_the_rest():
     assert known.effect == pytest.approx(0.1)
     assert (code.kind, code.name) == ("formula", UNKNOWN)
     assert "scenarios/s001" in code.scenarios
+
+
+def test_a_figure_of_the_chip_makes_steps_and_no_collective():
+    cause, _ = drift(many(3), with_constant(many(3, 1.1), "hardware/node.chip.peak.bf16", 2)).causes
+    assert cause.scenarios == ("scenarios/s000", "scenarios/s002")
+    assert cause.collectives == ()
+
+
+def test_a_level_touches_the_collectives_that_run_on_it_and_no_others():
+    known = next(iter(drift(many(1), with_constant(many(1, 1.1), INSIDE, 0.5)).causes))
+    assert set(known.collectives) == {"all_gather over tensor", "reduce_scatter over tensor", "all_reduce over tensor"}
+
+
+def test_a_model_s_field_does_not_touch_a_scenario_that_states_its_own():
+    def models(made, heads):
+        return replace(made, models={**made.models, "models/small.heads": heads})
+
+    own = {
+        name: replace(fact, inputs={**fact.inputs, "model.heads": 32}) if name.endswith("0") else fact
+        for name, fact in many(3).scenarios.items()
+    }
+    slow = {name: slower(fact, 1.1) for name, fact in own.items()}
+    found = drift(replace(models(many(3), 32), scenarios=own), replace(models(many(3), 64), scenarios=slow))
+    assert found.causes[0].scenarios == ("scenarios/s001", "scenarios/s002")
+
+
+def test_a_figure_that_moves_does_not_hide_a_formula_that_moves_too():
+    name = "seconds.additive.hardware/node.inside"
+    new = with_constant(many(3, 1.1), INSIDE, 0.5)
+    formula = replace(new.formulas[name], samples=("1", *new.formulas[name].samples[1:]))
+    found = drift(many(3), replace(new, formulas={**new.formulas, name: formula}))
+    assert [one.name for one in found.causes][:2] == [name, INSIDE]
 
 
 def test_a_constant_that_no_held_scenario_uses_touches_nobody():

@@ -131,12 +131,17 @@ def _formulas(old: Lock, new: Lock, found: Sequence[Cause]) -> Iterator[Cause]:
     facts = old.formulas, new.formulas
     moved = [one for one in _changed(*facts, formula_owner) if not _equal(*facts, one[0])]
     names = [name for name, *_ in moved]
-    structures = {one.name.split(".levels.")[0] for one in found if one.kind == "constant" and ".levels." in one.name}
+    structures = {one.name.split(".levels.")[0] for one in found if _is_structure(one)}
     roots = [one for one in moved if not _follows(one[0], names, structures)]
     following = tuple(name for name in names if name not in {root for root, *_ in roots})
     note = f"{len(following)} formulas made of it follow" if following else ""
     for name, before, after in roots:
         yield Cause("formula", name, *_formula_texts(before, after), note, follows=following)
+
+
+def _is_structure(cause: Cause) -> bool:
+    """True for a property of a machine's level that is no figure: it steers how seconds are made."""
+    return cause.kind == "constant" and not cause.dimension and ".levels." in cause.name
 
 
 def _equal(old: Mapping[str, FormulaFact], new: Mapping[str, FormulaFact], name: str) -> bool:
