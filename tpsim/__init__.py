@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tpsim.api.breakeven import breakeven as breakeven
+    from tpsim.api.check import check as check
     from tpsim.api.collective import collective as collective
+    from tpsim.api.diff import diff as diff
     from tpsim.api.plan import plan as plan
     from tpsim.api.shard import shard as shard
     from tpsim.api.verify import verify as verify
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "breakeven", "collective", "plan", "shard", "verify", "verify_expression"]
+__all__ = ["__version__", "breakeven", "check", "collective", "diff", "plan", "shard", "verify", "verify_expression"]
 
 
 def __getattr__(name: str) -> Any:

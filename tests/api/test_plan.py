@@ -15,6 +15,21 @@ from tpsim.api.plan import plan, pricer
 from tpsim.cost.rollup import price
 from tpsim.cost.step import bound_by, expose
 
+ASKED = [
+    *(
+        "scenario",
+        "model",
+        "hardware",
+        "chips",
+        "mesh",
+        "placement",
+        "zero",
+        "sequence_parallel",
+        "global_batch",
+        "seq",
+    ),
+    *("microbatches", "cost_model", "planner", "guesses", "tpsim"),
+]
 ROW_KEYS = [
     "phase",
     "layer",
@@ -167,7 +182,9 @@ def test_a_violated_requirement_is_said_in_the_verdict():
 
 def test_a_frame_has_a_row_per_collective(answer):
     frame = answer.to_frame()
-    assert list(frame.columns) == ROW_KEYS
+    assert list(frame.columns)[: len(ROW_KEYS)] == ROW_KEYS
+    assert list(frame.columns)[len(ROW_KEYS) :] == ASKED
+    assert all(frame[name].nunique() == 1 for name in ASKED)
     assert len(frame) == len(answer.collectives)
 
 

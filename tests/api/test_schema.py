@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.changes import GUARDED
+from tpsim.api.check import check
 from tpsim.api.collective import collective
+from tpsim.api.diff import diff
 from tpsim.api.plan import plan
 from tpsim.api.schema import DESCRIBED, schema, schema_list
 from tpsim.api.shard import shard
@@ -40,6 +43,9 @@ OUTPUTS = {
     "a collective over two axes": lambda: collective("all-to-all", hw="tpu-v5p", ranks=16, level="ici.0,ici.1"),
     "a verification": lambda: verify("gpt3-175b-a100-tp8"),
     "a verified expression": lambda: verify_expression("A[I,J_X] . B[J_X,K] -> C[I,K]", hw="tpu-v5e"),
+    "a difference": lambda: diff("llama3-70b-h100", overrides=["layout.zero=3"]),
+    "no difference": lambda: diff("llama3-70b-h100", "llama3-70b-h100"),
+    "a check": lambda: check(["scenarios"], lock=GUARDED / "none.lock", update=True),
     "a collective of one rank": lambda: collective("all-reduce", hw="dgx-h100", ranks=1, sizes="8MB"),
 }
 
@@ -83,6 +89,12 @@ def test_a_shipped_file_keeps_to_its_schema_and_names_it_in_its_first_line(name,
     modeline = document.text.splitlines()[0]
     assert modeline.startswith("# yaml-language-server: $schema=")
     assert (path.parent / modeline.partition("=")[2]).resolve() == ROOT / "schema" / f"{name}.json"
+
+
+def test_the_repositories_own_lock_keeps_to_its_schema():
+    document = spec.load(ROOT / "tpsim.lock", most=spec.LARGE)
+    assert mistakes(schema("lock").to_json(), document.data) == []
+    assert mistakes(schema("lock").to_json(), {**document.data, "tolerance": 2}) != []
 
 
 @pytest.mark.parametrize("asked", OUTPUTS.values(), ids=OUTPUTS.keys())

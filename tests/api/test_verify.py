@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 import tpsim
 from tpsim.algebra import moves
-from tpsim.api import plan as plan_module
+from tpsim.api import shelf as shelf_module
 from tpsim.api.plan import PlanResult
 from tpsim.api.proof import trial as trial_module
 from tpsim.api.schema import schema
@@ -109,21 +109,21 @@ def left_out(name):
 
 
 def test_a_collective_that_the_plan_leaves_out_is_seen(monkeypatch):
-    every = plan_module.collectives
-    monkeypatch.setattr(plan_module, "collectives", lambda *args, **options: every(*args, **options)[1:])
+    every = shelf_module.collectives
+    monkeypatch.setattr(shelf_module, "collectives", lambda *args, **options: every(*args, **options)[1:])
     found = failing(SMALL)
     assert set(found) == {"collectives"}
     assert found["collectives"].endswith("planned 0 times, ran 1 times")
 
 
 def test_a_collective_that_is_planned_twice_is_seen(monkeypatch):
-    every = plan_module.collectives
+    every = shelf_module.collectives
 
     def twice(*args, **options):
         first, *rest = every(*args, **options)
         return (first, first, *rest)
 
-    monkeypatch.setattr(plan_module, "collectives", twice)
+    monkeypatch.setattr(shelf_module, "collectives", twice)
     assert "planned 2 times, ran 1 times" in failing(SMALL)["collectives"]
 
 

@@ -37,6 +37,8 @@ def test_help_loads_no_library(args):
     [
         ["plan", "llama3-70b-h100"],
         ["collective", "all-gather", "--hw", "dgx-h100", "--ranks", "8"],
+        ["check"],
+        ["diff", "llama3-70b-h100", "--set", "layout.zero=3"],
         ["hw", "list"],
         ["model", "list"],
         ["explain", "tpu-v5e.levels.ici.link.bandwidth"],

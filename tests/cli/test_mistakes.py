@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tpsim.cli.verbs import VERBS
+
 ANSWERS = {
     ("plna",): (
         'error[unknown-command]: "plna" is not a command of tpsim\n'
         "  = did you mean tpsim plan?\n"
-        "  = commands: plan, shard, collective, explain, verify, hw, model, schema\n"
+        f"  = commands: {', '.join(verb.name for verb in VERBS)}\n"
     ),
     ("hw", "lst"): (
         'error[unknown-command]: "lst" is not a command of tpsim hw\n'

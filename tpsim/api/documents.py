@@ -18,6 +18,7 @@ from tpsim.program.op import Phase
 Count = Annotated[int, Field(ge=0)]
 Bytes = Annotated[float, Field(ge=0, description="whole if exact")]
 Seconds = Annotated[float, Field(ge=0)]
+Value = bool | float | str | None
 
 
 class Part(BaseModel):
@@ -355,4 +356,85 @@ class VerifyOutput(Output):
 
     schema_: Annotated[Literal["tpsim.verify/1"], Field(alias="schema")]
     result: VerifyAnswer
+    assumptions: list[Assumption]
+
+
+class CauseOfDrift(Part):
+    """A fact that moved, and what it touches."""
+
+    kind: Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
+    name: str
+    old: Value
+    new: Value
+    change: str | None
+    """In words, with its sign; `new` from nothing, `gone` to nothing."""
+    note: str | None
+    scenarios: list[str]
+    collectives: list[str]
+    """Kinds over axes, e.g. `all_gather over tensor`."""
+    step_relative: float | None
+    """The largest relative change of a step that it touches."""
+
+
+class ChangeOfNumber(Part):
+    """A number that moved, or a fact that moved none."""
+
+    scenario: str | None
+    collective: str | None
+    """Phase, place, kind, axes and array; null for a number of the whole scenario."""
+    quantity: str
+    old: Value
+    new: Value
+    relative: float | None
+    """(new - old)/old; null from zero and for texts."""
+    change: str | None
+    causes: str | None
+    """The facts that explain it, joined by semicolons."""
+
+
+class DriftAnswer(Part):
+    """What `check` and `diff` answer."""
+
+    verdict: str
+    moved: bool
+    sign: str
+    notices: list[str]
+    causes: list[CauseOfDrift]
+    new_scenarios: list[str]
+    gone_scenarios: list[str]
+    changes: list[ChangeOfNumber]
+
+
+class CheckResolved(Part):
+    """What was held against which lock."""
+
+    lock: str
+    paths: list[str]
+    tolerance: Annotated[float, Field(ge=0)]
+    update: bool
+
+
+class CheckOutput(Output):
+    """What `tpsim check` says."""
+
+    schema_: Annotated[Literal["tpsim.check/1"], Field(alias="schema")]
+    resolved: CheckResolved  # type: ignore[assignment]  # a map whose fields are known
+    result: DriftAnswer
+    assumptions: list[Assumption]
+
+
+class DiffResolved(Part):
+    """What was compared."""
+
+    base: str
+    new: str
+    min_change: Annotated[float, Field(ge=0)]
+
+
+class DiffOutput(Output):
+    """What `tpsim diff` says."""
+
+    schema_: Annotated[Literal["tpsim.diff/1"], Field(alias="schema")]
+    resolved: DiffResolved  # type: ignore[assignment]  # a map whose fields are known
+    result: DriftAnswer
     assumptions: list[Assumption]

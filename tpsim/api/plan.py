@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
-from tpsim.api.plan_record import each, number, row_record, total_record
+from tpsim.api.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.api.pricing import fits
 from tpsim.api.scenario import resolve
+from tpsim.api.shelf import Lowered, Shelf, lowered
 from tpsim.cost import formula
-from tpsim.cost.compute import Compute, compute, matmuls
+from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
     KEYS,
@@ -22,7 +23,6 @@ from tpsim.cost.rollup import (
     Row,
     Sizes,
     Total,
-    collectives,
     price,
     rolled_up,
     total_of,
@@ -31,8 +31,6 @@ from tpsim.cost.rollup import (
 from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
 from tpsim.machine import timing
 from tpsim.program.layout import DTYPE_BYTES
-from tpsim.program.lower import lower
-from tpsim.program.trace import book_path
 from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
@@ -79,26 +77,31 @@ def plan(
     return priced(resolve(scenario, overrides=overrides, flags=flags))
 
 
-def priced(question: Question) -> PlanResult:
+def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     """The plan of a resolved question.
+
+    shelf  programs that other questions of the same request have lowered
 
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
     """
     if question.planner == "cheapest":
         book = replace(question, planner="book")
-        plans = (_priced(question, cheapest_path(question)), replace(priced(book), question=question))
+        plans = (
+            _priced(question, lowered(question, cheapest_path(question))),
+            replace(priced(book), question=question),
+        )
         return min(plans, key=lambda one: one.step.time_s)
-    return _priced(question, book_path)
+    return _priced(question, (shelf or Shelf()).lowered(question))
 
 
-def _priced(question: Question, path: Paths) -> PlanResult:
+def _priced(question: Question, lowered: Lowered) -> PlanResult:
     sizes = sizes_of(question)
-    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
-    found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
-    work = compute(matmuls(program), sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
+    found = travelling(lowered.collectives, question.mesh.axes)
+    work = compute(lowered.products, sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work), path)
+    held = memory(lowered.program, sizes)
+    return PlanResult(question, sizes, rows, work, held, step(rows, work), lowered.path)
 
 
 def pricer(question: Question) -> Pricer:
@@ -151,7 +154,7 @@ class PlanResult:
     compute: Compute
     memory: Memory
     step: Step
-    path: Paths = book_path
+    path: Paths
 
     @cached_property
     def collectives(self) -> list[dict[str, Any]]:
@@ -322,7 +325,14 @@ class PlanResult:
         return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
 
     def records(self) -> list[dict[str, Any]]:
-        """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas."""
+        """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas.
+
+        Each ends with what was asked, so that rows of several plans can be put together.
+        """
+        return [{**row, **asked_record(self.question)} for row in self.formulated()]
+
+    def formulated(self) -> list[dict[str, Any]]:
+        """The collectives with formulas and reasons."""
         return [
             {**record, "formula": self.formula(row), "because": row.collective.because}
             for record, row in zip(self.collectives, self.rows, strict=True)
@@ -341,7 +351,7 @@ class PlanResult:
             "resolved": self.question.resolved,
             "result": {
                 "verdict": self.verdict,
-                "collectives": self.records(),
+                "collectives": self.formulated(),
                 "per_layer": {
                     phase: total_record(total, self.layer_formula(phase)) for phase, total in self.per_layer.items()
                 },

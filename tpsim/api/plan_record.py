@@ -5,9 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from tpsim import __version__
 from tpsim.cost.rollup import Total
 
 if TYPE_CHECKING:
+    from tpsim.api.question import Question
     from tpsim.cost.rollup import Collective, Row, Sizes
 
 
@@ -40,6 +42,28 @@ def row_record(row: Row, sizes: Sizes) -> dict[str, Any]:
         "exposed_s": float(row.exposed_s),
         "algorithm": timing.algorithm,
         "protocol": timing.protocol,
+    }
+
+
+def asked_record(question: Question) -> dict[str, Any]:
+    """What was asked, in columns that are the same for every row of a plan."""
+    layout = question.layout
+    return {
+        "scenario": question.name,
+        "model": question.model.name,
+        "hardware": question.machine.name,
+        "chips": question.mesh.devices,
+        "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
+        "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
+        "zero": layout.zero,
+        "sequence_parallel": layout.sequence_parallel,
+        "global_batch": question.workload.global_batch,
+        "seq": question.workload.seq,
+        "microbatches": question.workload.microbatches,
+        "cost_model": question.cost_model,
+        "planner": question.planner,
+        "guesses": question.guesses,
+        "tpsim": __version__,
     }
 
 

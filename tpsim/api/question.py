@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
+    from tpsim.program.model_file import ModelRead
 
 AssumptionKind = Literal["stated", "guess", "derived"]
 Overlap = Literal["none", "forward", "backward", "both"]
@@ -93,11 +94,13 @@ class Question:
     inputs        (path, sha256) of every file read
     resolved      what the files, flags and defaults came to, as plain data for JSON
     guesses       guessed assumptions and guessed constants of the machine
+    base_model    the model's file as read, before the scenario changed fields of it
     asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
     """
 
     name: str
     model: Model
+    base_model: ModelRead
     machine: Machine
     mesh: Mesh
     axis_parents: Mapping[str, str]

@@ -20,11 +20,11 @@ from tpsim.api.inputs import asked, inputs
 from tpsim.api.limits import limits
 from tpsim.api.question import Assume, Assumption, Limit, Question, Workload
 from tpsim.api.scenario_file import PracticeFields, ScenarioFile, WorkloadFields
+from tpsim.api.shelf import Shelf
 from tpsim.fabric.placement import Placement, place
-from tpsim.machine import profile
 from tpsim.program.layout import PRACTICES, Dtypes, Practice
 from tpsim.program.lower import lower
-from tpsim.program.model_file import ModelRead, load_model, with_fields
+from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.parameters import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
@@ -38,22 +38,30 @@ __all__ = ["Assume", "Assumption", "Limit", "Question", "Workload", "resolve"]
 Source = str | Path | Document | Mapping[str, Any] | None
 
 
-def resolve(scenario: Source, *, overrides: Sequence[str] = (), flags: Mapping[str, Any] | None = None) -> Question:
+def resolve(
+    scenario: Source,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+    shelf: Shelf | None = None,
+) -> Question:
     """The question that a scenario asks.
 
     scenario   a library name, a file, a document, its data, or None for flags alone
     overrides  ``path=value`` each, e.g. ``layout.zero=3``; they come after the flags
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
                placement; None values were not given
+    shelf      machines and models that other scenarios of the same request have read
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
-    read = _read(scenario, overrides, flags or {})
+    shelf = shelf or Shelf()
+    read = _read(scenario, overrides, flags or {}, shelf)
     file = read.file
     with _pointing_at(read.at("model")):
-        model = _model(read)
+        base, model = _model(read, shelf)
     with _pointing_at(read.at("hardware")):
-        machine = profile.load(_hardware(read))
+        machine = shelf.machine(_hardware(read))
     workload = _workload(file.workload)
     split = cut(file, model.model, workload, mesh_of(file, model.model, read.at), read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
@@ -70,6 +78,7 @@ def resolve(scenario: Source, *, overrides: Sequence[str] = (), flags: Mapping[s
     question = Question(
         name=file.name or read.name,
         model=model.model,
+        base_model=base,
         machine=machine,
         mesh=split.mesh,
         axis_parents=split.parents,
@@ -141,10 +150,10 @@ class _Read:
         return self.document.key_place(*keys)
 
 
-def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any]) -> _Read:
+def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> _Read:
     document = _document(scenario, flags)
     folder = Path(document.path).parent if document.text and document.path != "-" else Path()
-    document = spec.extended(document, lambda name: _scenario_document(name, folder))
+    document = spec.extended(document, lambda name: shelf.scenario(_scenario_path(name, folder)))
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
     assumptions: tuple[Assumption, ...] = ()
@@ -162,14 +171,14 @@ def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
         return Document(data=bare_scenario(flags), path="flags", text="", sha256="")
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
-    return _scenario_document(str(scenario), Path())
+    return spec.load(_scenario_path(str(scenario), Path()))
 
 
-def _scenario_document(name: str, folder: Path) -> Document:
+def _scenario_path(name: str, folder: Path) -> Path:
     """A scenario by library name or path, relative paths from `folder`; ``-`` is standard input."""
     if name == "-":
-        return spec.load(name)
-    return spec.load(folder / name if spec.is_path(name) else spec.find("scenarios", name))
+        return Path(name)
+    return folder / name if spec.is_path(name) else spec.find("scenarios", name)
 
 
 def _with_batch(document: Document) -> tuple[Document, tuple[Assumption, ...]]:
@@ -201,18 +210,22 @@ def _refuse_not_yet(document: Document) -> None:
                 )
 
 
-def _model(read: _Read) -> ModelRead:
-    """The model, with the fields that the scenario changes: ``model: {extends: gpt2-xl, vocab_padded: 50304}``."""
-    asked = read.file.model
+def _model(read: _Read, shelf: Shelf) -> tuple[ModelRead, ModelRead]:
+    """The model's file, and the model with the fields that the scenario changes.
+
+    Such as ``model: {extends: gpt2-xl, vocab_padded: 50304}``.
+    """
+    asked, beside = read.file.model, read.beside("model")
     if isinstance(asked, str):
-        return load_model(asked, beside=read.beside("model"))
+        return shelf.model(asked, beside=beside), shelf.model(asked, beside=beside)
     base = asked.get("extends")
     if not isinstance(base, str):
         raise InputError.one(
             "missing-field", "a model map needs extends", read.at("model"), "add extends: llama-3-8b, or another model"
         )
     fields = {key: value for key, value in asked.items() if key != "extends"}
-    return with_fields(load_model(base, beside=read.beside("model")), fields, lambda *keys: read.at("model", *keys))
+    found = shelf.model(base, beside=beside)
+    return found, with_fields(found, fields, lambda *keys: read.at("model", *keys))
 
 
 def _hardware(read: _Read) -> str | Path:

@@ -42,10 +42,13 @@ DESCRIBED: tuple[Described, ...] = (
     Described("hardware", "file", "tpsim.machine.profile_file", "HardwareFile", "a machine"),
     Described("model", "file", "tpsim.program.model_file", "ModelFile", "a model"),
     Described("scenario", "file", "tpsim.api.scenario_file", "ScenarioFile", "a scenario"),
+    Described("lock", "file", "tpsim.api.lock_file", "LockFile", "what tpsim check holds scenarios to"),
     Described("plan", "output", DOCUMENTS, "PlanOutput", "what tpsim plan -f json prints"),
     Described("shard", "output", DOCUMENTS, "ShardOutput", "what tpsim shard -f json prints"),
     Described("collective", "output", DOCUMENTS, "CollectiveOutput", "what tpsim collective -f json prints"),
     Described("verify", "output", DOCUMENTS, "VerifyOutput", "what tpsim verify -f json prints"),
+    Described("check", "output", DOCUMENTS, "CheckOutput", "what tpsim check -f json prints"),
+    Described("diff", "output", DOCUMENTS, "DiffOutput", "what tpsim diff -f json prints"),
 )
 
 

@@ -54,8 +54,9 @@ class Output:
 
     def write(self, answer: Answer, document: Callable[[bool], Document]) -> None:
         """Write `answer` everywhere it is wanted. `document` makes what tables and Markdown show, given `verbose`."""
-        for file in self.files:
-            write_file(file, _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose))
+        pages = {file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose) for file in self.files}
+        write_files(pages)
+        for file in pages:
             self.say(f"wrote {file}")
         if self.format != "table":
             sys.stdout.write(_text(answer, document, self.format, verbose=self.verbose))
@@ -96,20 +97,38 @@ def _text(answer: Answer, document: Callable[[bool], Document], form: Format, *,
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step: whoever reads it finds the old file or the new one, never half of it.
+    """Replace `path` by `text` in one step; see `write_files`."""
+    write_files({path: text})
 
-    Raises InputError if it cannot be written.
+
+def write_files(pages: Mapping[Path, str]) -> None:
+    """Replace every path by its text: whoever reads one finds the old file or the new one, never half of it.
+
+    All are written beside their places first, so that one that cannot be written leaves the others as they were.
+    Raises InputError if one cannot be written.
     """
+    staged: dict[Path, Path] = {}
     try:
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=".tpsim-", delete=False
-        ) as page:
-            temporary = Path(page.name)
-            page.write(text)
-        temporary.chmod(path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
-        temporary.replace(path)
+        for path, text in pages.items():
+            _stage(path, text, staged)
+        for path, temporary in staged.items():
+            temporary.replace(path.resolve())
     except OSError as error:
         raise InputError.one("cannot-write", f"{path}: {error.strerror}") from error
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _stage(path: Path, text: str, staged: dict[Path, Path]) -> None:
+    """Write `text` beside the file that `path` leads to, with its permissions; `staged` knows it from the start."""
+    place = path.resolve()
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", newline="\n", dir=place.parent, prefix=".tpsim-", delete=False
+    ) as page:
+        staged[path] = Path(page.name)
+        page.write(text)
+    staged[path].chmod(place.stat().st_mode & 0o7777 if place.exists() else 0o666 & ~_umask())
 
 
 def _umask() -> int:

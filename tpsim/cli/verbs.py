@@ -20,10 +20,12 @@ class Verb:
 
 VERBS: tuple[Verb, ...] = (
     Verb("plan", "Estimate", "One training step: what is sent, computed and held."),
+    Verb("diff", "Estimate", "Two scenarios, results or locks: what moves, and why."),
     Verb("shard", "Understand", "The algebra on one product, reshard or array."),
     Verb("collective", "Understand", "One collective over sizes on one machine."),
     Verb("explain", "Understand", "Where a printed number comes from: formula, values, sources."),
     Verb("verify", "Understand", "A step or an expression run on simulated devices, held to every claim."),
+    Verb("check", "Guard", "Every scenario against tpsim.lock: what moved, and why."),
     Verb("hw", "Data", "The machines: their constants with sources."),
     Verb("model", "Data", "The models: their sizes and parameters as read."),
     Verb("schema", "Data", "The JSON Schema of a file format or of an output."),

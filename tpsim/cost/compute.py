@@ -107,20 +107,18 @@ def compute(
     dtype       whose peak counts, a key of the chip's peaks
     efficiency  share of the peak that a matrix product reaches; None takes the machine's own
     """
+    runs = [(one, one.flops(sizes), one.count(sizes)) for one in products]
+
+    def seconds(phase: Phase) -> Any:
+        """The slower of matrix unit and memory, product by product."""
+        return total(
+            largest(compute_s(machine, work, dtype, efficiency), memory_s(machine, one.memory_bytes(sizes))) * count
+            for one, work, count in runs
+            if one.where.phase == phase
+        )
+
     return Compute(
-        flops=total(one.flops(sizes) * one.count(sizes) for one in products),
-        useful_flops=total(one.useful_flops(sizes) * one.count(sizes) for one in products if not one.where.again),
-        seconds={
-            phase: total(
-                _seconds(one, sizes, machine, dtype, efficiency) * one.count(sizes)
-                for one in products
-                if one.where.phase == phase
-            )
-            for phase in PHASES
-        },
+        flops=total(work * count for _, work, count in runs),
+        useful_flops=total(one.useful_flops(sizes) * count for one, _, count in runs if not one.where.again),
+        seconds={phase: seconds(phase) for phase in PHASES},
     )
-
-
-def _seconds(one: Matmul, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
-    """The roofline of one run: the slower of the matrix unit and the memory."""
-    return largest(compute_s(machine, one.flops(sizes), dtype, efficiency), memory_s(machine, one.memory_bytes(sizes)))

@@ -1,8 +1,8 @@
 """What each collective algorithm moves on each fabric: one plain function of bytes and devices per closed form.
 
 V is the bytes of the whole array that takes part, n the devices. Every form is arithmetic only, vanishes at n = 1, and
-serves ints (exactly), float64 arrays and sympy symbols. tests/reference/test_linkload.py holds each against the messages
-of every step. A combination that is not here has no known closed form and is refused.
+serves ints (exactly), float64 arrays and sympy symbols. tests/reference/test_linkload.py holds each against messages,
+step by step. A combination that is not here has no known closed form and is refused.
 """
 
 from __future__ import annotations

@@ -18,7 +18,12 @@ LEFT_OUT = "| ... {} more rows: left out, a comment is limited; see the CSV or J
 
 
 def text(document: Document, limit: int = LIMIT) -> str:
-    """`document` in Markdown, never longer than `limit`: rows are left out from the longest tables and counted."""
+    """`document` in Markdown, never longer than `limit`: rows are left out from the longest tables and counted.
+
+    A silent document is the empty text.
+    """
+    if document.silent:
+        return ""
     rows = max((len(table.rows) for table in document.tables), default=0)
     made = "\n\n".join(_parts(document, rows)) + "\n"
     while len(made) > limit and rows:

@@ -49,6 +49,7 @@ class Document:
     verdict       the answer in one line
     next_command  the one command to run next
     ok            False if the answer is "no"
+    silent        True if there is nothing to tell: as Markdown, which may become a comment, it is empty
     """
 
     verdict: str
@@ -58,6 +59,7 @@ class Document:
     notes: tuple[str, ...] = ()
     next_command: str = ""
     ok: bool = True
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.api.hw import problem_record
+from tpsim.api.hw import constant_record, problem_record
 from tpsim.api.inputs import asked
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.api.hw import HwListResult, HwResult, HwValidateResult
-    from tpsim.machine.profile import Level
+    from tpsim.machine.profile import Level, Machine
 
 RANKS = 8
 """Of the collective that a page suggests: the size of many a server, and of a side or two of every torus."""
@@ -72,6 +72,13 @@ def page(result: HwResult, *, verbose: bool) -> Document:
         verdict=f"{len(rows)} constants, {result.guesses} of them guesses; bandwidths are of one link in one direction",
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
+
+
+def constants_table(machine: Machine) -> Table:
+    """Every constant of a machine with kind and source, for a page about something else."""
+    rows = [_row(constant_record(machine, one)) for one in machine.constants()]
+    sourced = [{**row, "source": row["title"]} for row in rows]
+    return Table(CONSTANTS, sourced, f"Constants of {machine.name}", group="part", folded=True)
 
 
 def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # noqa: ARG001  # as every page

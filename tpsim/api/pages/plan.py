@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpsim import __version__
+from tpsim.api.pages.hw import constants_table
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
@@ -44,6 +46,9 @@ FULL = (
 )
 """One line per array, with the formula and the reason."""
 
+ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
+NOT_MODELLED = (Column("text", "left out"),)
+
 PHASES = ("forward", "backward", "update")
 """In which order a page shows them; within each, what every layer does comes first."""
 
@@ -69,10 +74,13 @@ MEMORY = (
 
 
 def page(result: PlanResult, *, verbose: bool) -> Document:
-    """`result` as a page; `verbose` adds every array, formulas, reasons, assumptions and what is not modelled."""
+    """`result` as a page; `verbose` makes it a report.
+
+    A report adds what was read, every array, formulas, reasons, constants, assumptions and what is not modelled.
+    """
     return Document(
         title=result.question.name,
-        facts=tuple(_facts(result)),
+        facts=(*_facts(result), *(_read(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.verdict,
@@ -99,6 +107,18 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}"
 
 
+def _read(result: PlanResult) -> Iterator[tuple[str, str]]:
+    """What a report says beside the question, so that it can be asked again: the command, the files, the version."""
+    if asked := result.question.asked:
+        yield "asked", f"tpsim plan {asked}"
+    yield "read", "; ".join(f"{path} (sha256 {digest[:HASH]})" for path, digest in result.question.inputs)
+    yield "by", f"tpsim {__version__}"
+
+
+HASH = 12
+"""Letters of a hash that a page shows; JSON has all."""
+
+
 def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
     """The bundle's name and its switches: the name alone would say nothing.
 
@@ -123,11 +143,14 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     rows = [_line(row, step_s) for row in (result.records() if verbose else result.collectives)]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = together(rows)
-    yield Table(_present(COLUMNS, lines), lines, group="where")
+    yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
     yield _layer_table(result, verbose=verbose)
-    yield _memory_table(result)
+    yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
+        yield constants_table(result.question.machine)
+        yield Table(ASSUMPTIONS, result.assumptions, "Assumptions")
+        yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")
 
 
 def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
@@ -174,10 +197,11 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
         }
 
     columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
-    return Table(columns, [row(phase, total) for phase, total in result.per_layer.items()])
+    rows = [row(phase, total) for phase, total in result.per_layer.items()]
+    return Table(columns, rows, "One layer" if verbose else "")
 
 
-def _memory_table(result: PlanResult) -> Table:
+def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     held = result.memory
     lines = {
         "parameters": held.parameters,
@@ -186,7 +210,7 @@ def _memory_table(result: PlanResult) -> Table:
         "together": held.static,
     }
     rows = [{"what": what, "bytes": size, "share": float(size) / result.capacity_bytes} for what, size in lines.items()]
-    return Table(MEMORY, rows)
+    return Table(MEMORY, rows, "Memory" if verbose else "")
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -201,8 +225,6 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield (
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
-        yield from (f"assumed ({one['kind']}): {one['text']}" for one in result.assumptions)
-        yield from (f"not modelled: {text}" for text in result.not_modelled)
     yield f"{len(result.assumptions)} assumptions, {guesses} guesses" + ("" if verbose else "; -v lists them")
 
 

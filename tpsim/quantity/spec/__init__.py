@@ -5,9 +5,10 @@ from tpsim.quantity.spec.checked import read
 from tpsim.quantity.spec.document import Document, Keys, extended, merge, with_data, with_value
 from tpsim.quantity.spec.fields import Bytes, BytesPerSecond, FlopsPerSecond, Quantity, Seconds, Strict, schema_of
 from tpsim.quantity.spec.overrides import overridden
-from tpsim.quantity.spec.text import load
+from tpsim.quantity.spec.text import LARGE, load
 
 __all__ = [
+    "LARGE",
     "Bytes",
     "BytesPerSecond",
     "Document",

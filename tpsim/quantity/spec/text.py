@@ -22,28 +22,41 @@ from tpsim.quantity.spec.document import Document, Keys, Spot
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MAX_BYTES = 1_000_000
 MAX_DEPTH = 50
-MAX_ENTRIES = 100_000
 MAX_DIGITS = 400
 
 
-def load(source: Path | str, name: str | None = None) -> Document:
+@dataclass(frozen=True, slots=True)
+class Most:
+    """How large a file may be: a larger one is no tpsim file, or a hostile one."""
+
+    bytes: int = 1_000_000
+    entries: int = 100_000
+
+
+WRITTEN = Most()
+"""What people write."""
+
+LARGE = Most(bytes=8_000_000, entries=800_000)
+"""What tpsim writes: a lock or a result of hundreds of scenarios."""
+
+
+def load(source: Path | str, name: str | None = None, *, most: Most = WRITTEN) -> Document:
     """The YAML or JSON file at a path, ``-`` for standard input; or a text, when it is given a `name` or has two lines.
 
     Raises InputError if there is no such file, or for text that is not one YAML map.
     """
     if isinstance(source, str) and (name is not None or "\n" in source):
-        return _document(source.encode(), name or "text")
+        return _document(source.encode(), name or "text", most)
     if str(source) == "-":
-        return _document(sys.stdin.buffer.read(MAX_BYTES + 1), "-")
-    return _document(_content(Path(source)), str(source))
+        return _document(sys.stdin.buffer.read(most.bytes + 1), "-", most)
+    return _document(_content(Path(source), most), str(source), most)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, most: Most) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(most.bytes + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         near = suggest(path.stem, _siblings(path))
         remedy = f'did you mean "{path.with_stem(near)}"?' if near else ""
@@ -62,10 +75,11 @@ def _siblings(path: Path) -> list[str]:
         return []
 
 
-def _document(content: bytes, path: str) -> Document:
+def _document(content: bytes, path: str, most: Most) -> Document:
     whole = Place(path, 0, 0, "")
-    if len(content) > MAX_BYTES:
-        raise InputError.one("file-too-large", "the file is larger than 1 MB", whole, "is it a tpsim file?")
+    if len(content) > most.bytes:
+        size = f"{most.bytes // 1_000_000} MB"
+        raise InputError.one("file-too-large", f"the file is larger than {size}", whole, "is it a tpsim file?")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -73,7 +87,7 @@ def _document(content: bytes, path: str) -> Document:
         raise InputError.one("not-utf8", message, whole, "save it as UTF-8") from None
     if path.endswith(".json"):
         text = _JSON_ESCAPE.sub(_joined, text)
-    return _Reader(path, text, sha256(content).hexdigest()).document()
+    return _Reader(path, text, sha256(content).hexdigest(), most).document()
 
 
 # JSON writes a character beyond the 16-bit plane as two escapes, which YAML does not know.
@@ -98,6 +112,7 @@ class _Reader:
     path: str
     text: str
     sha256: str
+    most: Most
     spots: dict[Keys, Spot] = field(default_factory=dict)
     anchors: dict[str, Any] = field(default_factory=dict)
     entries: int = 0
@@ -139,8 +154,8 @@ class _Reader:
         """The value that starts with `event`; its place is kept under `keys`."""
         self.entries += 1
         place = self._at(event)
-        if self.entries > MAX_ENTRIES:
-            self._refuse("file-too-large", f"the file holds more than {MAX_ENTRIES:,} entries", place)
+        if self.entries > self.most.entries:
+            self._refuse("file-too-large", f"the file holds more than {self.most.entries:,} entries", place)
         if len(keys) > MAX_DEPTH:
             self._refuse("too-deep", f"the file is nested more than {MAX_DEPTH} deep", place)
         if isinstance(event, yaml.AliasEvent):
@@ -194,8 +209,8 @@ class _Reader:
         value = self.anchors[event.anchor]
         entries, depth = _extent(value)
         self.entries += entries
-        if self.entries > MAX_ENTRIES:
-            self._refuse("file-too-large", f"aliases unfold to more than {MAX_ENTRIES:,} entries", place)
+        if self.entries > self.most.entries:
+            self._refuse("file-too-large", f"aliases unfold to more than {self.most.entries:,} entries", place)
         if len(keys) + depth > MAX_DEPTH:
             self._refuse("too-deep", f"aliases unfold to a file nested more than {MAX_DEPTH} deep", place)
         return deepcopy(value)

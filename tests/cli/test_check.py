@@ -1,0 +1,144 @@
+"""``tpsim check`` in a folder of a user's own: the lock, its formats, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tests.changes import GUARDED
+
+BANDWIDTH = "value: 45 GB/s"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, tpsim):
+    shutil.copytree(GUARDED, tmp_path / "team")
+    monkeypatch.chdir(tmp_path / "team")
+    assert tpsim("check", "--update", "scenarios", "-q").code == 0
+    return tmp_path / "team"
+
+
+def edit(file, old, new):
+    before = file.read_text(encoding="utf-8")
+    assert old in before
+    file.write_text(before.replace(old, new), encoding="utf-8")
+
+
+def test_check_after_update_is_a_no_op(tpsim, folder):
+    before = (folder / "tpsim.lock").read_bytes()
+    assert tpsim("check").code == 0
+    again = tpsim("check", "--update", "-q")
+    assert (again.code, again.out) == (0, "3 scenarios are as tpsim.lock holds them; times within 1e-09\n")
+    assert (folder / "tpsim.lock").read_bytes() == before
+
+
+def test_a_drift_is_exit_1_with_its_cause_in_the_verdict(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    ran = tpsim("check", "-q")
+    assert ran.code == 1
+    assert ran.out.startswith("constant hardware/pod.levels.ici.link.bandwidth 45 GB/s -> 40 GB/s (-11.1 %); ")
+    assert ran.out.endswith("numbers of 1 of 3 scenarios moved\n")
+
+
+def test_a_check_that_fails_leaves_the_lock_alone(tpsim, folder):
+    before = (folder / "tpsim.lock").read_bytes()
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    assert tpsim("check").code == 1
+    assert (folder / "tpsim.lock").read_bytes() == before
+
+
+def test_update_says_what_moved_and_a_check_then_agrees(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    ran = tpsim("check", "--update", "-q")
+    assert ran.code == 0
+    assert "45 GB/s -> 40 GB/s" in ran.out
+    assert ran.out.endswith("tpsim.lock is updated\n")
+    assert tpsim("check").code == 0
+    assert "{value: 40000000000.0," in (folder / "tpsim.lock").read_text()
+
+
+def test_a_source_alone_fails_the_check_and_says_that_no_number_moves(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", "figures made for tests", "another edition")
+    ran = tpsim("check", "-q")
+    assert ran.code == 1
+    assert "(source only: no number moves)" in ran.out
+    assert "scenarios moved" not in ran.out
+
+
+def test_a_path_judges_its_own_scenarios_alone(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    assert tpsim("check", "scenarios/node.yaml", "-q").out == (
+        "1 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    )
+    assert tpsim("check", "scenarios/pod.yaml").code == 1
+    (folder / "scenarios/shards.yaml").unlink()
+    assert tpsim("check", "scenarios/node.yaml").code == 0
+
+
+def test_a_lock_elsewhere_holds_paths_from_its_own_folder(tpsim, folder, monkeypatch):
+    assert tpsim("check", "--update", "scenarios", "--lock", "locks.lock", "-q").code == 0
+    monkeypatch.chdir(folder / "models")
+    ran = tpsim("check", "--lock", "../locks.lock", "-q")
+    assert (ran.code, ran.out.split(" ")[0]) == (0, "3")
+
+
+def test_a_library_scenario_is_held_by_its_name(tpsim, folder):
+    assert tpsim("check", "--update", "scenarios", "gemma-7b-v5e", "-q").code == 0
+    text = (folder / "tpsim.lock").read_text()
+    assert "paths: [gemma-7b-v5e, scenarios]" in text
+    assert "\n  gemma-7b-v5e:\n" in text
+    assert tpsim("check").code == 0
+
+
+def test_machines_models_and_foreign_yaml_in_a_folder_are_passed_over(tpsim, folder):
+    (folder / "ci.yaml").write_text("on: push\n")
+    assert tpsim("check", ".", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+
+
+def test_a_misspelled_header_is_refused_and_not_passed_over(tpsim, folder):
+    edit(folder / "scenarios/pod.yaml", "tpsim: scenario/1", "tpsim: scenari/1")
+    ran = tpsim("check")
+    assert ran.code == 2
+    assert "pod.yaml:1:8" in ran.err
+
+
+def test_json_holds_every_cause_and_every_number(tpsim, folder):
+    edit(folder / "models/small.yaml", "\nheads: 32", "\nheads: 64")
+    document = json.loads(tpsim("check", "-f", "json").out)
+    result = document["result"]
+    assert document["schema"] == "tpsim.check/1"
+    assert (result["moved"], result["causes"][0]["kind"], result["causes"][0]["change"]) == (True, "model", "+100 %")
+    assert {one["scenario"] for one in result["changes"]} == {"scenarios/node", "scenarios/pod", "scenarios/shards"}
+    assert all(one["causes"] == "models/small.heads" for one in result["changes"])
+
+
+def test_how_steps_follow_each_other_is_a_property_of_the_machine_and_no_formula(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", "steps: lockstep", "steps: streamed")
+    causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
+    assert [(one["kind"], one["name"]) for one in causes] == [("constant", "hardware/pod.levels.ici.steps")]
+
+
+def test_markdown_is_empty_when_nothing_moved_and_a_comment_when_something_did(tpsim, folder):
+    assert tpsim("check", "-f", "md").out == ""
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    ran = tpsim("check", "-f", "md")
+    assert ran.code == 1
+    assert ran.out.startswith("### tpsim check: tpsim.lock\n\n**constant hardware/pod.levels")
+
+
+def test_without_a_lock_the_remedy_writes_one(tpsim, folder):
+    (folder / "tpsim.lock").unlink()
+    ran = tpsim("check", "scenarios")
+    assert ran.code == 2
+    assert "= write it: tpsim check --update scenarios" in ran.err
+    assert tpsim("check", "--update", "-q").code == 0
+
+
+def test_a_path_that_is_not_there_is_refused(tpsim, folder):
+    ran = tpsim("check", "scenario")
+    assert ran.code == 2
+    assert "error[" in ran.err
+    (folder / "empty").mkdir()
+    assert "no scenario is there" in tpsim("check", "empty").err

@@ -1,0 +1,134 @@
+"""``tpsim diff``: scenarios, saved results and locks, per collective and per axis."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tpsim.api.plan import plan
+
+BASE = "llama3-70b-h100"
+ZERO3 = ("--set", "layout.zero=3")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A plan and the plan of another layout, saved."""
+    folder = tmp_path_factory.mktemp("saved")
+    for name, zero in (("old", 1), ("new", 3)):
+        (folder / f"{name}.json").write_text(json.dumps(plan(BASE, zero=zero).to_json()))
+    return str(folder / "old.json"), str(folder / "new.json")
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_equal_sides_say_nothing_as_markdown_and_exit_with_0(tpsim):
+    assert tpsim("diff", BASE, BASE, "-f", "md", "--exit-code").out == ""
+    assert tpsim("diff", BASE, BASE, "--exit-code").code == 0
+    assert tpsim("diff", BASE, BASE, "-q").out == "nothing moved\n"
+
+
+def test_a_difference_is_an_answer_and_exit_1_only_if_asked(tpsim):
+    assert tpsim("diff", BASE, *ZERO3, "-q").code == 0
+    assert tpsim("diff", BASE, *ZERO3, "-q", "--exit-code").code == 1
+
+
+def test_a_difference_has_its_cause_and_the_sign_convention(tpsim):
+    out = tpsim("diff", BASE, *ZERO3).out
+    assert "layout.zero" in out
+    assert "changes are new - old: + is more bytes or more seconds" in out
+    assert f"next: tpsim plan {BASE} --set layout.zero=3" in out
+
+
+def test_swapping_the_sides_turns_new_into_gone(tpsim, saved):
+    def words(*sides):
+        found = rows(tpsim("diff", *sides, "-f", "csv").out)
+        return {(row["collective"], row["quantity"]): row["change"] for row in found}
+
+    there, back = words(*saved), words(*reversed(saved))
+    turned = {"new": "gone", "gone": "new"}
+    assert {"new", "gone"} <= set(there.values())
+    assert {key: word for key, word in back.items() if word in turned} == {
+        key: turned[word] for key, word in there.items() if word in turned
+    }
+
+
+def test_csv_says_of_each_number_what_it_was_is_and_why(tpsim):
+    found = rows(tpsim("diff", BASE, "--set", "workload.seq=2048", "-f", "csv").out)
+    assert {row["causes"] for row in found} == {"workload.seq"}
+    step = next(row for row in found if row["quantity"] == "step_s")
+    assert float(step["relative"]) == pytest.approx(float(step["new"]) / float(step["old"]) - 1)
+    assert step["change"].startswith("-")
+
+
+def test_the_least_change_hides_what_is_smaller(tpsim):
+    every = rows(tpsim("diff", BASE, *ZERO3, "-f", "csv").out)
+    large = rows(tpsim("diff", BASE, *ZERO3, "--min-change", "50%", "-f", "csv").out)
+    assert 0 < len(large) < len(every)
+    assert all(not row["relative"] or abs(float(row["relative"])) >= 0.5 for row in large)
+    assert tpsim("diff", BASE, "--set", "workload.seq=4104", "--min-change", "50 %", "--exit-code", "-q").code == 0
+
+
+def test_a_saved_result_is_compared_with_a_scenario_and_with_another_result(tpsim, saved):
+    old, _ = saved
+    assert tpsim("diff", old, BASE, "--exit-code").code == 0
+    answers = [tpsim("diff", *sides, "-f", "json").out for sides in (saved, (old, BASE, *ZERO3))]
+    causes = [json.loads(one)["result"]["causes"] for one in answers]
+    assert causes[0] == causes[1]
+    assert [(one["kind"], one["name"], one["old"], one["new"]) for one in causes[0]] == [
+        ("scenario", "layout.zero", 1, 3)
+    ]
+
+
+def test_a_result_of_another_version_of_the_machine_blames_its_file(tpsim, saved, tmp_path):
+    old, new = saved[0], tmp_path / "new.json"
+    document = json.loads(Path(old).read_text())
+    document["inputs"] = [
+        {**one, "sha256": "0" * 64} if "dgx-h100" in one["path"] else one for one in document["inputs"]
+    ]
+    document["result"]["step"]["time_s"] *= 2
+    new.write_text(json.dumps(document))
+    found = json.loads(tpsim("diff", old, str(new), "-f", "json").out)["result"]["causes"]
+    assert [(one["kind"], one["name"], one["new"]) for one in found] == [("constant", "dgx-h100.file", "0" * 12)]
+
+
+@pytest.mark.parametrize(
+    ("args", "slug"),
+    [
+        ((BASE,), "missing-side"),
+        ((BASE, "tpsim.lock"), "sides-differ"),
+        (("plan.json", BASE), "not-a-result"),
+        (("broken.json", BASE), "damaged-result"),
+        (("gone.json", BASE), "no-such-file"),
+        ((BASE, "plan.json", *ZERO3), "nothing-to-set"),
+        ((BASE, *ZERO3, "--min-change", "much"), "bad-number"),
+        ((BASE, *ZERO3, "--min-change", "1 GB"), "bad-unit"),
+        ((BASE, "llama3-70b-h10"), "unknown-scenario"),
+    ],
+)
+def test_sides_that_cannot_be_compared_are_refused(tpsim, tmp_path, monkeypatch, args, slug):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").write_text('{"schema": "tpsim.shard/1"}')
+    (tmp_path / "broken.json").write_text('{"schema": "tpsim.plan/1", "result": {}}')
+    ran = tpsim("diff", *args)
+    assert ran.code == 2, ran.out
+    assert f"error[{slug}]" in ran.err
+
+
+def test_two_locks_are_compared_without_their_scenarios_at_hand(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, seq in (("old", 2048), ("new", 1024)):
+        (tmp_path / "one.yaml").write_text(f"tpsim: scenario/1\nextends: gemma-7b-v5e\nworkload: {{seq: {seq}}}\n")
+        assert tpsim("check", "--update", "one.yaml", "--lock", f"{name}.lock", "-q").code == 0
+    (tmp_path / "one.yaml").unlink()
+    ran = tpsim("diff", "old.lock", "new.lock", "-q", "--exit-code")
+    assert (ran.code, ran.out) == (
+        1,
+        "scenario workload.seq 2,048 -> 1,024 (-50 %); numbers of 1 of 1 scenarios moved\n",
+    )

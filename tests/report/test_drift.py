@@ -1,0 +1,222 @@
+"""What moved between two locks, who is touched, and the comment that tells it at any size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from tests.guarded import INSIDE, lock, many, slower, with_constant
+from tpsim.api.check import CheckResult
+from tpsim.api.pages.drift import FEW, check_page
+from tpsim.report import markdown
+from tpsim.report.causes import Cause
+from tpsim.report.drift import UNKNOWN, at_least, drift
+from tpsim.report.moved import change, relative, same
+
+
+def comment(found):
+    """The body of a pull request's comment."""
+    return markdown.text(check_page(CheckResult(found, Path("tpsim.lock"), updated=False), verbose=True))
+
+
+def changed(count):
+    """A drift of so many scenarios by one constant, all seconds 10 % up."""
+    return drift(many(count), with_constant(many(count, 1.1), INSIDE, 0.5))
+
+
+@cache
+def comment_on(count):
+    return comment(changed(count))
+
+
+def rendered(text):
+    """The tokens of GitHub's Markdown: tables, and HTML kept."""
+    return MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+
+
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (0, 5, "new"),
+        (0.0, 5.0, "new"),
+        (None, 5, "new"),
+        (5, 0, "gone"),
+        (5, None, "gone"),
+        (4, 5, "+25 %"),
+        (5, 4, "-20 %"),
+        (3, 3, ""),
+        (None, 0, ""),
+        ("a", "b", ""),
+        (True, False, ""),
+        (False, True, ""),
+    ],
+)
+def test_a_change_has_a_sign_and_zero_is_new_or_gone(old, new, said):
+    assert change(old, new) == said
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1e-9, 1e9))
+def test_a_relative_change_leads_from_old_to_new(old, new):
+    assert old + old * relative(old, new) == pytest.approx(new, rel=1e-9, abs=1e-9 * old)
+
+
+def test_times_may_differ_by_the_tolerance_and_bytes_may_not():
+    assert same(1.0, 1.0 + 5e-10, 1e-9)
+    assert not same(1.0, 1.0 + 5e-9, 1e-9)
+    assert not same(10**10, 10**10 + 1, 0)
+
+
+def test_equal_locks_do_not_drift():
+    assert not drift(lock(), lock())
+
+
+def test_times_within_the_tolerance_of_the_old_lock_do_not_drift():
+    assert not drift(many(3), many(3, 1 + 5e-10))
+    assert drift(many(3), many(3, 1.001))
+    assert not drift(replace(many(3), tolerance=0.01), many(3, 1.001)).moved
+
+
+# Causes -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_constant_explains_the_numbers_of_its_level_and_code_the_rest():
+    found = changed(3)
+    known, code = found.causes
+    assert (known.name, known.change) == (INSIDE, "-50 %")
+    assert known.scenarios == ("scenarios/s000", "scenarios/s002")
+    assert known.effect == pytest.approx(0.1)
+    assert (code.kind, code.name) == ("formula", UNKNOWN)
+    assert "scenarios/s001" in code.scenarios
+
+
+def test_a_figure_of_the_chip_makes_steps_and_no_collective():
+    cause, _ = drift(many(3), with_constant(many(3, 1.1), "hardware/node.chip.peak.bf16", 2)).causes
+    assert cause.scenarios == ("scenarios/s000", "scenarios/s002")
+    assert cause.collectives == ()
+
+
+def test_a_level_touches_the_collectives_that_run_on_it_and_no_others():
+    known = next(iter(drift(many(1), with_constant(many(1, 1.1), INSIDE, 0.5)).causes))
+    assert set(known.collectives) == {"all_gather over tensor", "reduce_scatter over tensor", "all_reduce over tensor"}
+
+
+def test_a_model_s_field_does_not_touch_a_scenario_that_states_its_own():
+    def models(made, heads):
+        return replace(made, models={**made.models, "models/small.heads": heads})
+
+    own = {
+        name: replace(fact, inputs={**fact.inputs, "model.heads": 32}) if name.endswith("0") else fact
+        for name, fact in many(3).scenarios.items()
+    }
+    slow = {name: slower(fact, 1.1) for name, fact in own.items()}
+    found = drift(replace(models(many(3), 32), scenarios=own), replace(models(many(3), 64), scenarios=slow))
+    assert found.causes[0].scenarios == ("scenarios/s001", "scenarios/s002")
+
+
+def test_a_figure_that_moves_does_not_hide_a_formula_that_moves_too():
+    name = "seconds.additive.hardware/node.inside"
+    new = with_constant(many(3, 1.1), INSIDE, 0.5)
+    formula = replace(new.formulas[name], samples=("1", *new.formulas[name].samples[1:]))
+    found = drift(many(3), replace(new, formulas={**new.formulas, name: formula}))
+    assert [one.name for one in found.causes][:2] == [name, INSIDE]
+
+
+def test_a_constant_that_no_held_scenario_uses_touches_nobody():
+    unused = "hardware/pod.chip.peak.f32"
+    (cause,) = drift(lock(), with_constant(lock(), unused, 2)).causes
+    assert (cause.name, cause.scenarios, cause.effect) == (unused, (), None)
+
+
+def test_another_machine_is_one_cause_and_brings_its_constants_with_it():
+    fact = lock().scenarios["scenarios/node"]
+    moved = replace(fact, inputs={**fact.inputs, "hardware": "other"}, results={**fact.results, "step_s": 1.0})
+    constants = {name.replace("hardware/node.", "other."): one for name, one in lock().constants.items()}
+    old = replace(lock(), scenarios={"scenarios/node": fact})
+    new = replace(old, constants=constants, scenarios={"scenarios/node": moved})
+    (cause,) = drift(old, new).causes
+    assert cause == Cause(
+        "scenario", "hardware", "hardware/node", "other", scenarios=("scenarios/node",), effect=cause.effect
+    )
+
+
+def test_a_tolerance_that_moved_is_a_cause_of_its_own():
+    (cause,) = drift(lock(), replace(lock(), tolerance=0.5)).causes
+    assert (cause.kind, cause.old, cause.new) == ("tolerance", 1e-9, 0.5)
+
+
+def test_small_changes_are_left_out_and_their_causes_with_them():
+    found = changed(3)
+    assert not at_least(found, 0.2)
+    assert at_least(found, 0.05).moved == found.moved
+
+
+def test_new_and_gone_scenarios_are_named():
+    found = drift(many(3), many(4))
+    assert (found.added, found.dropped) == (("scenarios/s003",), ())
+    assert drift(many(4), many(3)).dropped == ("scenarios/s003",)
+
+
+# The comment --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_said_when_nothing_moved():
+    assert comment(drift(lock(), lock())) == ""
+
+
+TABLES = {1: 5, 12: 7, 500: 8}
+"""Causes, scenarios, axes, collectives, numbers; what is long stands twice: its first rows, and all of it folded."""
+
+
+@pytest.mark.parametrize("count", TABLES)
+def test_the_comment_renders_as_tables_and_folds_at_any_size(count):
+    text = comment_on(count)
+    tokens = rendered(text)
+    kinds = [one.type for one in tokens]
+    html = [one.content for one in tokens if one.type == "html_block"]
+    assert len(text) <= 60_000
+    assert kinds[:3] == ["heading_open", "inline", "heading_close"]
+    assert kinds.count("table_open") == kinds.count("table_close") == TABLES[count]
+    assert sum("<details>" in one for one in html) == sum("</details>" in one for one in html) >= 1
+    assert not any("|" in one.content for one in tokens if one.type == "paragraph")
+
+
+@pytest.mark.parametrize("count", [1, 12, 500])
+def test_the_first_table_names_the_cause_and_the_second_the_scenarios(count):
+    text = comment_on(count)
+    first = text.split("\n\n")
+    assert INSIDE in first[1]
+    assert "+ is more bytes or more seconds" in first[2]
+    tables = [part for part in first if part.startswith("| ")]
+    assert INSIDE in tables[0].splitlines()[2]
+    assert "| +10 % |" in tables[1].splitlines()[2]
+    assert len(tables[1].splitlines()) == min(count, FEW) + 2
+
+
+def test_rows_that_do_not_fit_are_counted_and_none_is_cut():
+    text = comment_on(500)
+    assert "more rows: left out" in text
+    widths = {line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("| scenarios/s")}
+    assert len(widths) <= 4
+    assert all(line.endswith("|") for line in text.splitlines() if line.startswith("|"))
+
+
+def test_markup_in_a_name_stays_text():
+    fact = lock().scenarios["scenarios/node"]
+    name = "a|b <details> *c* `d`"
+    old, new = (
+        replace(lock(), scenarios={name: replace(fact, results={**fact.results, "step_s": step})})
+        for step in (1.0, 2.0)
+    )
+    tokens = rendered(comment(drift(old, new)))
+    cells = [child.content for one in tokens if one.type == "inline" for child in one.children or ()]
+    assert any("a|b <details> *c* `d`" in "".join(cells[at:]) for at in range(len(cells)))
+    assert not any(one.type == "em_open" for token in tokens for one in token.children or ())

@@ -1,0 +1,113 @@
+"""The verb `check`: every scenario held against ``tpsim.lock``, and the cause of every drift named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.api import lock_file
+from tpsim.api.drifted import Drifted
+from tpsim.api.facts import held
+from tpsim.api.guarded import below, guarded, relative_paths
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.report.drift import drift
+from tpsim.report.lock import TOLERANCE, Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEMA = "tpsim.check/1"
+HOME = "scenarios"
+"""The folder that is guarded where neither the command line nor a lock names one."""
+
+
+@dataclass(frozen=True)
+class CheckResult(Drifted):
+    """What moved since the lock was written.
+
+    path     of the lock
+    updated  True if the lock is to be written as it should be now: `text` is its content
+    first    True if there was no lock
+    """
+
+    path: Path
+    updated: bool
+    first: bool = False
+
+    schema = SCHEMA
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing moved, or if the lock was brought up to date."""
+        return self.updated or not self.drift
+
+    @property
+    def text(self) -> str:
+        """The lock as it should be now."""
+        return lock_file.text(self.drift.new)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        held_now = len(self.drift.new.scenarios)
+        if self.first:
+            return f"{self.path} is written: it holds {held_now} scenarios"
+        if not self.drift:
+            return f"{held_now} scenarios are as {self.path} holds them; times within {self.drift.old.tolerance:g}"
+        return self.summary + (f"; {self.path} is updated" if self.updated else "")
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a reader should know though nothing moved: a lock that lets times move further than tpsim's own."""
+        wide = self.drift.old.tolerance
+        said = f"tolerance {TOLERANCE:g} -> {wide:g} (tpsim's own, this lock's): times may move by that much unseen"
+        return (said,) if wide > TOLERANCE else ()
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was asked."""
+        old = self.drift.old
+        return {"lock": str(self.path), "paths": list(old.paths), "tolerance": old.tolerance, "update": self.updated}
+
+
+def check(paths: Sequence[str] = (), *, lock: str | Path = lock_file.NAME, update: bool = False) -> CheckResult:
+    """Hold scenarios against a lock.
+
+    paths   files, folders or library names; without any, those that the lock names
+    update  True: the result's `text` is to be written, also where there is no lock yet; it holds `paths` alone
+    Raises InputError if there is no lock or no scenario, or for a lock that cannot be trusted.
+    """
+    path = Path(lock)
+    first = not path.exists()
+    if first and not update:
+        raise InputError.one("no-lock", f"there is no {path}", remedy=f"write it: {_command(paths)}")
+    known = Lock(__version__) if first else lock_file.read(path)
+    asked = relative_paths(paths, path.parent) or known.paths or _home(path.parent)
+    found = guarded(asked if paths else _still_there(asked, path.parent), path.parent)
+    now = held(found, replace(known, paths=asked), path.parent, texts=update)
+    return CheckResult(drift(known if update else _only(known, asked), now), path, update, first)
+
+
+def _command(paths: Sequence[str]) -> str:
+    return " ".join(["tpsim check --update", *paths])
+
+
+def _still_there(paths: Sequence[str], folder: Path) -> list[str]:
+    """The lock's own paths but those that are gone: their scenarios are, and that is an answer."""
+    return [path for path in paths if not spec.is_path(path) or (folder / path).exists()]
+
+
+def _home(folder: Path) -> tuple[str, ...]:
+    """The folder of scenarios beside a lock that is still to be written."""
+    if not (folder / HOME).is_dir():
+        raise InputError.one("no-scenarios", "what is to be guarded?", remedy="name it: tpsim check --update scenarios")
+    return (HOME,)
+
+
+def _only(lock: Lock, paths: Sequence[str]) -> Lock:
+    """The lock with no scenarios but those of `paths`."""
+    names = below(lock.scenarios, paths)
+    return replace(lock, scenarios={name: one for name, one in lock.scenarios.items() if name in names})

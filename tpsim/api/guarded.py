@@ -1,0 +1,74 @@
+"""The scenarios that a lock guards: those of the files and folders that it names, and their names in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.quantity.spec import Document
+
+SUFFIX = ".yaml"
+NO_SCENARIO = ("hardware/", "model/", "lock/")
+"""What the files in a folder say that are not scenarios and are passed over."""
+
+
+def guarded(paths: Sequence[str], folder: Path) -> dict[str, Document]:
+    """Every scenario of `paths` by its name, sorted.
+
+    paths   files, folders (with all that is in them) or library names, relative ones from `folder`
+    A folder may hold other YAML: a file without ``tpsim:`` is passed over, and so are machines and models.
+    Raises InputError for a path that is not there, a file that cannot be read, and where there is no scenario.
+    """
+    found: dict[str, Document] = {}
+    for path in paths:
+        inside = (folder / path).is_dir()
+        documents = _in_folder(folder / path) if inside else [spec.load(_file(path, folder))]
+        found |= {_name(document, path, folder): document for document in documents}
+    if not found:
+        said = ", ".join(paths) or "no path"
+        raise InputError.one(
+            "no-scenarios", f"{said}: no scenario is there", remedy="name files or folders of scenarios"
+        )
+    return dict(sorted(found.items()))
+
+
+def _in_folder(folder: Path) -> Iterator[Document]:
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        document = spec.load(path)
+        header = document.data.get("tpsim")
+        if header is not None and not str(header).startswith(NO_SCENARIO):
+            yield document
+
+
+def _file(path: str, folder: Path) -> Path:
+    return folder / path if spec.is_path(path) else spec.find("scenarios", path)
+
+
+def _name(document: Document, path: str, folder: Path) -> str:
+    """A library scenario by its name, any other by its path from the lock's folder."""
+    if not spec.is_path(path) and not (folder / path).exists():
+        return path
+    return Path(os.path.relpath(document.path, folder)).as_posix().removesuffix(SUFFIX)
+
+
+def relative_paths(paths: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """Paths as they were typed, from the lock's folder; library names as they are."""
+    return tuple(
+        Path(os.path.relpath(path, folder)).as_posix() if Path(path).exists() or spec.is_path(path) else path
+        for path in paths
+    )
+
+
+def below(names: Mapping[str, object], paths: Sequence[str]) -> set[str]:
+    """Of the names in a lock those that belong to `paths`."""
+    stems = [path.removesuffix(SUFFIX) for path in paths]
+    return {name for name in names for stem in stems if stem in {".", name} or name.startswith(f"{stem}/")}

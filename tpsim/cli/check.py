@@ -1,0 +1,44 @@
+"""``tpsim check``: every scenario held against the lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpsim.cli.output import output_options, write_file
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+
+NO = 1
+"""The exit code when anything moved."""
+
+
+@click.command(short_help="Hold scenarios against tpsim.lock.")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--update", is_flag=True, help="Write the lock as it should be now, and print what moved.")
+@click.option("--lock", metavar="FILE", default="tpsim.lock", help="The lock; tpsim.lock unless stated.")
+@output_options
+@click.pass_context
+def check(ctx: click.Context, /, paths: tuple[str, ...], update: bool, lock: str, output: Output) -> None:
+    r"""Hold every scenario against the lock and name the cause of each drift; exit code 1 if anything moved.
+
+    PATH is a file or a folder of scenarios; without any, those that the lock names. As Markdown (-f md) the answer is
+    the body of a comment, and nothing at all when nothing moved.
+
+    \b
+    tpsim check --update scenarios
+    tpsim check
+    tpsim check -f md
+    """
+    from tpsim.api.check import check as answer
+    from tpsim.api.pages.drift import check_page
+
+    result = answer(paths, lock=lock, update=update)
+    if update:
+        write_file(Path(lock), result.text)
+    output.write(result, lambda verbose: check_page(result, verbose=verbose))
+    if not result.ok:
+        ctx.exit(NO)

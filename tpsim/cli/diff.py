@@ -1,0 +1,44 @@
+"""``tpsim diff``: what moves from one side to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpsim.cli.output import output_options
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+
+DIFFERENT = 1
+"""The exit code under --exit-code when anything moved."""
+
+
+@click.command(short_help="Two scenarios, saved results or locks: what moves, and why.")
+@click.argument("base")
+@click.argument("new", required=False)
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one field of NEW: layout.zero=3.")
+@click.option("--min-change", metavar="SHARE", default="0", help="Leave out what moves by less: 1%.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if anything moves.")
+@output_options
+@click.pass_context
+def diff(
+    ctx: click.Context, /, *, base: str, new: str | None, min_change: str, exit_code: bool, output: Output, **flags: Any
+) -> None:
+    r"""What moves from BASE to NEW, per collective and per axis, and why. Changes are new - old: + is more.
+
+    Each is a scenario, a plan saved with -o plan.json, or a lock; without NEW, BASE with --set. As Markdown (-f md) the
+    answer is the body of a pull request's comment, and nothing at all when nothing moves.
+
+    \b
+    tpsim diff llama3-70b-h100 --set layout.zero=3
+    tpsim diff base.lock tpsim.lock -f md
+    """
+    from tpsim.api.diff import diff as answer
+    from tpsim.api.pages.drift import diff_page
+
+    result = answer(base, new, overrides=flags["overrides"], min_change=min_change)
+    output.write(result, lambda verbose: diff_page(result, verbose=verbose))
+    if exit_code and not result.ok:
+        ctx.exit(DIFFERENT)
