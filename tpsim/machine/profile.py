@@ -38,10 +38,15 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where figures were read, and when."""
+    """Where figures were read, and when; or the logs that they were fitted to, by their hashes."""
 
     title: str
-    read: str
+    read: str = ""
+    sha256: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        of = f"read {self.read}" if self.read else "sha256 " + ", ".join(digest[:12] for digest in self.sha256)
+        return f"{self.title} ({of})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,8 @@ class SourceFields(spec.Strict):
 
     noun: ClassVar[str] = "a source"
     title: str
-    read: str = Field(description="the day on which it was read")
+    read: str | None = Field(None, description="the day on which it was read")
+    sha256: list[str] | None = Field(None, description="of the logs that figures were fitted to")
 
 
 class HbmFields(spec.Strict):
@@ -184,6 +185,10 @@ class HardwareFile(spec.Strict):
 SCHEMA_ID = "hardware.json"
 
 
+def _source(fields: SourceFields) -> Source:
+    return Source(fields.title, fields.read or "", tuple(fields.sha256 or ()))
+
+
 def read(name_or_path: str | Path) -> tuple[Machine, Document]:
     """The machine of a file, or of a name in the library.
 
@@ -192,7 +197,7 @@ def read(name_or_path: str | Path) -> tuple[Machine, Document]:
     fields, document = spec.read(_document(name_or_path), HardwareFile, extends=_document)
     reading = _Reading(fields, document)
     machine = reading.machine()
-    if wrong := [*reading.wrong, *_misfits(fields, document)]:
+    if wrong := [*reading.wrong, *_undated(fields, document), *_misfits(fields, document)]:
         raise InputError(wrong)
     return machine, document
 
@@ -243,7 +248,7 @@ class _Reading:
     def machine(self) -> Machine:
         """The machine; look at `wrong` afterwards."""
         fields = self.fields
-        sources = {name: Source(source.title, source.read) for name, source in fields.sources.items()}
+        sources = {name: _source(source) for name, source in fields.sources.items()}
         levels = tuple(self._level(level) for level in fields.levels)
         return Machine(fields.name, sources, self._chip(), levels, self.document.path, self.document.sha256)
 
@@ -310,6 +315,14 @@ ALGORITHMS = frozenset(name for moves in FORMS.values() for forms in moves.value
     ROUTE_ALGORITHMS
 )
 """Every algorithm that a level may offer."""
+
+
+def _undated(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """Sources that say neither when they were read nor which file they are."""
+    for name, source in fields.sources.items():
+        if source.read is None and not source.sha256:
+            place = document.key_place("sources", name)
+            yield Problem("missing-field", 'a source needs "read"', place, "write read: 2026-11-20, the day")
 
 
 def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:

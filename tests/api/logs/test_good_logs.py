@@ -133,7 +133,7 @@ def test_a_forced_algorithm_is_read_from_debug_lines(tmp_path):
     forced = text.replace("NCCL INFO Bootstrap :", "NCCL INFO NCCL_ALGO set by environment to NVLS.", 1)
     forced = forced.replace("NCCL_DEBUG=INFO", "NCCL_DEBUG=INFO NCCL_PROTO=Simple")
     (measured,) = read(written(tmp_path, forced))
-    assert (measured.run.algorithm, measured.run.protocol) == ("in-switch", "Simple")
+    assert (measured.run.algorithm, measured.run.protocol) == ("in-switch", "simple")
 
 
 def test_the_collective_of_a_nameless_table_is_the_only_one_that_prints_such_columns(tmp_path):

@@ -29,7 +29,7 @@ class Run:
     collective  as tpsim calls it if it prices it, else as the program does
     nodes       hosts that took part; None if the log does not say
     library     ``nccl 2.27.3``, ``rccl``, ``mpi``; "" if the log does not say
-    harness     how calls were launched: threads, process, graph; "" if the log does not say
+    harness     how calls were launched: threads, process, graph, osu; "" if the log does not say
     algorithm, protocol  what the environment forced; None if the log says nothing
     """
 

@@ -21,7 +21,7 @@ FORCED = re.compile(r"NCCL_(ALGO|PROTO)(?: set by environment to |=)\s*([\w^,;:]
 ALGORITHMS: Mapping[str, str] = {"ring": "ring", "tree": "tree", "nvls": "in-switch", "pat": "pat"}
 """NCCL's names of algorithms, in tpsim's."""
 
-PROTOCOLS: Mapping[str, str] = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+KEYS: Mapping[str, str] = {"ALGO": "algorithm", "PROTO": "protocol"}
 
 GRAPH, PROCESS, THREADS = "graph", "process", "threads"
 """Harnesses: launches captured in a graph; one thread that launches on several devices; a thread per device."""
@@ -48,12 +48,11 @@ def collective(program: str) -> str:
 
 
 def forced(texts: Iterator[str]) -> dict[str, str]:
-    """Algorithm and protocol that the environment forced, where it names one that tpsim knows."""
+    """Algorithm and protocol that the environment forced, in tpsim's names where it has one."""
     found: dict[str, str] = {}
     for match in (match for text in texts for match in FORCED.finditer(text)):
         word = match[2].lower()
-        names, key = (ALGORITHMS, "algorithm") if match[1] == "ALGO" else (PROTOCOLS, "protocol")
-        found[key] = names.get(word, match[2])
+        found[KEYS[match[1]]] = ALGORITHMS.get(word, word)
     return found
 
 

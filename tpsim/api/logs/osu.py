@@ -54,7 +54,7 @@ def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> It
     match = TITLE.match(log.lines[title - 1])
     if match is None or match[3] not in NAMES:
         log.refuse("unknown-test", "this OSU test is not read", title, "read are: " + ", ".join(NAMES))
-    run = Run(NAMES[match[3]], _ranks(log, before, title, ranks), library=match[1].lower())
+    run = Run(NAMES[match[3]], _ranks(log, before, title, ranks), library=match[1].lower(), harness=TOOL)
     tables = [number for number in range(title, last + 1) if LABELS.match(log.lines[number - 1])]
     if not tables:
         log.refuse("no-table", "the test prints no table", title, "did it fail?")

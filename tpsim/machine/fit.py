@@ -1,0 +1,199 @@
+"""Positive parameters fitted to measured seconds: robust, in the logarithm, only as far as the data can tell.
+
+Least squares of log(measured/predicted) with Huber's weights (Robust Estimation of a Location Parameter, 1964), by
+Levenberg's damped Gauss-Newton steps. Each parameter has a spread: how far off its start may be. It serves as a weak
+pull to the start, and as the yardstick of what the data can tell: a parameter moves only if the data leave less than
+half of its spread open after those that the data tell more about (pivoted Gram-Schmidt on the sensitivities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+Predict = Callable[[Mapping[str, float]], Array]
+"""Values of parameters by name -> predicted seconds of every point."""
+
+NOISE = 0.03
+"""Standard deviation of a measured time that the fit reckons with, relative; what repeated runs show."""
+
+HUBER = 1.345
+"""Deviations, in units of the noise, from which a point counts less: 95 % efficient on normal noise (Huber)."""
+
+TELLING = 2.0
+"""Least norm of a sensitivity, in spreads per noise, for the data to leave less than half of the spread open."""
+
+MEDIAN_TO_DEVIATION = 1.4826
+"""Of a normal variable: its standard deviation over the median of its magnitude."""
+
+STEP = 1e-3
+ROUNDS = 4
+ITERATIONS = 40
+ENOUGH = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Something positive to fit.
+
+    start    its value before the fit
+    spread   how far off that may be: one standard deviation of its logarithm
+    largest  a bound that it cannot pass
+    """
+
+    name: str
+    start: float
+    spread: float
+    largest: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a fit came to.
+
+    values     of every parameter: moved, or its start
+    moved      names of those that the data could determine, the best determined first
+    merged     names of those that matter to the data but cannot be told from the moved ones
+    errors     one standard deviation of the moved ones, relative
+    bounded    names of those that stopped at their bound
+    residuals  log(measured/predicted) of every point
+    """
+
+    values: Mapping[str, float]
+    moved: tuple[str, ...]
+    merged: tuple[str, ...]
+    errors: Mapping[str, float]
+    bounded: tuple[str, ...]
+    residuals: Array
+
+
+def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[float]) -> Fit:
+    """Move `parameters` so that predicted seconds come near the measured ones.
+
+    predict  the model; it is asked for parameters by name
+    seconds  measured, one for each point that `predict` returns
+
+    Raises ValueError if a time is not positive, or if there are none.
+    """
+    measured = np.log(np.asarray(seconds, dtype=np.float64))
+    if not measured.size or not np.all(np.isfinite(measured)):
+        raise ValueError("a fit needs positive times")
+    problem = _Problem(predict, tuple(parameters), measured)
+    x = np.zeros(len(parameters))
+    chosen: list[int] = []
+    for _ in range(ROUNDS):
+        before, chosen = chosen, problem.told(x)
+        if set(chosen) == set(before):
+            break
+        x = problem.settled(np.where(np.isin(np.arange(x.size), chosen), x, 0.0), chosen)
+    return problem.answer(x, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """A fit's question; x is log(value/start) of every parameter."""
+
+    predict: Predict
+    parameters: tuple[Parameter, ...]
+    measured: Array
+
+    @property
+    def spreads(self) -> Array:
+        return np.array([one.spread for one in self.parameters])
+
+    @property
+    def bounds(self) -> Array:
+        return np.array([np.log(one.largest / one.start) for one in self.parameters])
+
+    def values(self, x: Array) -> dict[str, float]:
+        return {one.name: float(one.start * np.exp(by)) for one, by in zip(self.parameters, x, strict=True)}
+
+    def residuals(self, x: Array) -> Array:
+        """log(measured/predicted)."""
+        return self.measured - np.log(self.predict(self.values(x)))
+
+    def sensitivities(self, x: Array, chosen: Sequence[int]) -> Array:
+        """Points x chosen parameters: by how much log(predicted) grows with log(value)."""
+        here = self.residuals(x)
+        columns = []
+        for at in chosen:
+            nudged = x.copy()
+            nudged[at] += STEP
+            columns.append((here - self.residuals(nudged)) / STEP)
+        return np.array(columns).reshape(len(chosen), here.size).T
+
+    def told(self, x: Array) -> list[int]:
+        """The parameters that the data can tell, the best told first."""
+        left = self.sensitivities(x, range(len(self.parameters))) * self.spreads / NOISE
+        chosen: list[int] = []
+        for _ in range(min(left.shape)):
+            norms = np.linalg.norm(left, axis=0)
+            best = int(np.argmax(norms))
+            if norms[best] < TELLING:
+                break
+            chosen.append(best)
+            direction = left[:, best] / norms[best]
+            left = left - np.outer(direction, direction @ left)
+            left[:, best] = 0.0
+        return chosen
+
+    def settled(self, x: Array, chosen: Sequence[int]) -> Array:
+        """The x at which misfit and pull to the start are least together; only those chosen move."""
+        damping = 1e-2
+        best = self.misfit(x)
+        for _ in range(ITERATIONS):
+            towards, curvature = self.descent(x, chosen)
+            damped = curvature + damping * np.diag(np.diag(curvature))
+            trial = x.copy()
+            trial[chosen] = np.minimum(x[chosen] + np.linalg.solve(damped, towards), self.bounds[chosen])
+            found = self.misfit(trial)
+            if found < best:
+                moved, x = float(np.max(np.abs(trial - x))), trial
+                gained, best, damping = best - found, found, damping / 5
+                if moved < ENOUGH or gained < ENOUGH * best:
+                    break
+            else:
+                damping *= 8
+                if damping > 1 / ENOUGH:
+                    break
+        return x
+
+    def misfit(self, x: Array) -> float:
+        """Twice the negative logarithm of the likelihood: Huber's loss of the residuals, and the pull to the start."""
+        off = np.abs(self.residuals(x)) / NOISE
+        return float(
+            np.sum(np.where(off <= HUBER, off**2, HUBER * (2 * off - HUBER))) + np.sum((x / self.spreads) ** 2)
+        )
+
+    def descent(self, x: Array, chosen: Sequence[int]) -> tuple[Array, Array]:
+        """Gradient downhill and curvature of half the misfit, along the chosen parameters."""
+        off = self.residuals(x) / NOISE
+        weights = np.minimum(1.0, HUBER / np.maximum(np.abs(off), HUBER))
+        J = self.sensitivities(x, chosen) / NOISE
+        pull = self.spreads[chosen] ** -2.0
+        return J.T @ (weights * off) - pull * x[chosen], J.T @ (weights[:, None] * J) + np.diag(pull)
+
+    def answer(self, x: Array, chosen: Sequence[int]) -> Fit:
+        """The fit as its values."""
+        names = [one.name for one in self.parameters]
+        _, curvature = self.descent(x, chosen)
+        residuals = self.residuals(x)
+        wider = max(1.0, MEDIAN_TO_DEVIATION * float(np.median(np.abs(residuals))) / NOISE)
+        deviations = wider * np.sqrt(np.diag(np.linalg.inv(curvature))) if chosen else ()
+        matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / NOISE, axis=0) >= TELLING
+        return Fit(
+            values=self.values(x),
+            moved=tuple(names[at] for at in chosen),
+            merged=tuple(name for at, name in enumerate(names) if matter[at] and at not in chosen),
+            errors={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
+            bounded=tuple(names[at] for at in chosen if x[at] >= self.bounds[at]),
+            residuals=residuals,
+        )
