@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import (
+    BUSIEST,
     FORMS,
     ROUTE_ALGORITHMS,
     TORUS_FORMS,
@@ -15,10 +17,10 @@ from tpsim.machine.algorithms import (
     direct_all_to_all_nic,
     direct_all_to_all_port,
     flat_ring_gather,
+    own_share,
     strided,
 )
-from tpsim.machine.cost import FREE, Cost, Link, chained, least, single, twice, where_more
-from tpsim.machine.profile import Level, Tuning
+from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import Segment
+    from tpsim.machine.profile import Level
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""
@@ -46,8 +49,8 @@ class Group:
 
     @property
     def switched(self) -> bool:
-        """True for a level of switches."""
-        return self.segments[0].topology == "switch"
+        """True for a level where every member reaches every other one directly."""
+        return joined(self.segments[0].topology) is not None
 
     @property
     def torus(self) -> tuple[TorusAxis, ...]:
@@ -76,33 +79,60 @@ def _joins(segment: Segment) -> bool:
     return segment.topology in {"ring", "line"} and segment.stride == 1
 
 
-def cost(found: Sequence[Group], kind: MoveKind, V: Size, launch: Launch, algorithm: str | None) -> Cost:
-    """The least way to run a collective over these groups, or the least one with the algorithm that is forced."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is forced instead of chosen; None leaves it to the least time, and the launch to the profile."""
+
+    launch: Launch = None
+    algorithm: str | None = None
+    protocol: str | None = None
+
+
+def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cost:
+    """The least way to run a collective over these groups, or the least one with what is forced."""
     if not found:
         return FREE
-    run = _Run(found, kind, launch, algorithm)
-    ways = list(run.ways(V))
-    if not ways or (algorithm is not None and not run.known(algorithm)):
-        raise run.unknown()
+    known = protocols(found)
+    if choice.protocol not in {None, *known}:
+        raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
+    wanted = known if choice.protocol is None else (choice.protocol,)
+    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol) for protocol in wanted]
+    ways = [way for run in runs for way in run.ways(V)]
+    if choice.algorithm is not None and not runs[0].known(choice.algorithm):
+        raise runs[0].unknown()
+    if not ways:
+        raise _not_together(choice)
     return least(ways)
+
+
+def protocols(found: Sequence[Group]) -> tuple[str, ...]:
+    """The protocols that the levels name, innermost first; a single one where none does."""
+    named = (name for group in found for name in group.level.protocols)
+    return tuple(dict.fromkeys(named)) or (SIMPLE,)
+
+
+def _not_together(choice: Choice) -> InputError:
+    message = f"{choice.algorithm or 'what the profile offers'} does not run with the protocol {choice.protocol}"
+    return InputError.one("no-such-way", message, remedy="force one of the two only")
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One collective over several groups."""
+    """One collective over several groups with one protocol."""
 
     groups: Sequence[Group]
     kind: MoveKind
     launch: Launch
     forced: str | None
+    protocol: str
 
     def ways(self, V: Size) -> Iterator[Cost]:
-        """Every way on offer."""
+        """Every way on offer with this protocol."""
         if self.forced not in ACROSS:
-            yield self._level_by_level(V)
+            yield from self._level_by_level(V)
         for name, way in ACROSS.items():
             if self.forced in {None, name} and self._offers(name):
-                yield way(self, V)
+                yield from way(self, V)
 
     def known(self, algorithm: str) -> bool:
         """True if some part of the run can use the algorithm."""
@@ -132,12 +162,15 @@ class _Run:
             return self.kind in rings and name in self.groups[1].level.algorithms
         return self.kind == "all_to_all"
 
-    def _level_by_level(self, V: Size) -> Cost:
+    def _level_by_level(self, V: Size) -> Iterator[Cost]:
         """Each group in turn on the part of the array that reaches it."""
-        return chained([self._part(at, V) for at in range(len(self.groups))], HIERARCHICAL)
+        parts = [part for at in range(len(self.groups)) if (part := self._part(at, V)) is not None]
+        if len(parts) == len(self.groups):
+            hidden = self.groups[-1].level.pipelined
+            yield chained(parts, HIERARCHICAL, 0.0 if hidden is None else hidden.value)
 
-    def _part(self, at: int, V: Size) -> Cost:
-        """One group's share of the run.
+    def _part(self, at: int, V: Size) -> Cost | None:
+        """One group's share of the run; None if its level cannot do it with this protocol.
 
         Gathers come from outside in, scatters go from inside out: a level sees what is left per inner shard. An
         all-to-all exchanges the same bytes at every level. An all-reduce scatters and gathers on all but the
@@ -151,61 +184,102 @@ class _Run:
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(group, self.kind, here)
-        both = twice(self._least(group, "all_gather", here))
-        return where_more(product(one.n for one in outside), both, self._least(group, self.kind, here))
+        half = self._least(group, "all_gather", here)
+        whole = self._least(group, self.kind, here)
+        if half is None or whole is None:
+            return None
+        return where_more(product(one.n for one in outside), twice(half), whole)
 
-    def _least(self, group: Group, kind: MoveKind, V: Size) -> Cost:
+    def _least(self, group: Group, kind: MoveKind, V: Size) -> Cost | None:
         offered = forms(group, kind)
         names = [self.forced] if self.forced in offered else on_offer(group, kind)
-        return least([self._single(group, name, offered[name](V)) for name in names if name])
+        links = {name: tuned(group.level, name, self.protocol) for name in names if name}
+        ways = [
+            self._single(group, link, name, offered[name](V), 0 if name in IN_HARDWARE else own_share(kind, V, group.n))
+            for name, link in links.items()
+            if link is not None
+        ]
+        return least(ways) if ways else None
 
-    def _single(self, group: Group, name: str, traffic: Traffic) -> Cost:
-        level = group.level
-        return single(level, name, traffic, where_many(group.n, self.launch_s(level, level.algorithms.get(name))))
+    def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
+        launch = where_many(group.n, self.launch_s(link))
+        return single(link, name, self.protocol, traffic, own, launch)
 
-    def launch_s(self, level: Level, tuning: Tuning | None = None) -> float:
-        """What one call on a level costs before anything moves."""
+    def launch_s(self, link: Link) -> float:
+        """What one call on a level costs before anything moves: the harness's launch, and what the protocol adds."""
+        return self._harness_s(link) + link.latency_s
+
+    def _harness_s(self, link: Link) -> float:
+        level = link.level
         if isinstance(self.launch, int | float):
             return float(self.launch)
         if self.launch is not None and level.launch and self.launch not in level.launch:
             raise unknown(self.launch, f"launch of {level.name}", level.launch)
-        if self.launch is None and tuning is not None and tuning.launch is not None:
-            return tuning.launch.value
+        if self.launch is None and link.default_launch_s is not None:
+            return link.default_launch_s
         stated = level.launch.get(self.launch) if self.launch else next(iter(level.launch.values()), None)
         return 0.0 if stated is None else stated.value
 
-    def flat_ring(self, V: Size) -> Cost:
+    def flat_ring(self, V: Size) -> Iterator[Cost]:
         """One ring over all devices of all nodes; ports and NICs work at once."""
         inner, outer = self.groups
+        links = self._links("flat-ring")
+        if links is None:
+            return
         ring = flat_ring_gather(V, inner.n, outer.n)
         halves = 2 if self.kind == "all_reduce" else 1
-        port, nic = halves * ring.port, halves * ring.nic
-        links = self._links("flat-ring")
+        sent = (halves * ring.port, halves * ring.nic)
+        port, nic = self._busiest(sent)
         latency = halves * (ring.inner_steps * links[0].hop_s + ring.outer_steps * links[1].hop_s)
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
-        return self._across("flat-ring", latency, bandwidth, (port, nic), halves)
+        yield self._across("flat-ring", links, V, latency, bandwidth, sent, halves)
 
-    def pairwise(self, V: Size) -> Cost:
+    def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
         inner, outer = self.groups
-        port = direct_all_to_all_port(V, inner.n, outer.n)
-        nic = direct_all_to_all_nic(V, inner.n, outer.n)
         links = self._links("pairwise")
+        if links is None:
+            return
+        sent = (direct_all_to_all_port(V, inner.n, outer.n), direct_all_to_all_nic(V, inner.n, outer.n))
+        port, nic = self._busiest(sent)
         latency = (inner.n - 1) * links[0].hop_s + inner.n * (outer.n - 1) * links[1].hop_s
         bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
-        return self._across("pairwise", latency, bandwidth, (port, nic))
+        yield self._across("pairwise", links, V, latency, bandwidth, sent)
 
-    def _links(self, name: str) -> list[Link]:
-        return [Link(group.level, group.level.algorithms.get(name, Tuning())) for group in self.groups]
+    def _links(self, name: str) -> tuple[Link, Link] | None:
+        """Both levels as the algorithm meets them; None if one cannot run it with this protocol."""
+        found = [tuned(group.level, name, self.protocol) for group in self.groups]
+        inner, outer = found
+        return None if inner is None or outer is None else (inner, outer)
 
-    def _across(self, name: str, latency: Any, bandwidth: Any, sent: tuple[Any, Any], halves: int = 1) -> Cost:
-        """A way over both levels; `sent` are the bytes of a device's port and of its NIC."""
+    def _busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Bytes on the busiest link of either level."""
+        inner, outer = (
+            BUSIEST[group.segments[0].topology](part, group.n) for group, part in zip(self.groups, sent, strict=True)
+        )
+        return inner, outer
+
+    def _across(
+        self,
+        name: str,
+        links: tuple[Link, Link],
+        V: Size,
+        latency: Any,
+        bandwidth: Any,
+        sent: tuple[Any, Any],
+        halves: int = 1,
+    ) -> Cost:
+        """A way over both levels; `sent` are the bytes that a device sends inside its node and out of it."""
         inner, outer = self.groups
-        launch = largest(*(where_many(group.n, self.launch_s(group.level)) for group in (inner, outer)))
+        launch = largest(
+            *(where_many(group.n, self.launch_s(link)) for group, link in zip(self.groups, links, strict=True))
+        )
         steps = halves * (inner.n * outer.n - 1)
-        busiest = largest(*sent)
-        work = latency + bandwidth
-        return Cost(name, launch, latency, bandwidth, work, work, steps, sum(sent), busiest, busiest)
+        busiest = largest(*self._busiest(sent))
+        ramp = links[0].ramp(own_share(self.kind, V, inner.n * outer.n), bandwidth)
+        work = latency + bandwidth + ramp
+        totals = (steps, sum(sent), busiest, busiest)
+        return Cost(name, launch, latency, bandwidth, work, work, *totals, ramp_s=ramp, protocol=self.protocol)
 
 
 HIERARCHICAL = "hierarchical"
@@ -213,7 +287,7 @@ HIERARCHICAL = "hierarchical"
 
 PAIR_OF_LEVELS = 2
 
-ACROSS: Mapping[str, Callable[[_Run, Size], Cost]] = {"flat-ring": _Run.flat_ring, "pairwise": _Run.pairwise}
+ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {"flat-ring": _Run.flat_ring, "pairwise": _Run.pairwise}
 """Ways that use two levels of switches together."""
 
 
@@ -234,11 +308,14 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
 
 
 IN_HARDWARE = frozenset({"in-switch"})
-"""Algorithms that need more than wires: no level has them whose profile does not offer them."""
+"""Algorithms that need more than wires: no level has them whose profile does not offer them.
+
+What a device sends to itself goes through the switch with everything else.
+"""
 
 
 def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment) -> Callable[[Size], Traffic]:
-    if segment.topology == "switch":
+    if joined(segment.topology):
         return lambda V: form(V, segment.n)
     return lambda V: strided(form(V, segment.n), segment.stride)
 
@@ -274,4 +351,5 @@ PLAIN = ("ring", "line", "shortest", "farthest-first", "lockstep", "pairwise", "
 def on_offer(group: Group, kind: MoveKind) -> list[str]:
     """The algorithms that the profile offers for the move; the plain ones where it names none."""
     known = forms(group, kind)
-    return [name for name in known if name in group.level.algorithms] or [name for name in known if name in PLAIN]
+    offered = [name for name in known if name in group.level.algorithms]
+    return offered or [name for name in known if name in PLAIN] or list(known)

@@ -104,6 +104,23 @@ def _rounded(how: str, value: Any) -> Any:
     return getattr(math, how)(value)
 
 
+def root(value: Size) -> Any:
+    """The square root.
+
+    >>> root(9)
+    3.0
+    """
+    if _symbolic(value):
+        import sympy
+
+        return sympy.sqrt(value)
+    if _array(value):
+        import numpy as np
+
+        return np.sqrt(value)  # type: ignore[call-overload]
+    return math.sqrt(value)  # type: ignore[arg-type]
+
+
 def log2_ceil(n: Size) -> Any:
     """Rounds of doubling that reach n devices: the least k with 2**k >= n.
 
