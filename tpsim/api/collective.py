@@ -72,7 +72,7 @@ def collective(
     kind = _kind(name)
     width = DTYPE_BYTES[_known(dtype, DTYPE_BYTES, "dtype")]
     machine = load(hw)
-    placement, beside = _placed(machine, ranks, level)
+    placement, beside = placed(machine, ranks, level)
     route = placement.route(["ranks"])
     wanted = _sizes(sizes)
     parts = ranks if kind in BUFFER_IS_A_PART else 1
@@ -216,7 +216,7 @@ def _known(word: str, known: Collection[str], what: str) -> str:
     return word
 
 
-def _placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, tuple[str, ...]]:
+def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, tuple[str, ...]]:
     """The ranks on the machine, and what was taken for granted about the chips beside them."""
     if ranks < 1:
         raise InputError.one("bad-ranks", f"there cannot be {ranks} ranks", remedy="give 1 or more")
