@@ -65,7 +65,9 @@ class FitResult:
 
     def records(self) -> list[dict[str, Any]]:
         """One row per measured point: where it stands, what it took, and what base and fit predict."""
-        together = zip(self.measured, self.calibrated.series, self.calibrated.before, self.calibrated.after, strict=True)
+        together = zip(
+            self.measured, self.calibrated.series, self.calibrated.before, self.calibrated.after, strict=True
+        )
         return [row for run, series, before, after in together for row in _points(run, series, before, after)]
 
     @cached_property
@@ -242,7 +244,9 @@ def _with_what_the_machine_knows(machine: Machine, series: Series, measured: Mea
         message = f"{measured.log}: {measured.run}: {problem.message}"
         raise InputError.one(problem.slug, message, remedy=problem.remedy, note=problem.note)
     forced = " and ".join(word for word in (series.algorithm, series.protocol) if word)
-    text = f"{measured.log}: {measured.run} was forced to {forced}, which {machine.name} has not: taken as chosen freely"
+    text = (
+        f"{measured.log}: {measured.run} was forced to {forced}, which {machine.name} has not: taken as chosen freely"
+    )
     return replace(free, launch=series.launch), [text]
 
 

@@ -21,7 +21,8 @@ SAYS_ONE = "value"
 
 def profile_text(result: FitResult) -> str:
     """The profile: a machine that extends the base; the same logs and base give the same text."""
-    lines = [*_comments(result), "tpsim: hardware/1", f"extends: {flow(result.base)}", f"name: {flow(result.name)}"]
+    comments = [line.replace("\n", " ") for line in _comments(result)]
+    lines = [*comments, "tpsim: hardware/1", f"extends: {flow(result.base)}", f"name: {flow(result.name)}"]
     lines += ["sources:", f"  {SOURCE}: {flow(_source(result))}"]
     lines += ["levels:", *(line for level in _levels(result) for line in _item(level))]
     return "\n".join(lines) + "\n"
@@ -74,7 +75,12 @@ def _put(inside: dict[str, Any], keys: list[str], figure: dict[str, Any]) -> Non
 def _figure(row: Mapping[str, Any], base: str) -> dict[str, Any]:
     was, now = (show(row[key], row["dimension"], DIGITS) for key in ("base", "value"))
     note = f"{was} in {base}; +-{row['relative_error']:.1%}"
-    return {"value": float(now) if row["dimension"] == "ratio" else now, "source": SOURCE, "kind": "measured", "note": note}
+    return {
+        "value": float(now) if row["dimension"] == "ratio" else now,
+        "source": SOURCE,
+        "kind": "measured",
+        "note": note,
+    }
 
 
 def _item(level: Mapping[str, Any]) -> Iterator[str]:
@@ -92,4 +98,3 @@ def _block(part: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"  {line}" for line in _block(value))
         else:
             yield f"{flow(key)}: {flow(value)}"
-
