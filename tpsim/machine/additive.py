@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import joined
@@ -19,6 +20,8 @@ from tpsim.machine.algorithms import (
     flat_ring_gather,
     own_share,
     strided,
+    switch_in_switch,
+    switch_tree,
 )
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
 from tpsim.quantity.errors import InputError, unknown
@@ -157,10 +160,10 @@ class _Run:
         """True if the route is two levels of switches and the way is among those on offer for it."""
         if len(self.groups) != PAIR_OF_LEVELS or not all(group.switched for group in self.groups):
             return False
-        if name in ROUTE_ALGORITHMS:
-            rings = {"all_gather", "reduce_scatter", "all_reduce"}
-            return self.kind in rings and name in self.groups[1].level.algorithms
-        return self.kind == "all_to_all"
+        if name not in ROUTE_ALGORITHMS:
+            return self.kind == "all_to_all"
+        inner, outer = (group.level.algorithms for group in self.groups)
+        return self.kind in ROUTE_ALGORITHMS[name] and name in outer and (name not in NEEDS or NEEDS[name] in inner)
 
     def _level_by_level(self, V: Size) -> Iterator[Cost]:
         """Each group in turn on the part of the array that reaches it."""
@@ -203,7 +206,16 @@ class _Run:
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link))
-        return single(link, name, self.protocol, traffic, own, launch)
+        way = single(link, name, self.protocol, traffic, own, launch)
+        tuning = group.level.algorithms.get(name)
+        return way if tuning is None or not tuning.alone else self._alone(group, way)
+
+    def _alone(self, group: Group, way: Cost) -> Cost:
+        """A way that does not serve among several levels, unless it is forced or the others have one device."""
+        if self.forced is not None or len(self.groups) != PAIR_OF_LEVELS:
+            return way
+        others = product(one.n for one in self.groups if one is not group)
+        return replace(way, work_s=way.work_s + where_many(group.n, where_many(others, inf)))
 
     def launch_s(self, link: Link) -> float:
         """What one call on a level costs before anything moves: the harness's launch, and what the protocol adds."""
@@ -233,6 +245,19 @@ class _Run:
         latency = halves * (ring.inner_steps * links[0].hop_s + ring.outer_steps * links[1].hop_s)
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
         yield self._across("flat-ring", links, V, latency, bandwidth, sent, halves)
+
+    def in_switch_tree(self, V: Size) -> Iterator[Cost]:
+        """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
+        inner, outer = self.groups
+        reducing = tuned(inner.level, NEEDS["in-switch-tree"], self.protocol)
+        climbing = tuned(outer.level, "in-switch-tree", self.protocol)
+        if reducing is None or climbing is None:
+            return
+        summed, tree = switch_in_switch(V, inner.n), switch_tree(over(V, inner.n), outer.n)
+        sent = (summed.link_total, tree.link_total)
+        latency = summed.steps * reducing.hop_s + tree.steps * climbing.hop_s
+        bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
+        yield self._across("in-switch-tree", (reducing, climbing), 0, latency, bandwidth, sent)
 
     def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
@@ -287,8 +312,15 @@ HIERARCHICAL = "hierarchical"
 
 PAIR_OF_LEVELS = 2
 
-ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {"flat-ring": _Run.flat_ring, "pairwise": _Run.pairwise}
-"""Ways that use two levels of switches together."""
+ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {
+    "flat-ring": _Run.flat_ring,
+    "in-switch-tree": _Run.in_switch_tree,
+    "pairwise": _Run.pairwise,
+}
+"""Ways that use two levels together."""
+
+NEEDS = {"in-switch-tree": "in-switch"}
+"""What the inner level must offer for a way over two levels."""
 
 
 def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:

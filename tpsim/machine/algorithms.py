@@ -480,5 +480,8 @@ TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]]
 }
 """Every closed form of several axes of one torus that no other group shares; an all-reduce is two gathers."""
 
-ROUTE_ALGORITHMS = ("flat-ring",)
-"""Algorithms that run over two levels at once; a profile offers them on the outer one."""
+ROUTE_ALGORITHMS: Mapping[str, frozenset[MoveKind]] = {
+    "flat-ring": frozenset({"all_gather", "reduce_scatter", "all_reduce"}),
+    "in-switch-tree": frozenset({"all_reduce"}),
+}
+"""Algorithms that run over two levels at once, and what they move; a profile offers them on the outer one."""

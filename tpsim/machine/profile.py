@@ -79,6 +79,7 @@ class Tuning:
     own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
     chunk_latency  what each chunk costs that a message is cut into; None costs nothing
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
+    alone          of an algorithm: only for a collective that stays on this level
     """
 
     launch: Constant | None = None
@@ -88,6 +89,7 @@ class Tuning:
     own_bandwidth: Constant | None = None
     chunk_latency: Constant | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
+    alone: bool = False
 
     def constants(self) -> Iterator[Constant]:
         """Every figure that differs."""

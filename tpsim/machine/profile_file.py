@@ -164,6 +164,7 @@ class TuningFields(ProtocolFields):
 
     noun: ClassVar[str] = "an algorithm"
     protocols: dict[str, ProtocolFields | None] | None = Field(None, description="those that it can use; none: all")
+    alone: bool = Field(default=False, description="only for a collective that stays on this level")
 
 
 class LevelFields(spec.Strict):
@@ -317,6 +318,7 @@ class _Reading:
 
     def _tuning(self, fields: ProtocolFields, path: str) -> Tuning:
         protocols = fields.protocols if isinstance(fields, TuningFields) else None
+        alone = isinstance(fields, TuningFields) and fields.alone
         return Tuning(
             launch=self._maybe(fields.launch, "seconds", f"{path}.launch"),
             latency=self._maybe(fields.latency, "seconds", f"{path}.latency"),
@@ -325,6 +327,7 @@ class _Reading:
             own_bandwidth=self._maybe(fields.own_bandwidth, "bytes_per_s", f"{path}.own_bandwidth"),
             chunk_latency=self._maybe(fields.chunk_latency, "seconds", f"{path}.chunk_latency"),
             protocols=self._tunings(protocols, f"{path}.protocols"),
+            alone=alone,
         )
 
 
