@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from tpsim.api.logs import Run
     from tpsim.fabric.wires import Route
     from tpsim.machine.fit import Array
     from tpsim.machine.profile import Constant, Machine
@@ -84,7 +83,7 @@ class FitResult:
             "dimension": constant.dimension,
             "base": constant.value,
             "base_kind": constant.kind,
-            "value": found.values[constant.path],
+            "value": dict(found.values)[constant.path],
             "relative_error": found.errors[constant.path],
         }
 
@@ -267,7 +266,7 @@ def band(V: float) -> str:
     >>> band(65536), band(65537), band(2**30)
     ('floor', 'middle', 'plateau')
     """
-    return next(name for name, most in BANDS.items() if V <= most)
+    return next(name for name, most in BANDS.items() if not most < V)
 
 
 def _points(measured: Measured, series: Series, before: Array, after: Array) -> Iterator[dict[str, Any]]:
@@ -322,7 +321,8 @@ def _doubts(result: FitResult) -> Iterator[str]:
     if not found.moved:
         yield f"the logs determine nothing: every figure stays as {base} has it"
     if found.merged:
-        yield f"these matter but cannot be told from those fitted, and stay as {base} has them: {', '.join(found.merged)}"
+        names = ", ".join(found.merged)
+        yield f"these matter but cannot be told from those fitted, and stay as {base} has them: {names}"
     for path in found.bounded:
         yield f"{path} would have to be more than all of it: are ranks, collective and level those that were measured?"
     for row in result.bands[:-1]:

@@ -93,8 +93,8 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
         before, chosen = chosen, problem.told(x)
         if set(chosen) == set(before):
             break
-        x = problem.settled(np.where(np.isin(np.arange(x.size), chosen), x, 0.0), chosen)
-    return problem.answer(x, chosen)
+        x = problem.settled(problem.only(x, chosen), chosen)
+    return problem.answer(*problem.pruned(x, chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,28 @@ class _Problem:
                     break
         return x
 
+    def only(self, x: Array, chosen: Sequence[int]) -> Array:
+        """The x with all others at their start."""
+        return np.where(np.isin(np.arange(x.size), chosen), x, 0.0)
+
+    def pruned(self, x: Array, chosen: list[int]) -> tuple[Array, list[int]]:
+        """The fit without parameters that it is as good without: told at the start, but no longer where it ended."""
+        loose = self.deviations(x, chosen) > self.spreads[chosen] / 2
+        for at in [one for one, open_ in zip(chosen, loose, strict=True) if open_]:
+            fewer = [other for other in chosen if other != at]
+            trial = self.settled(self.only(x, fewer), fewer)
+            if self.misfit(trial) - self.misfit(x) < TELLING**2:
+                x, chosen = trial, fewer
+        return x, chosen
+
+    def deviations(self, x: Array, chosen: Sequence[int]) -> Array:
+        """One standard deviation of log(value) of the chosen ones; misfit beyond the noise widens it."""
+        if not chosen:
+            return np.zeros(0)
+        wider = max(1.0, MEDIAN_TO_DEVIATION * float(np.median(np.abs(self.residuals(x)))) / NOISE)
+        inverse = np.linalg.inv(self.descent(x, chosen)[1])
+        return wider * np.sqrt(np.diag(inverse))
+
     def misfit(self, x: Array) -> float:
         """Twice the negative logarithm of the likelihood: Huber's loss of the residuals, and the pull to the start."""
         off = np.abs(self.residuals(x)) / NOISE
@@ -184,10 +206,7 @@ class _Problem:
     def answer(self, x: Array, chosen: Sequence[int]) -> Fit:
         """The fit as its values."""
         names = [one.name for one in self.parameters]
-        _, curvature = self.descent(x, chosen)
-        residuals = self.residuals(x)
-        wider = max(1.0, MEDIAN_TO_DEVIATION * float(np.median(np.abs(residuals))) / NOISE)
-        deviations = wider * np.sqrt(np.diag(np.linalg.inv(curvature))) if chosen else ()
+        deviations = self.deviations(x, chosen)
         matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / NOISE, axis=0) >= TELLING
         return Fit(
             values=self.values(x),
@@ -195,5 +214,5 @@ class _Problem:
             merged=tuple(name for at, name in enumerate(names) if matter[at] and at not in chosen),
             errors={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
             bounded=tuple(names[at] for at in chosen if x[at] >= self.bounds[at]),
-            residuals=residuals,
+            residuals=self.residuals(x),
         )
