@@ -52,7 +52,9 @@ def _role(constant: Constant, level: Level) -> str:
 
 def adjusted(machine: Machine, values: Mapping[str, float]) -> Machine:
     """The machine with other values for the constants at these paths."""
-    return replace(machine, levels=tuple(_with(level, values) for level in machine.levels))
+    touched = {path.split(".")[1] for path in values}
+    levels = tuple(_with(level, values) if level.name in touched else level for level in machine.levels)
+    return replace(machine, levels=levels)
 
 
 T = TypeVar("T")

@@ -37,7 +37,13 @@ MEDIAN_TO_DEVIATION = 1.4826
 STEP = 1e-3
 ROUNDS = 4
 ITERATIONS = 40
-ENOUGH = 1e-7
+LARGEST_DAMPING = 1e5
+
+ENOUGH = 1e-3
+"""A gain of the misfit, relative, that is not worth another step."""
+
+TRIES = (0.3, 0.1, 0.03)
+"""How far a parameter is tried to either side, in its logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +93,14 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
     if not measured.size or not np.all(np.isfinite(measured)):
         raise ValueError("a fit needs positive times")
     problem = _Problem(predict, tuple(parameters), measured)
-    x = np.zeros(len(parameters))
-    chosen: list[int] = []
+    best = x, chosen = np.zeros(len(parameters)), list[int]()
     for _ in range(ROUNDS):
         before, chosen = chosen, problem.told(x)
         if set(chosen) == set(before):
             break
         x = problem.settled(problem.only(x, chosen), chosen)
-    return problem.answer(*problem.pruned(x, chosen))
+        best = min(best, (x, chosen), key=problem.price)
+    return problem.answer(*problem.pruned(*best))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +151,61 @@ class _Problem:
             left[:, best] = 0.0
         return chosen
 
+    def price(self, found: tuple[Array, Sequence[int]]) -> float:
+        """Misfit of an x, and what each parameter has to gain to be worth moving."""
+        x, chosen = found
+        return self.misfit(x) + TELLING**2 * len(chosen)
+
     def settled(self, x: Array, chosen: Sequence[int]) -> Array:
-        """The x at which misfit and pull to the start are least together; only those chosen move."""
-        damping = 1e-2
+        """The x at which misfit and pull to the start are least together; only those chosen move.
+
+        The model is the least of several ways, so the misfit has kinks and dales: slopes are followed, then each
+        parameter is tried a little to either side, until neither helps.
+        """
         best = self.misfit(x)
-        for _ in range(ITERATIONS):
-            towards, curvature = self.descent(x, chosen)
-            damped = curvature + damping * np.diag(np.diag(curvature))
-            trial = x.copy()
-            trial[chosen] = np.minimum(x[chosen] + np.linalg.solve(damped, towards), self.bounds[chosen])
-            found = self.misfit(trial)
-            if found < best:
-                moved, x = float(np.max(np.abs(trial - x))), trial
-                gained, best, damping = best - found, found, damping / 5
-                if moved < ENOUGH or gained < ENOUGH * best:
-                    break
-            else:
-                damping *= 8
-                if damping > 1 / ENOUGH:
-                    break
+        for _ in range(ROUNDS):
+            x = self.explored(self.descended(x, chosen), chosen)
+            before, best = best, self.misfit(x)
+            if before - best < ENOUGH * before:
+                break
         return x
+
+    def explored(self, x: Array, chosen: Sequence[int]) -> Array:
+        """The best x that is found by moving one parameter after the other to either side."""
+        best = self.misfit(x)
+        for at in chosen:
+            for by in (step * side for step in TRIES for side in (1, -1)):
+                trial = x.copy()
+                trial[at] = min(x[at] + by, self.bounds[at])
+                found = self.misfit(trial)
+                if found < best:
+                    x, best = trial, found
+        return x
+
+    def descended(self, x: Array, chosen: Sequence[int]) -> Array:
+        """The x at the foot of the slope (Levenberg, Marquardt)."""
+        damping, best = 1e-2, self.misfit(x)
+        for _ in range(ITERATIONS):
+            slope = self.descent(x, chosen)
+            gained = 0.0
+            while gained <= 0 and damping < LARGEST_DAMPING:
+                trial = self.stepped(x, chosen, slope, damping)
+                found = self.misfit(trial)
+                gained = best - found
+                damping = damping / 10 if gained > 0 else damping * 10
+            if gained > 0:
+                x, best = trial, found
+            if gained < ENOUGH * best:
+                break
+        return x
+
+    def stepped(self, x: Array, chosen: Sequence[int], slope: tuple[Array, Array], damping: float) -> Array:
+        """A damped Gauss-Newton step, stopped at the bounds."""
+        towards, curvature = slope
+        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
+        trial = x.copy()
+        trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
+        return trial
 
     def only(self, x: Array, chosen: Sequence[int]) -> Array:
         """The x with all others at their start."""
