@@ -26,6 +26,9 @@ SPREADS: Mapping[str, float] = {
 Launches differ by harness and host, plateaus hardly.
 """
 
+GUESSED = 2.0
+"""How much farther off a guess may be."""
+
 RATIO = 1.0
 
 
@@ -39,7 +42,8 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]
             role = _role(constant, level)
             if role in SPREADS and constant.value > 0:
                 largest = RATIO if constant.dimension == "ratio" else float("inf")
-                yield Parameter(constant.path, constant.value, SPREADS[role], largest)
+                spread = SPREADS[role] * (GUESSED if constant.kind == "guess" else 1)
+                yield Parameter(constant.path, constant.value, spread, largest)
 
 
 def _role(constant: Constant, level: Level) -> str:

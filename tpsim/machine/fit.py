@@ -89,10 +89,10 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
 
     Raises ValueError if a time is not positive, or if there are none.
     """
-    measured = np.log(np.asarray(seconds, dtype=np.float64))
-    if not measured.size or not np.all(np.isfinite(measured)):
+    times = np.asarray(seconds, dtype=np.float64)
+    if not times.size or not np.all(times > 0):
         raise ValueError("a fit needs positive times")
-    problem = _Problem(predict, tuple(parameters), measured)
+    problem = _Problem(predict, tuple(parameters), np.log(times))
     best = x, chosen = np.zeros(len(parameters)), list[int]()
     for _ in range(ROUNDS):
         before, chosen = chosen, problem.told(x)
