@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tpsim.fabric.wires import Route
-    from tpsim.machine.fit import Array
+    from tpsim.machine.determine import Array
     from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tpsim.machine.fit import Parameter
+from tpsim.machine.determine import Parameter
 from tpsim.machine.profile import Constant, Level, Machine, Tuning
 
 if TYPE_CHECKING:

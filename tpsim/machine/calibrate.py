@@ -9,7 +9,7 @@ import numpy as np
 
 from tpsim.machine import timing
 from tpsim.machine.adjust import adjustable, adjusted, with_harness
-from tpsim.machine.fit import Array, Fit, fit
+from tpsim.machine.determine import Array, Fit, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpsim.machine.fit import Parameter, fit
+from tpsim.machine.determine import Parameter, fit
 
 SIZES = np.array([2.0**k for k in range(10, 31)])
 START = {"launch": 10e-6, "bandwidth": 100e9}
