@@ -99,7 +99,8 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cos
     if choice.protocol not in {None, *known}:
         raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
     wanted = known if choice.protocol is None else (choice.protocol,)
-    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol) for protocol in wanted]
+    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]] = {}
+    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved) for protocol in wanted]
     ways = [way for run in runs for way in run.ways(V)]
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
@@ -121,13 +122,17 @@ def _not_together(choice: Choice) -> InputError:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One collective over several groups with one protocol."""
+    """One collective over several groups with one protocol.
+
+    moved  per group and move, what each algorithm puts on the wires and what stays: the same for all protocols
+    """
 
     groups: Sequence[Group]
     kind: MoveKind
     launch: Launch
     forced: str | None
     protocol: str
+    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]]
 
     def ways(self, V: Size) -> Iterator[Cost]:
         """Every way on offer with this protocol."""
@@ -182,27 +187,34 @@ class _Run:
         group = self.groups[at]
         if self.kind in {"all_to_all", "permute"}:
             everyone = product(one.n for one in self.groups)
-            return self._least(group, self.kind, over(V * group.n, everyone))
+            return self._least(at, self.kind, over(V * group.n, everyone))
         here = over(V, product(one.n for one in self.groups[:at]))
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
-            return self._least(group, self.kind, here)
-        half = self._least(group, "all_gather", here)
-        whole = self._least(group, self.kind, here)
+            return self._least(at, self.kind, here)
+        half = self._least(at, "all_gather", here)
+        whole = self._least(at, self.kind, here)
         if half is None or whole is None:
             return None
         return where_more(product(one.n for one in outside), twice(half), whole)
 
-    def _least(self, group: Group, kind: MoveKind, V: Size) -> Cost | None:
-        offered = forms(group, kind)
-        names = [self.forced] if self.forced in offered else on_offer(group, kind)
-        links = {name: tuned(group.level, name, self.protocol) for name in names if name}
+    def _least(self, at: int, kind: MoveKind, V: Size) -> Cost | None:
+        group = self.groups[at]
+        if (at, kind) not in self.moved:
+            self.moved[at, kind] = self._moved(group, kind, V)
+        links = {name: tuned(group.level, name, self.protocol) for name in self.moved[at, kind]}
         ways = [
-            self._single(group, link, name, offered[name](V), 0 if name in IN_HARDWARE else own_share(kind, V, group.n))
+            self._single(group, link, name, *self.moved[at, kind][name])
             for name, link in links.items()
             if link is not None
         ]
         return least(ways) if ways else None
+
+    def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
+        """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
+        offered, own = forms(group, kind), own_share(kind, V, group.n)
+        names = [self.forced] if self.forced in offered else on_offer(group, kind)
+        return {name: (offered[name](V), 0 if name in IN_HARDWARE else own) for name in names if name}
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link))
@@ -303,6 +315,8 @@ class _Run:
         busiest = largest(*self._busiest(sent))
         ramp = links[0].ramp(own_share(self.kind, V, inner.n * outer.n), bandwidth)
         work = latency + bandwidth + ramp
+        if self.forced is None:  # with one device on a level, the other one's own ways serve
+            work = work + where_many(inner.n, 0, inf) + where_many(outer.n, 0, inf)
         totals = (steps, sum(sent), busiest, busiest)
         return Cost(name, launch, latency, bandwidth, work, work, *totals, ramp_s=ramp, protocol=self.protocol)
 

@@ -230,8 +230,24 @@ def where_more(n: Size, many: Cost, one: Cost) -> Cost:
     )
 
 
+def _once(pick: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+    """`pick` that picks nothing from what is the same, and not twice from the same values."""
+    seen: dict[tuple[int, ...], Any] = {}
+
+    def picked(values: Sequence[Any]) -> Any:
+        which = tuple(map(id, values))
+        if len(set(which)) == 1:
+            return values[0]
+        if which not in seen:
+            seen[which] = pick(values)
+        return seen[which]
+
+    return picked
+
+
 def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], name: str) -> Cost:
     """A cost whose every number is picked from those of `costs`; which stages it has depends on the element."""
+    pick = _once(pick)
     return Cost(
         name,
         pick([cost.launch_s for cost in costs]),
