@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.machines import ISLAND
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
 from tpsim.machine.adjust import adjustable, adjusted, with_harness
@@ -12,36 +13,13 @@ from tpsim.machine.calibrate import Series, calibrate
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 
-MACHINE = """\
-tpsim: hardware/1
-name: island
-chip:
-  peak: {bf16: 100 TFLOP/s}
-  memory: {capacity: 16 GB, bandwidth: 820 GB/s}
-levels:
-  - name: port
-    topology: switch
-    shape: [8]
-    launch: {threads: {value: 3 us, kind: stated}, graph: {value: 1 us, kind: stated}}
-    protocols:
-      ll:
-        latency: {value: 4 us, kind: stated}
-        hop_latency: {value: 0.6 us, kind: stated}
-        efficiency: {value: 0.3, kind: stated}
-      simple: {latency: {value: 6 us, kind: stated}, hop_latency: {value: 3 us, kind: stated}}
-    link: {bandwidth: {value: 400 GB/s, kind: stated}, efficiency: {value: 0.8, kind: stated}}
-  - name: card
-    topology: switch
-    launch: {threads: {value: 3 us, kind: stated}, graph: {value: 1 us, kind: stated}}
-    link: {bandwidth: 50 GB/s, hop_latency: 5 us}
-"""
 SIZES = tuple(4**k for k in range(5, 16))
 
 
 @pytest.fixture
 def machine(tmp_path):
     path = tmp_path / "island.yaml"
-    path.write_text(MACHINE, encoding="utf-8")
+    path.write_text(ISLAND, encoding="utf-8")
     return load(path)
 
 

@@ -69,7 +69,7 @@ def collective(
 
     Raises InputError for unknown names, sizes below one element per rank, and ranks that do not fit.
     """
-    kind = _kind(name)
+    kind = kind_of(name)
     width = DTYPE_BYTES[_known(dtype, DTYPE_BYTES, "dtype")]
     machine = load(hw)
     placement, beside = placed(machine, ranks, level)
@@ -205,7 +205,8 @@ def _number(value: Any) -> int | float:
     return int(value) if value == int(value) else float(value)
 
 
-def _kind(name: str) -> MoveKind:
+def kind_of(name: str) -> MoveKind:
+    """The collective of that name, ``-`` or ``_``; raises InputError with the nearest one."""
     known = [kind for kind in MOVES if kind != "slice"]
     return cast("MoveKind", _known(name.replace("-", "_"), known, "collective"))
 

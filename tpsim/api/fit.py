@@ -10,7 +10,7 @@ import numpy as np
 
 from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
-from tpsim.api.collective import placed
+from tpsim.api.collective import kind_of, placed
 from tpsim.api.inputs import inputs
 from tpsim.api.logs import Measured, read
 from tpsim.fabric.placement import place
@@ -160,7 +160,8 @@ def hw_fit(
     Raises InputError for logs that cannot be trusted, and runs that the machine cannot price.
     """
     machine, document = read_profile(base)
-    found = [measured for log in logs for measured in read(log, collective=collective, ranks=ranks)]
+    kind = None if collective is None else kind_of(collective)
+    found = [measured for log in logs for measured in read(log, collective=kind, ranks=ranks)]
     usable = [one for one in found if one.run.priced]
     if not usable:
         what = ", ".join(dict.fromkeys(one.run.collective for one in found)) or "no run"

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 SPREADS: Mapping[str, float] = {
-    "launch": 1.0,
-    "latency": 0.7,
-    "hop_latency": 0.5,
-    "chunk_latency": 0.7,
-    "own_bandwidth": 0.7,
-    "efficiency": 0.25,
-    "bandwidth": 0.25,
+    "launch": 0.7,
+    "latency": 0.5,
+    "hop_latency": 0.35,
+    "chunk_latency": 0.5,
+    "own_bandwidth": 0.5,
+    "efficiency": 0.18,
+    "bandwidth": 0.18,
 }
 """How far a datasheet's figure may be off the machine: one standard deviation of its logarithm, by what the figure is.
 

@@ -2,8 +2,8 @@
 
 Least squares of log(measured/predicted) with Huber's weights (Robust Estimation of a Location Parameter, 1964), by
 Levenberg's damped Gauss-Newton steps. Each parameter has a spread: how far off its start may be. It serves as a weak
-pull to the start, and as the yardstick of what the data can tell: a parameter moves only if the data leave less than
-half of its spread open after those that the data tell more about (pivoted Gram-Schmidt on the sensitivities).
+pull to the start, and as the yardstick of what the data can tell: a parameter moves only if the data say as much of it
+as its spread does, after those that they say more of (pivoted Gram-Schmidt on the sensitivities).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOISE = 0.03
 HUBER = 1.345
 """Deviations, in units of the noise, from which a point counts less: 95 % efficient on normal noise (Huber)."""
 
-TELLING = 2.0
-"""Least norm of a sensitivity, in spreads per noise, for the data to leave less than half of the spread open."""
+TELLING = 1.0
+"""Least norm of a sensitivity, in spreads per noise, for the data to say as much of a parameter as its spread does."""
 
 MEDIAN_TO_DEVIATION = 1.4826
 """Of a normal variable: its standard deviation over the median of its magnitude."""

@@ -234,6 +234,4 @@ def _badness(residuals: Array, logs: Array, spread: Array) -> float:
     import numpy as np
 
     far = np.abs(residuals)
-    return float(
-        np.sum(np.where(far < OUTLIER, far**2, OUTLIER * (2 * far - OUTLIER))) + np.sum((logs / spread) ** 2)
-    )
+    return float(np.sum(np.where(far < OUTLIER, far**2, OUTLIER * (2 * far - OUTLIER))) + np.sum((logs / spread) ** 2))
