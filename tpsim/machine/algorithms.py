@@ -189,7 +189,7 @@ def switch_tree(V: Size, n: Size) -> Traffic:
 
     A device is an inner node of one tree at most: it sends V at n = 2, 3V/2 at 3, 2V from 4 on.
     """
-    busiest = where_many(n, V * smallest(over(n, 2), 2))
+    busiest = where_many(n, over(V * smallest(n, 4), 2))
     return Traffic(2 * log2_ceil(n), wire("all_reduce", V, n), wire("all_reduce", V, n), busiest, busiest)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine import timing
-from tpsim.machine.profile import Constant, Machine
+from tpsim.machine.cost import SIMPLE
+from tpsim.machine.profile import Constant, Level, Machine, Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,13 +49,16 @@ def replaced(machine: Machine, values: Mapping[str, float]) -> Machine:
 def _replaced(found: Any, values: Mapping[str, float]) -> Any:
     if isinstance(found, Constant):
         return replace(found, value=values[found.path]) if found.path in values else found
-    if isinstance(found, Mapping):
+    if isinstance(found, dict):
         return {name: _replaced(each, values) for name, each in found.items()}
     if isinstance(found, tuple):
         return tuple(_replaced(each, values) for each in found)
-    if is_dataclass(found) and not isinstance(found, type):
-        return replace(found, **{one.name: _replaced(getattr(found, one.name), values) for one in fields(found)})
+    if isinstance(found, Level | Tuning):
+        return type(found)(**{name: _replaced(getattr(found, name), values) for name in _FIELDS[type(found)]})
     return found
+
+
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Level, Tuning)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Fit:
 
 
 LATENCIES = ("launch", "latency", "hop_latency")
+SPEEDS = ("efficiency", "own_bandwidth")
 
 NOISE = 0.04
 """Scatter that measured times show from run to run, as a share."""
@@ -107,43 +112,42 @@ OUTLIER = 1.5
 
 
 def knobs(machine: Machine) -> list[Knob]:
-    """What is fitted: latencies together, hops, and per protocol its latency, bandwidth and chunks."""
-    constants = [constant for level in machine.levels for constant in level.constants()]
+    """What is fitted: latencies together, hops, and per protocol its latency, bandwidth and chunks.
 
-    def those(name: str, spread: float, wanted: Callable[[list[str]], bool]) -> Knob:
-        return Knob(name, tuple(one.path for one in constants if wanted(one.path.split("."))), spread)
-
-    protocols = list(dict.fromkeys(name for level in machine.levels for name in level.protocols))
+    Sums in switches have knobs of their own: nothing else says anything about them.
+    """
+    paths = [constant.path for level in machine.levels for constant in level.constants()]
+    inside = [path for path in paths if ".in-switch" in path]
+    plain = [path for path in paths if path not in inside]
+    protocols = dict.fromkeys(name for level in machine.levels for name in level.protocols)
     found = [
-        those("latency", 0.5, lambda path: path[-1] in LATENCIES or "launch" in path),
-        those("hop", 0.3, lambda path: path[-1] == "hop_latency"),
-        those("chunk", 0.5, lambda path: path[-1] == "chunk_latency"),
-        those("link", 0.2, lambda path: path[-1] == "efficiency" and not _slower(path)),
-        those("own", 0.4, lambda path: path[-1] == "own_bandwidth" and not _slower(path)),
+        Knob("latency", tuple(path for path in paths if _figure(path) in LATENCIES), 0.5),
+        Knob("hop", _of(plain, "hop_latency"), 0.3),
+        *(Knob(f"latency of {name}", _of(plain, "latency", name), 0.3) for name in protocols),
+        *(Knob(f"bandwidth of {name}", _speeds(plain, name), 0.3) for name in protocols if name != SIMPLE),
+        Knob("bandwidth", tuple(path for path in plain if path.endswith("link.efficiency")), 0.2),
+        Knob("own share", _of(plain, "own_bandwidth", SIMPLE), 0.4),
+        Knob("chunk", _of(plain, "chunk_latency"), 0.5),
+        Knob("latency in switches", _of(inside, "latency"), 0.3),
+        Knob("bandwidth in switches", _of(inside, "efficiency"), 0.2),
+        Knob("chunk in switches", _of(inside, "chunk_latency"), 0.5),
     ]
-    for name in protocols:
-        found.append(those(f"latency of {name}", 0.3, lambda path, name=name: path[-2:] == [name, "latency"]))  # type: ignore[misc]
-        if name != timing_simple():
-            found.append(
-                those(
-                    f"bandwidth of {name}",
-                    0.3,
-                    lambda path, name=name: path[-2:-1] == [name] and path[-1] in {"efficiency", "own_bandwidth"},  # type: ignore[misc]
-                )
-            )
     return [knob for knob in found if knob.paths]
 
 
-def timing_simple() -> str:
-    """The protocol that large messages take."""
-    from tpsim.machine.cost import SIMPLE
+def _figure(path: str) -> str:
+    """What a constant is: the last word of its path, or the launch of a harness."""
+    *_, above, last = path.split(".")
+    return above if above == "launch" else last
 
-    return SIMPLE
+
+def _of(paths: Sequence[str], figure: str, protocol: str | None = None) -> tuple[str, ...]:
+    found = (path for path in paths if path.endswith(f".{figure}"))
+    return tuple(path for path in found if protocol is None or f".protocols.{protocol}." in path)
 
 
-def _slower(path: list[str]) -> bool:
-    """True for a figure of a protocol that is not the one of large messages."""
-    return "protocols" in path and timing_simple() not in path
+def _speeds(paths: Sequence[str], protocol: str) -> tuple[str, ...]:
+    return tuple(path for figure in SPEEDS for path in _of(paths, figure, protocol))
 
 
 def fit(machine: Machine, measured: Sequence[Series], wanted: Sequence[Knob] | None = None) -> Fit:
@@ -153,36 +157,54 @@ def fit(machine: Machine, measured: Sequence[Series], wanted: Sequence[Knob] | N
     """
     import numpy as np
 
-    used = list(knobs(machine) if wanted is None else wanted)
+    used = [*knobs(machine)] if wanted is None else [*wanted]
+    logs, certainty = turned([(machine, measured)], used)
+    values = moved(machine, used, logs)
+    factors = {knob.name: float(np.exp(log)) for knob, log in zip(used, logs, strict=True)}
+    return Fit(replaced(machine, values), factors, certainty, values)
+
+
+def turned(
+    machines: Sequence[tuple[Machine, Sequence[Series]]], used: Sequence[Knob]
+) -> tuple[list[float], dict[str, float]]:
+    """The logarithms of the knobs' factors, the same for all machines, and how certain each one is."""
+    import numpy as np
+
     spread = np.array([knob.spread for knob in used])
-    target = np.log(np.concatenate([series.seconds for series in measured]))
+    trimmed = [(_trimmed(machine, measured), measured) for machine, measured in machines]
+    target = np.log(np.concatenate([series.seconds for _, measured in machines for series in measured]))
 
     def residual(logs: Array) -> Array:
-        changed = replaced(machine, _values(machine, used, logs))
-        return (np.log(_times(changed, measured)) - target) / NOISE
+        times = [times_of(replaced(each, moved(each, used, logs)), measured) for each, measured in trimmed]
+        return (np.log(np.concatenate(times)) - target) / NOISE
 
     logs, slopes = _descend(residual, spread)
     curvature = np.sum(slopes**2, axis=0) * spread**2
     certainty = {knob.name: float(each / (1 + each)) for knob, each in zip(used, curvature, strict=True)}
-    values = _values(machine, used, logs)
-    factors = {knob.name: float(np.exp(one)) for knob, one in zip(used, logs, strict=True)}
-    return Fit(replaced(machine, values), factors, certainty, values)
+    return [float(log) for log in logs], certainty
 
 
-def _values(machine: Machine, used: Sequence[Knob], logs: Array) -> dict[str, float]:
+def _trimmed(machine: Machine, measured: Sequence[Series]) -> Machine:
+    """The machine with the levels in use only."""
+    used = {segment.level for series in measured for segment in series.route}
+    return replace(machine, levels=tuple(level for level in machine.levels if level.name in used))
+
+
+def moved(machine: Machine, used: Sequence[Knob], logs: Sequence[float] | Array) -> dict[str, float]:
     """Every constant that the knobs move, with its new value; a share stays at most the whole."""
     import numpy as np
 
-    moved: dict[str, float] = {}
+    total: dict[str, float] = {}
     for knob, log in zip(used, logs, strict=True):
         for path in knob.paths:
-            moved[path] = moved.get(path, 0.0) + float(log)
-    own = {one.path: one for one in machine.constants()}
-    values = {path: own[path].value * float(np.exp(log)) for path, log in moved.items()}
+            total[path] = total.get(path, 0.0) + float(log)
+    own = {one.path: one for level in machine.levels for one in level.constants()}
+    values = {path: own[path].value * float(np.exp(log)) for path, log in total.items() if path in own}
     return {path: min(value, 1.0) if own[path].dimension == "ratio" else value for path, value in values.items()}
 
 
-def _times(machine: Machine, measured: Sequence[Series]) -> Array:
+def times_of(machine: Machine, measured: Sequence[Series]) -> Array:
+    """Seconds of every point of every series, in a row."""
     import numpy as np
 
     return np.concatenate(
