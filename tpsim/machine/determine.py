@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Predict = Callable[[Mapping[str, float]], Array]
 """Values of parameters by name -> predicted seconds of every point."""
 
-NOISE = 0.03
+NOISE = 0.04
 """Standard deviation of a measured time that the fit reckons with, relative; what repeated runs show."""
 
 HUBER = 1.345
