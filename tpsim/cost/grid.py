@@ -123,7 +123,10 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
             here = smallest(left[axis], over(prod(level.shape), used))
             routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used),)
             left[axis], used = over(left[axis], here), used * here
-    return {axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis])) for axis in minor_first}
+    return {
+        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis]))
+        for axis in minor_first
+    }
 
 
 def _refuse_unswitched(machine: Machine) -> None:

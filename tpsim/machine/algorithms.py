@@ -417,9 +417,7 @@ def direct_all_to_all_nic(V: Size, g: Size, nodes: Size) -> Any:
 Forms = Mapping[str, Form]
 
 
-def _moves(
-    *, gather: Forms, all_reduce: Forms, all_to_all: Forms, permute: Form = permute
-) -> Mapping[MoveKind, Forms]:
+def _moves(*, gather: Forms, all_reduce: Forms, all_to_all: Forms, permute: Form = permute) -> Mapping[MoveKind, Forms]:
     """Every move on one fabric; a reduce-scatter is an all-gather run backwards."""
     return {
         "all_gather": gather,

@@ -20,6 +20,7 @@ CostModel = Literal["additive", "book"]
 
 COST_MODELS: tuple[CostModel, ...] = ("additive", "book")
 
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """What one collective takes and moves; numbers, arrays or symbols, as the sizes were.
