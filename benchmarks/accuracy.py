@@ -345,7 +345,13 @@ def validation(measured: Sequence[Measured]) -> Iterator[str]:
     scored = [table for table in measured if table.scored and table.nodes == 1]
     for what, same in (("machine left out", lambda table: table.machine), ("source left out", source)):
         rows = [
-            [name, str(len(points)), spread(points), spread(datasheet_of(scored, same, name)), f"{figures(points)[2]:+.1f}"]
+            [
+                name,
+                str(len(points)),
+                spread(points),
+                spread(datasheet_of(scored, same, name)),
+                f"{figures(points)[2]:+.1f}",
+            ]
             for name, points in left_out(scored, same)
         ]
         yield grid([what, "points", "median / p90 without it", "with it", "bias without it"], rows)

@@ -34,7 +34,6 @@ SCHEMA = "tpsim.collective/1"
 
 NOT_MODELLED = (
     "other traffic on the same links",
-    "switching between transport protocols by size",
     "stragglers and failures",
 )
 """What the seconds leave out."""
@@ -193,6 +192,7 @@ class CollectiveResult:
             "launch_s": float(timed.launch_s),
             "latency_s": float(timed.latency_s),
             "bandwidth_s": float(timed.bandwidth_s),
+            "ramp_s": float(timed.ramp_s),
             "algbw_bytes_per_s": float(buffer) / seconds if seconds else None,
             "busbw_bytes_per_s": float(timed.wire) / seconds if seconds else None,
             "algorithm": timed.algorithm,

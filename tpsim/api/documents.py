@@ -268,6 +268,8 @@ class CollectiveOfSize(Part):
     launch_s: Seconds
     latency_s: Seconds
     bandwidth_s: Seconds
+    ramp_s: Seconds
+    """What bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks."""
     algbw_bytes_per_s: float | None
     """Null if the collective costs nothing."""
     busbw_bytes_per_s: float | None

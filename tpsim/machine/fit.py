@@ -159,7 +159,7 @@ def fit(machine: Machine, measured: Sequence[Series], wanted: Sequence[Knob] | N
 
     used = [*knobs(machine)] if wanted is None else [*wanted]
     logs, certainty = turned([(machine, measured)], used)
-    values = moved(machine, used, logs)
+    values = moved(_trimmed(machine, measured), used, logs)
     factors = {knob.name: float(np.exp(log)) for knob, log in zip(used, logs, strict=True)}
     return Fit(replaced(machine, values), factors, certainty, values)
 

@@ -26,6 +26,7 @@ FULL = (
     Column("launch_s", "launch", "seconds"),
     Column("latency_s", "latency", "seconds"),
     Column("bandwidth_s", "bandwidth", "seconds"),
+    Column("ramp_s", "ramp", "seconds"),
     *COLUMNS[3:],
     Column("protocol", "protocol"),
 )
