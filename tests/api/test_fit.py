@@ -47,7 +47,8 @@ def two_points(tmp_path, seconds):
     """A log of an all-gather over eight ranks: 8 KiB and 1 GiB."""
     head, _, _ = FOUR.read_text(encoding="utf-8").partition("        4096 ")
     rows = [
-        f"{size:12d}  {size // 32:12d}     float    none      -1" + 2 * f"  {us:7.2f}  {rate:6.2f}  {rate * 7 / 8:6.2f}       0"
+        f"{size:12d}  {size // 32:12d}     float    none      -1"
+        + 2 * f"  {us:7.2f}  {rate:6.2f}  {rate * 7 / 8:6.2f}       0"
         for size, us in zip((8192, 2**30), (1e6 * one for one in seconds), strict=True)
         for rate in [size / us / 1e3]
     ]

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tpsim.api.collective import collective
+from tpsim.api.overlay import measured_collective
 from tpsim.api.plan import plan
 from tpsim.api.schema import DESCRIBED, schema, schema_list
 from tpsim.api.shard import shard
@@ -36,6 +37,9 @@ OUTPUTS = {
     "an array in formulas": lambda: shard("A[I_XY,J]", "X=4,Y=2"),
     "a collective": lambda: collective("all-gather", hw="dgx-h100", ranks=8, sizes="8MB,64MB"),
     "a collective over two axes": lambda: collective("all-to-all", hw="tpu-v5p", ranks=16, level="ici.0,ici.1"),
+    "a collective beside what a log measured": lambda: measured_collective(
+        "all-reduce", hw="dgx-h100", ranks=8, log=ROOT / "tests" / "data" / "logs" / "all-reduce-8-debug.txt"
+    ),
     "a collective of one rank": lambda: collective("all-reduce", hw="dgx-h100", ranks=1, sizes="8MB"),
 }
 

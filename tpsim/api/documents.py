@@ -275,6 +275,10 @@ class CollectiveOfSize(Part):
     busbw_bytes_per_s: float | None
     algorithm: str
     protocol: str
+    measured_s: Seconds | None = None
+    """With --measured: what the log says; the next two come with it."""
+    measured_busbw_bytes_per_s: float | None = None
+    predicted_over_measured: float | None = None
 
 
 class CollectiveAnswer(Part):
@@ -296,6 +300,9 @@ class CollectiveResolved(Part):
     dtype: Dtype
     buffer: bool
     cost_model: CostModel
+    measured: str | None = None
+    """With --measured: the log, and the launch that the predictions take after it."""
+    launch: str | float | None = None
 
 
 class CollectiveOutput(Output):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: the fastest on offer.")
 @click.option("--protocol", help="Force one.")
 @click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
+@click.option(
+    "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
+)
 @output_options
+@click.pass_context
 def collective(
+    ctx: click.Context,
     *,
     name: str,
     hw: str,
@@ -38,6 +43,7 @@ def collective(
     algorithm: str | None,
     protocol: str | None,
     launch: str | None,
+    measured: str | None,
     output: Output,
 ) -> None:
     r"""Seconds, bandwidths and bytes of all-gather, reduce-scatter, all-reduce, all-to-all or permute.
@@ -45,7 +51,24 @@ def collective(
     \b
     tpsim collective all-gather --hw tpu-v5e --ranks 16 --level ici.0
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --sizes 8MB,64MB
+    tpsim collective all-reduce --hw dgx-h100 --ranks 8 --measured all_reduce.txt
     """
+    if measured is not None:
+        _refuse_sizes(ctx)
+        _beside_measured(
+            output,
+            name,
+            hw=hw,
+            ranks=ranks,
+            log=measured,
+            level=level,
+            dtype=dtype,
+            cost_model=cost_model,
+            algorithm=algorithm,
+            protocol=protocol,
+            launch=_launch(launch),
+        )
+        return
     from tpsim.api.collective import collective as answer
     from tpsim.api.pages.collective import page
 
@@ -63,6 +86,27 @@ def collective(
         launch=_launch(launch),
     )
     output.write(result, lambda verbose: page(result, verbose=verbose))
+
+
+def _beside_measured(output: Output, name: str, **asked: Any) -> None:
+    """The same at the sizes of a log, beside what it measured."""
+    from tpsim.api.overlay import measured_collective
+    from tpsim.api.pages.overlay import page
+
+    result = measured_collective(name, **asked)
+    output.write(result, lambda verbose: page(result, verbose=verbose))
+
+
+def _refuse_sizes(ctx: click.Context) -> None:
+    """Sizes cannot be asked for where they are those of a log."""
+    from click.core import ParameterSource
+
+    from tpsim.quantity.errors import InputError
+
+    given = [name for name in ("sizes", "buffer") if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        message = f"--{given[0]} has no meaning beside --measured: the sizes are the log's"
+        raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{given[0]} out")
 
 
 def _launch(text: str | None) -> str | float | None:
