@@ -281,10 +281,32 @@ class CollectiveOfSize(Part):
     predicted_over_measured: float | None = None
 
 
+class WayFrom(Part):
+    """The fastest way from a size on."""
+
+    from_bytes: int
+    algorithm: str
+    protocol: str
+
+
+class WholeCurve(Part):
+    """A collective over all sizes."""
+
+    floor_s: Seconds
+    """What the smallest array takes."""
+    peak_busbw_bytes_per_s: float | None
+    """What ever larger arrays approach; null, like the sizes, if the collective costs nothing."""
+    half_peak_bytes: int | None
+    p95_peak_bytes: int | None
+    ways: list[WayFrom]
+    """Ascending; each one serves up to the next."""
+
+
 class CollectiveAnswer(Part):
-    """What `collective` answers: a row per size, ascending."""
+    """What `collective` answers: the curve over all sizes, and a row per size asked for, ascending."""
 
     verdict: str
+    curve: WholeCurve
     rows: list[CollectiveOfSize]
 
 

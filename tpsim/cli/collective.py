@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--dtype", default="bf16", show_default=True, help="Sizes are rounded to whole elements.")
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: the fastest on offer.")
-@click.option("--protocol", help="Force one.")
+@click.option("--protocol", help="Force one: ll, ll128, simple. Default: the fastest on offer.")
 @click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
 @click.option(
     "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
@@ -53,38 +53,31 @@ def collective(
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --sizes 8MB,64MB
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --measured all_reduce.txt
     """
-    if measured is not None:
+    from tpsim.api.inputs import read_launch
+
+    asked: dict[str, Any] = {
+        "hw": hw,
+        "ranks": ranks,
+        "level": level,
+        "dtype": dtype,
+        "cost_model": cost_model,
+        "algorithm": algorithm,
+        "protocol": protocol,
+        "launch": None if launch is None else read_launch(launch),
+    }
+    if measured is None:
+        _predicted(output, name, sizes=sizes, buffer=buffer, **asked)
+    else:
         _refuse_sizes(ctx)
-        _beside_measured(
-            output,
-            name,
-            hw=hw,
-            ranks=ranks,
-            log=measured,
-            level=level,
-            dtype=dtype,
-            cost_model=cost_model,
-            algorithm=algorithm,
-            protocol=protocol,
-            launch=_launch(launch),
-        )
-        return
+        _beside_measured(output, name, log=measured, **asked)
+
+
+def _predicted(output: Output, name: str, **asked: Any) -> None:
+    """The collective at the sizes asked for."""
     from tpsim.api.collective import collective as answer
     from tpsim.api.pages.collective import page
 
-    result = answer(
-        name,
-        hw=hw,
-        ranks=ranks,
-        level=level,
-        sizes=sizes,
-        buffer=buffer,
-        dtype=dtype,
-        cost_model=cost_model,  # type: ignore[arg-type]  # judged there, with a remedy
-        algorithm=algorithm,
-        protocol=protocol,
-        launch=_launch(launch),
-    )
+    result = answer(name, **asked)
     output.write(result, lambda verbose: page(result, verbose=verbose))
 
 
@@ -107,16 +100,3 @@ def _refuse_sizes(ctx: click.Context) -> None:
     if given:
         message = f"--{given[0]} has no meaning beside --measured: the sizes are the log's"
         raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{given[0]} out")
-
-
-def _launch(text: str | None) -> str | float | None:
-    """A harness by its name, or seconds."""
-    if text is None or not text[:1].isdigit():
-        return text
-    from tpsim.quantity.errors import InputError
-    from tpsim.quantity.units import UnitError, parse
-
-    try:
-        return parse(text, "seconds", zero=True)
-    except UnitError as error:
-        raise InputError.one(error.slug, f"--launch {text}: {error.message}", remedy=error.remedy) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import (
@@ -107,6 +107,11 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cos
     if not ways:
         raise _not_together(choice)
     return least(ways)
+
+
+def algorithms(found: Sequence[Group], kind: MoveKind) -> list[str]:
+    """Every algorithm that could be forced."""
+    return _Run(found, kind, None, None, SIMPLE, {}).names() if found else []
 
 
 def protocols(found: Sequence[Group]) -> tuple[str, ...]:
@@ -218,7 +223,7 @@ class _Run:
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link))
-        way = single(link, name, self.protocol, traffic, own, launch)
+        way = single(link, (name, self.protocol), traffic, own, launch)
         tuning = group.level.algorithms.get(name)
         return way if tuning is None or not tuning.alone else self._alone(group, way)
 
@@ -256,7 +261,9 @@ class _Run:
         port, nic = self._busiest(sent)
         latency = halves * (ring.inner_steps * links[0].hop_s + ring.outer_steps * links[1].hop_s)
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
-        yield self._across("flat-ring", links, V, latency, bandwidth, sent, halves)
+        own = own_share(self.kind, V, inner.n * outer.n)
+        steps = halves * (ring.inner_steps + ring.outer_steps)
+        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sent, own))
 
     def in_switch_tree(self, V: Size) -> Iterator[Cost]:
         """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
@@ -269,7 +276,8 @@ class _Run:
         sent = (summed.link_total, tree.link_total)
         latency = summed.steps * reducing.hop_s + tree.steps * climbing.hop_s
         bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
-        yield self._across("in-switch-tree", (reducing, climbing), 0, latency, bandwidth, sent)
+        steps = summed.steps + tree.steps
+        yield self._across("in-switch-tree", (reducing, climbing), Crossing(latency, bandwidth, steps, sent, 0))
 
     def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
@@ -281,7 +289,9 @@ class _Run:
         port, nic = self._busiest(sent)
         latency = (inner.n - 1) * links[0].hop_s + inner.n * (outer.n - 1) * links[1].hop_s
         bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
-        yield self._across("pairwise", links, V, latency, bandwidth, sent)
+        n = inner.n * outer.n
+        crossing = Crossing(latency, bandwidth, n - 1, sent, own_share(self.kind, V, n))
+        yield self._across("pairwise", links, crossing)
 
     def _links(self, name: str) -> tuple[Link, Link] | None:
         """Both levels as the algorithm meets them; None if one cannot run it with this protocol."""
@@ -296,29 +306,34 @@ class _Run:
         )
         return inner, outer
 
-    def _across(
-        self,
-        name: str,
-        links: tuple[Link, Link],
-        V: Size,
-        latency: Any,
-        bandwidth: Any,
-        sent: tuple[Any, Any],
-        halves: int = 1,
-    ) -> Cost:
-        """A way over both levels; `sent` are the bytes that a device sends inside its node and out of it."""
+    def _across(self, name: str, links: tuple[Link, Link], crossing: Crossing) -> Cost:
         inner, outer = self.groups
         launch = largest(
             *(where_many(group.n, self.launch_s(link)) for group, link in zip(self.groups, links, strict=True))
         )
-        steps = halves * (inner.n * outer.n - 1)
-        busiest = largest(*self._busiest(sent))
-        ramp = links[0].ramp(own_share(self.kind, V, inner.n * outer.n), bandwidth)
-        work = latency + bandwidth + ramp
+        busiest = largest(*self._busiest(crossing.sent))
+        ramp = links[0].ramp(crossing.own, crossing.bandwidth)
+        work = crossing.latency + crossing.bandwidth + ramp
         if self.forced is None:  # with one device on a level, the other one's own ways serve
             work = work + where_many(inner.n, 0, inf) + where_many(outer.n, 0, inf)
-        totals = (steps, sum(sent), busiest, busiest)
-        return Cost(name, launch, latency, bandwidth, work, work, *totals, ramp_s=ramp, protocol=self.protocol)
+        seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
+        totals = (crossing.steps, sum(crossing.sent), busiest, busiest)
+        return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)
+
+
+class Crossing(NamedTuple):
+    """A way over both levels.
+
+    latency, bandwidth  seconds
+    sent                bytes that a device sends inside its node, and out of it
+    own                 bytes that it sends to itself
+    """
+
+    latency: Any
+    bandwidth: Any
+    steps: Any
+    sent: tuple[Any, Any]
+    own: Any
 
 
 HIERARCHICAL = "hierarchical"

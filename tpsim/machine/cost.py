@@ -145,8 +145,9 @@ def tuned(level: Level, algorithm: str, protocol: str) -> Link | None:
     return Link(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN)))
 
 
-def single(link: Link, algorithm: str, protocol: str, traffic: Traffic, own: Any, launch_s: Any) -> Cost:
-    """One algorithm on one level; `own` are the bytes that a device sends to itself."""
+def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:
+    """One way, algorithm and protocol, on one level; `own` are the bytes that a device sends to itself."""
+    algorithm, protocol = way
     latency, bandwidth, work = link.seconds(traffic.steps, traffic.link_total, traffic.link_serial)
     ramp = link.ramp(own, bandwidth)
     work = work + ramp

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from tpsim.machine.cost import SIMPLE
 from tpsim.machine.profile import Constant, Level, Machine, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -176,7 +175,8 @@ def turned(
 
     def residual(logs: Array) -> Array:
         times = [times_of(replaced(each, moved(each, used, logs)), measured) for each, measured in trimmed]
-        return (np.log(np.concatenate(times)) - target) / NOISE
+        distance: Array = np.log(np.concatenate(times)) - target
+        return distance / NOISE
 
     logs, slopes = _descend(residual, spread)
     curvature = np.sum(slopes**2, axis=0) * spread**2

@@ -151,19 +151,21 @@ class ProtocolFields(spec.Strict):
     """What differs for one protocol."""
 
     noun: ClassVar[str] = "a protocol"
-    launch: LatencyFields | None = Field(None, description="replaces the level's default launch")
-    latency: LatencyFields | None = Field(None, description="per call, on top of the launch")
-    hop_latency: LatencyFields | None = Field(None, description="of one step")
-    efficiency: RatioFields | None = Field(None, description="share of the bandwidth that large messages reach")
-    own_bandwidth: BandwidthFields | None = Field(None, description="at which a device passes on its own share")
-    chunk_latency: LatencyFields | None = Field(None, description="of each chunk that a message is cut into")
+    launch: LatencyFields | None = Field(default=None, description="replaces the level's default launch")
+    latency: LatencyFields | None = Field(default=None, description="per call, on top of the launch")
+    hop_latency: LatencyFields | None = Field(default=None, description="of one step")
+    efficiency: RatioFields | None = Field(default=None, description="share of the bandwidth that large messages reach")
+    own_bandwidth: BandwidthFields | None = Field(default=None, description="at which a device passes on its own share")
+    chunk_latency: LatencyFields | None = Field(default=None, description="of each chunk that a message is cut into")
 
 
 class TuningFields(ProtocolFields):
     """What differs for one algorithm."""
 
     noun: ClassVar[str] = "an algorithm"
-    protocols: dict[str, ProtocolFields | None] | None = Field(None, description="those that it can use; none: all")
+    protocols: dict[str, ProtocolFields | None] | None = Field(
+        default=None, description="those that it can use; none: all"
+    )
     alone: bool = Field(default=False, description="only for a collective that stays on this level")
 
 

@@ -80,6 +80,12 @@ def time(
     return _timing(additive.cost(found, kind, V, Choice(launch, algorithm, protocol)), kind, V, ranks(route))
 
 
+def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:
+    """Every algorithm that could be forced for a collective on this route; none where nothing moves."""
+    found = groups({level.name: level for level in machine.levels}, route)
+    return [] if kind == "slice" else additive.algorithms(found, kind)
+
+
 def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | None) -> None:
     """Refuse what the book's model would silently ignore: it has one bandwidth term per fabric, and no launch."""
     for what, forced in (("algorithm", algorithm), ("launch", launch), ("protocol", protocol)):
