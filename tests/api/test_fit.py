@@ -106,6 +106,20 @@ def test_the_profile_says_how_far_off_it_is_in_each_band_and_what_to_doubt(fitte
     ]
 
 
+def test_writing_the_profile_leaves_the_base_as_it_is(island):
+    result = hw_fit([FOUR], base=island)
+    before = repr(result.document.data)
+    assert result.to_yaml() == result.to_yaml()
+    assert repr(result.document.data) == before
+
+
+def test_figures_that_the_logs_only_bound_are_named(fitted):
+    loose = [row["constant"] for row in fitted.parameters if row["relative_error"] > 0.5]
+    said = [text for text in fitted.warnings if text.startswith("the logs bound these more than they measure them: ")]
+    assert len(said) == bool(loose)
+    assert all(path in said[0] for path in loose)
+
+
 def test_fitting_the_same_logs_again_gives_the_same_profile(fitted):
     assert hw_fit([TABLE, FOUR, JSON], base=fitted.base).to_yaml() == fitted.to_yaml()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpsim.machine.determine import Parameter, fit
+from tpsim.machine.determine import Parameter, _Problem, fit
 
 SIZES = np.array([2.0**k for k in range(10, 31)])
 START = {"launch": 10e-6, "bandwidth": 100e9}
@@ -94,3 +94,28 @@ def test_a_fit_across_two_regimes_finds_both():
 def test_a_fit_needs_positive_times(seconds):
     with pytest.raises(ValueError, match="positive times"):
         fit(line(SIZES[: len(seconds)]), PARAMETERS, seconds)
+
+
+def problem(predict, parameters, truth):
+    return _Problem(predict, tuple(parameters), np.log(predict(truth)))
+
+
+def test_of_two_parameters_with_one_effect_only_one_is_told():
+    def both(values):
+        return values["launch"] + values["again"] + SIZES / values["bandwidth"]
+
+    parameters = [*PARAMETERS, Parameter("again", 10e-6, 0.9)]
+    told = problem(both, parameters, {**TRUE, "again": 10e-6}).told(np.zeros(3))
+    assert sorted(told) == [0, 1]
+
+
+def test_what_the_fit_is_as_good_without_goes_back_to_its_start():
+    def idle(values):
+        return line(SIZES)(values) + 0 * values["idle"]
+
+    parameters = [*PARAMETERS, Parameter("idle", 1e-6, 0.5)]
+    found = problem(idle, parameters, {**TRUE, "idle": 1e-6})
+    at = np.log([TRUE["launch"] / START["launch"], TRUE["bandwidth"] / START["bandwidth"], 1.3])
+    x, chosen = found.pruned(at, [0, 1, 2])
+    assert chosen == [0, 1]
+    assert x[2] == 0

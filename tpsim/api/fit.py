@@ -37,6 +37,9 @@ KIBI = 1024
 BANDS: Mapping[str, float] = {"floor": 64 * KIBI, "middle": KIBI**2, "knee": 128 * KIBI**2, "plateau": float("inf")}
 """Names of size bands, and the largest logical bytes in each."""
 
+LOOSE = 0.5
+"""Relative error of a figure from which on it is a bound rather than a measurement."""
+
 WIDE = 0.2
 """Median error of a band from which on the result says that the model does not describe what was measured."""
 
@@ -324,6 +327,9 @@ def _doubts(result: FitResult) -> Iterator[str]:
     if found.merged:
         names = ", ".join(found.merged)
         yield f"these matter but cannot be told from those fitted, and stay as {base} has them: {names}"
+    loose = [f"{path} (+-{found.errors[path]:.0%})" for path in found.moved if found.errors[path] > LOOSE]
+    if loose:
+        yield f"the logs bound these more than they measure them: {', '.join(loose)}"
     for path in found.bounded:
         yield f"{path} would have to be more than all of it: are ranks, collective and level those that were measured?"
     for row in result.bands[:-1]:

@@ -42,9 +42,6 @@ LARGEST_DAMPING = 1e5
 ENOUGH = 1e-3
 """A gain of the misfit, relative, that is not worth another step."""
 
-TRIES = (0.3, 0.1, 0.03)
-"""How far a parameter is tried to either side, in its logarithm."""
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -157,33 +154,7 @@ class _Problem:
         return self.misfit(x) + TELLING**2 * len(chosen)
 
     def settled(self, x: Array, chosen: Sequence[int]) -> Array:
-        """The x at which misfit and pull to the start are least together; only those chosen move.
-
-        The model is the least of several ways, so the misfit has kinks and dales: slopes are followed, then each
-        parameter is tried a little to either side, until neither helps.
-        """
-        best = self.misfit(x)
-        for _ in range(ROUNDS):
-            x = self.explored(self.descended(x, chosen), chosen)
-            before, best = best, self.misfit(x)
-            if before - best < ENOUGH * before:
-                break
-        return x
-
-    def explored(self, x: Array, chosen: Sequence[int]) -> Array:
-        """The best x that is found by moving one parameter after the other to either side."""
-        best = self.misfit(x)
-        for at in chosen:
-            for by in (step * side for step in TRIES for side in (1, -1)):
-                trial = x.copy()
-                trial[at] = min(x[at] + by, self.bounds[at])
-                found = self.misfit(trial)
-                if found < best:
-                    x, best = trial, found
-        return x
-
-    def descended(self, x: Array, chosen: Sequence[int]) -> Array:
-        """The x at the foot of the slope (Levenberg, Marquardt)."""
+        """The x at which misfit and pull to the start are least together; only those chosen move."""
         damping, best = 1e-2, self.misfit(x)
         for _ in range(ITERATIONS):
             slope = self.descent(x, chosen)
