@@ -184,3 +184,76 @@ def test_windows_line_ends_and_colours_do_not_matter(tmp_path):
     path = tmp_path / "log.txt"
     path.write_bytes(text.replace("# Using", "\x1b[32m# Using\x1b[0m").replace("\n", "\r\n").encode())
     assert read(path)[0].points == one("all-reduce-8-rccl.txt").points
+
+
+# What is found around logs in reports and pipelines ---------------------------------------------------------------
+
+
+def test_a_log_that_is_indented_is_read_as_well(tmp_path):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    (measured,) = read(written(tmp_path, "\n".join(f"    {line}" for line in text.splitlines())))
+    assert (measured.run, microseconds(measured)) == (
+        one("all-reduce-8-debug.txt").run,
+        microseconds(one("all-reduce-8-debug.txt")),
+    )
+
+
+def test_columns_after_the_figures_are_left_aside(tmp_path):
+    text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8")
+    lines = [
+        f"{line}     algo     proto   nchannels"
+        if "#wrong" in line
+        else f"{line}  Direct  SIMPLE  32"
+        if "sum" in line
+        else line
+        for line in text.splitlines()
+    ]
+    assert microseconds(read(written(tmp_path, "\n".join(lines)))[0]) == microseconds(one("all-reduce-8-rccl.txt"))
+
+
+def test_a_table_trimmed_to_results_out_of_place_is_not_taken_for_one_in_place(tmp_path):
+    text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8")
+    (measured,) = read(written(tmp_path, text.replace("   in-place   ", "              ")))
+    assert measured.warnings == ()
+
+
+def test_devices_without_a_host_are_counted_and_hosts_are_not_known(tmp_path):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    (measured,) = read(written(tmp_path, text.replace("on     node-a device", "device")))
+    assert (measured.run.ranks, measured.run.nodes) == (8, None)
+
+
+def test_a_host_whose_name_starts_with_digits_may_tear_a_row(tmp_path):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    (measured,) = read(written(tmp_path, text.replace("node-a:", "3767c65d25c4:")))
+    assert microseconds(measured) == microseconds(one("all-reduce-8-debug.txt"))
+
+
+def test_debug_lines_of_a_torn_row_are_no_figures(tmp_path):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    torn = text.replace(
+        "node-a:4100:4131 [1] NCCL INFO Connected all rings", "10.0.0.7 12 34 56\n2026-11-21 10:00:00 7 8"
+    )
+    (measured,) = read(written(tmp_path, torn))
+    assert microseconds(measured) == microseconds(one("all-reduce-8-debug.txt"))
+
+
+def test_what_the_next_command_forces_is_not_taken_for_this_run(tmp_path):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    second = text.replace("NCCL_DEBUG=INFO", "NCCL_DEBUG=INFO NCCL_ALGO=Ring")
+    assert [found.run.algorithm for found in read(written(tmp_path, text + second))] == [None, "ring"]
+
+
+def test_a_nameless_broadcast_is_not_taken_for_a_send_to_the_next_rank(tmp_path):
+    whole = (LOGS / "four-collectives-8.txt").read_text(encoding="utf-8")
+    sendrecv = "\n".join(line for line in whole.splitlines()[77:] if "_perf" not in line)
+    (measured,) = read(written(tmp_path, sendrecv))
+    assert measured.run.collective == "permute"
+    (measured,) = read(written(tmp_path, sendrecv.replace("none      -1", "none       0")))
+    assert not measured.run.priced
+
+
+def test_the_version_of_rccl_is_read(tmp_path):
+    text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8")
+    said = text.replace("# Using devices", "RCCL version : 2.27.7-develop:29e1567\n# Using devices")
+    assert read(written(tmp_path, said))[0].run.library == "rccl 2.27.7"

@@ -28,7 +28,7 @@ class Log:
 
     path    as the user gave it; "-" for standard input
     sha256  of the file's bytes
-    lines   without line ends, colours and launchers' prefixes; the first one is line 1 of the file
+    lines   without line ends, colours, launchers' prefixes, and indents of headers; the first one is line 1 of the file
     """
 
     path: str
@@ -82,7 +82,8 @@ def _content(path: Path) -> bytes:
 
 
 def _clean(line: str) -> str:
-    return _LAUNCHER.sub("", _COLOUR.sub("", line.rstrip("\r")))
+    plain = _LAUNCHER.sub("", _COLOUR.sub("", line.rstrip("\r")))
+    return plain.lstrip() if plain.lstrip().startswith("#") else plain
 
 
 def stretches(starts: Iterable[int], last: int) -> Iterator[tuple[int, int]]:

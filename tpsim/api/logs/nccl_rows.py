@@ -16,15 +16,21 @@ WRONG = ("#wrong", "error")
 """What the count of wrong values is called; releases before 2.13 print the largest deviation under ``error``."""
 
 
+FIGURES = frozenset({*TIMES, *WRONG, "algbw", "busbw", "i_min", "i_max", "i_p99", "i_cv%"})
+"""Labels of numbers; a time stamp, or rccl-tests' algorithm, may stand after the last one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """What stands in a row: whether the root is printed, and the figures, once per placement of the result.
 
-    groups  labels of the figures out of place and in place; one group where only the latter is measured
+    groups         labels of the figures out of place and in place; one group where only one of them is measured
+    only_in_place  which one that is
     """
 
     root: bool
     groups: tuple[tuple[str, ...], ...]
+    only_in_place: bool = False
 
     @property
     def figures(self) -> int:
@@ -32,24 +38,29 @@ class Columns:
         return sum(map(len, self.groups))
 
 
-def columns(labels: Sequence[str]) -> Columns:
-    """The columns that the labels of a table name.
+def columns(labels: Sequence[str], above: str = "") -> Columns:
+    """The columns that the labels of a table name; `above` is the line that says which are of results in place.
 
     >>> columns("size count type redop root time algbw busbw #wrong time algbw busbw #wrong".split()).figures
     8
     """
     starts = [at for at, label in enumerate(labels) if label in TIMES]
     ends = [*starts[1:], len(labels)]
-    groups = [tuple(label for label in labels[a:b] if label != "timestamp") for a, b in zip(starts, ends, strict=True)]
-    return Columns("root" in labels, tuple(groups))
+    groups = [tuple(label for label in labels[a:b] if label in FIGURES) for a, b in zip(starts, ends, strict=True)]
+    return Columns("root" in labels, tuple(groups), "in-place" in above and "out-of-place" not in above)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One size: its figures by label, out of place (None if not measured) and in place (None likewise)."""
+    """One size: its figures by label, out of place (None if not measured) and in place (None likewise).
+
+    redop  the operation; "" or "none" for a collective that only moves
+    root   the rank that it starts or ends at; -1 for none
+    """
 
     size: int
     redop: str
+    root: int
     line: int
     out_of_place: Mapping[str, str] | None
     in_place: Mapping[str, str] | None
@@ -71,9 +82,10 @@ def rows(log: Log, first: int, last: int, known: Columns) -> Iterator[Row]:
         head = _HEAD.match(line)
         if head:
             yield from _finished(log, started, known)
-            started = _Started(int(head[1]), head[3] or "", number)
-            started.take(_after_root(head[4], known), known)
-        elif started and not line.startswith("#"):
+            root, rest = _root(head[4], known)
+            started = _Started(int(head[1]), (head[3] or "").strip(), root, number)
+            started.take(rest, known)
+        elif started and line[:1].isspace():
             started.take(line, known)
     yield from _finished(log, started, known)
 
@@ -81,11 +93,14 @@ def rows(log: Log, first: int, last: int, known: Columns) -> Iterator[Row]:
 # Size, count, type, and the operation if one is printed; a debug line may be glued to the root.
 _HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+[a-z]\w*(\s+[a-z]+)?(\s.*|)$")
 _ROOT = re.compile(r"\s+-?\d+")
-_FIGURE = re.compile(r"\s*(N/A|nan|inf|-?[\d.]+(?:e[-+]?\d+)?)(?=\s|$|[A-Za-z\[])")
+# As printf writes it: no zero before a digit, so that a host's name may be glued to a zero. Atomic: all of it or none.
+_FIGURE = re.compile(r"\s*((?>N/A|nan|inf|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[-+]?\d+)?))(?=\s|$|[0-9A-Za-z\[])")
 
 
-def _after_root(text: str, known: Columns) -> str:
-    return _ROOT.sub("", text, count=1) if known.root else text
+def _root(text: str, known: Columns) -> tuple[int, str]:
+    """The root, and what follows it."""
+    match = _ROOT.match(text) if known.root else None
+    return (int(match[0]), text[match.end() :]) if match else (-1, text)
 
 
 @dataclass(slots=True)
@@ -94,14 +109,17 @@ class _Started:
 
     size: int
     redop: str
+    root: int
     line: int
     figures: list[str] = field(default_factory=list)
 
     def take(self, text: str, known: Columns) -> None:
         """Read on from `text`, as far as there are figures and the row lacks some."""
-        while len(self.figures) < known.figures and (match := _FIGURE.match(text)):
+        glued = False
+        while not glued and len(self.figures) < known.figures and (match := _FIGURE.match(text)):
             self.figures.append(match[1])
             text = text[match.end() :]
+            glued = bool(text) and not text[0].isspace()
 
 
 def _finished(log: Log, row: _Started | None, known: Columns) -> Iterator[Row]:
@@ -114,7 +132,7 @@ def _finished(log: Log, row: _Started | None, known: Columns) -> Iterator[Row]:
     else:
         message = f"the row of {row.size} bytes has {len(row.figures)} of {known.figures} figures"
         log.refuse("torn-row", message, row.line, "take the row out, or the log anew")
-    yield Row(row.size, row.redop.strip(), row.line, *halves)
+    yield Row(row.size, row.redop, row.root, row.line, *halves)
 
 
 def _halves(figures: Sequence[str], known: Columns) -> list[Mapping[str, str] | None]:
@@ -123,4 +141,6 @@ def _halves(figures: Sequence[str], known: Columns) -> list[Mapping[str, str] | 
     for labels in known.groups:
         found.append(dict(zip(labels, figures, strict=False)))
         figures = figures[len(labels) :]
-    return found if len(found) > 1 else [None, *found]
+    if len(found) > 1:
+        return found
+    return [None, *found] if known.only_in_place else [*found, None]

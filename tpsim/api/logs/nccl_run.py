@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from tpsim.api.logs.log import Log
 
-PROGRAM = re.compile(r"\b(\w+)_perf\b")
-DEVICE = re.compile(r"#\s+Rank\s+(\d+)(?: Group\s+(\d+))? Pid\s+(\d+) on\s+(\S+) device")
+PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf\b")
+DEVICE = re.compile(r"#\s+Rank\s+(\d+)(?: Group\s+(\d+))? Pid\s+(\d+)(?: on\s+(\S+))? device")
 CUT_LIST = re.compile(r"\.\.\.$")
 FORCED = re.compile(r"NCCL_(ALGO|PROTO)(?: set by environment to |=)\s*([\w^,;:]+)")
 
@@ -58,10 +58,10 @@ def forced(texts: Iterator[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices of a run: ranks, and hosts that they are on."""
+    """The devices of a run: ranks, and hosts that they are on; None if the list does not name them."""
 
     ranks: int
-    hosts: int
+    hosts: int | None
 
 
 def devices(log: Log, first: int, last: int, per_process: int) -> Devices | None:
@@ -87,7 +87,8 @@ def devices(log: Log, first: int, last: int, per_process: int) -> Devices | None
         )
     if count == 1:
         one_rank(log, line)
-    return Devices(count, len({match[4] for _, match in found}))
+    hosts = {match[4] for _, match in found}
+    return Devices(count, None if None in hosts else len(hosts))
 
 
 def one_rank(log: Log, line: int) -> NoReturn:

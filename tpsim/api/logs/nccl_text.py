@@ -91,7 +91,7 @@ def _first(log: Log, pattern: re.Pattern[str], first: int, last: int) -> int | N
 
 def _measured(log: Log, section: _Section, collective: str | None, ranks: int | None) -> Measured:
     _refuse_failed(log, section)
-    known = columns(log.lines[section.labels - 1].lstrip("# ").split())
+    known = columns(log.lines[section.labels - 1].lstrip("# ").split(), log.lines[max(0, section.labels - 2)])
     _refuse_other_units(log, section, known)
     table = list(rows(log, section.labels + 1, section.end, known))
     if not table:
@@ -187,7 +187,7 @@ def _run(log: Log, section: _Section, table: Sequence[Row], collective: str | No
     if count is None:
         what = "nothing says how many ranks took part"
         log.refuse("unknown-ranks", what, section.labels, "keep the lines '#  Rank ...', or give --ranks")
-    texts = (log.lines[number - 1] for number in range(section.before, section.last + 1))
+    texts = (log.lines[number - 1] for number in range(section.before, section.end + 1))
     graph = _option(log, section, "graph")
     return Run(
         _collective(log, section, table, count, collective),
@@ -219,8 +219,15 @@ def _collective(log: Log, section: _Section, table: Sequence[Row], ranks: int, g
     return alike[0]
 
 
+ROOTED = "a collective with a root"
+"""What tpsim calls a run without a name that starts or ends at one rank: it prices none of those."""
+
+
 def _alike(table: Sequence[Row], ranks: int) -> Iterator[str]:
     """The collectives that print such an operation and such a ratio of busbw to algbw."""
+    if table[0].root >= 0:
+        yield ROOTED
+        return
     reduces = table[0].redop not in {"", "none"}
     printed = _bus_factor(table)
     for kind in ("all_reduce", "reduce_scatter") if reduces else ("all_gather", "all_to_all", "permute"):
@@ -230,15 +237,13 @@ def _alike(table: Sequence[Row], ranks: int) -> Iterator[str]:
 
 
 def _library(log: Log, section: _Section) -> str:
-    lines = log.lines[section.before - 1 : section.last]
-    if any(line.startswith("rccl-tests:") for line in lines):
-        return "rccl"
+    lines = log.lines[section.before - 1 : section.end]
     for line in lines:
         if code := LIBRARY_CODE.search(line):
             return f"nccl {nccl_run.version(int(code[1]))}"
         if said := LIBRARY.search(line):
             return f"{said[1].lower()} {said[2]}"
-    return ""
+    return "rccl" if any(line.startswith("rccl-tests:") for line in lines) else ""
 
 
 def _warnings(log: Log, section: _Section, table: Sequence[Row]) -> Iterator[str]:
