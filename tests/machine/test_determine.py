@@ -119,3 +119,13 @@ def test_what_the_fit_is_as_good_without_goes_back_to_its_start():
     x, chosen = found.pruned(at, [0, 1, 2])
     assert chosen == [0, 1]
     assert x[2] == 0
+
+
+def test_a_fit_may_end_with_nothing_moved():
+    def idle(values):
+        return line(SIZES)(START) + 0 * values["idle"]
+
+    found = problem(idle, [Parameter("idle", 1e-6, 0.5)], {"idle": 1e-6})
+    x, chosen = found.pruned(np.array([0.4]), [0])
+    assert (x[0], chosen) == (0, [])
+    assert found.answer(x, chosen).moved == ()

@@ -90,14 +90,15 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
     if not times.size or not np.all(times > 0):
         raise ValueError("a fit needs positive times")
     problem = _Problem(predict, tuple(parameters), np.log(times))
-    best = x, chosen = np.zeros(len(parameters)), list[int]()
+    x = np.zeros(len(parameters))
+    tried: list[tuple[Array, list[int]]] = [(x, [])]
     for _ in range(ROUNDS):
-        before, chosen = chosen, problem.told(x)
-        if set(chosen) == set(before):
+        chosen = problem.told(x)
+        if set(chosen) == set(tried[-1][1]):
             break
         x = problem.settled(problem.only(x, chosen), chosen)
-        best = min(best, (x, chosen), key=problem.price)
-    return problem.answer(*problem.pruned(*best))
+        tried.append((x, chosen))
+    return problem.answer(*problem.pruned(*min(tried, key=problem.price)))
 
 
 @dataclass(frozen=True, slots=True)
