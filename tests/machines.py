@@ -47,3 +47,28 @@ levels:
       hop_latency: 1 us
 """
 """One switch for everyone."""
+
+ISLAND = """\
+tpsim: hardware/1
+name: island
+chip:
+  peak: {bf16: 100 TFLOP/s}
+  memory: {capacity: 16 GB, bandwidth: 820 GB/s}
+levels:
+  - name: port
+    topology: switch
+    shape: [8]
+    launch: {threads: {value: 3 us, kind: stated}, graph: {value: 1 us, kind: stated}}
+    protocols:
+      ll:
+        latency: {value: 4 us, kind: stated}
+        hop_latency: {value: 0.6 us, kind: stated}
+        efficiency: {value: 0.3, kind: stated}
+      simple: {latency: {value: 6 us, kind: stated}, hop_latency: {value: 3 us, kind: stated}}
+    link: {bandwidth: {value: 400 GB/s, kind: stated}, efficiency: {value: 0.8, kind: stated}}
+  - name: card
+    topology: switch
+    launch: {threads: {value: 3 us, kind: stated}, graph: {value: 1 us, kind: stated}}
+    link: {bandwidth: 50 GB/s, hop_latency: 5 us}
+"""
+"""Nodes of eight on a switch with two protocols, a card of its own for each device; figures stated without a source."""

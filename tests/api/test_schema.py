@@ -12,6 +12,7 @@ from tests.changes import GUARDED
 from tpsim.api.check import check
 from tpsim.api.collective import collective
 from tpsim.api.diff import diff
+from tpsim.api.overlay import measured_collective
 from tpsim.api.plan import plan
 from tpsim.api.schema import DESCRIBED, schema, schema_list
 from tpsim.api.shard import shard
@@ -46,6 +47,9 @@ OUTPUTS = {
     "a difference": lambda: diff("llama3-70b-h100", overrides=["layout.zero=3"]),
     "no difference": lambda: diff("llama3-70b-h100", "llama3-70b-h100"),
     "a check": lambda: check(["scenarios"], lock=GUARDED / "none.lock", update=True),
+    "a collective beside what a log measured": lambda: measured_collective(
+        "all-reduce", hw="dgx-h100", ranks=8, log=ROOT / "tests" / "data" / "logs" / "all-reduce-8-debug.txt"
+    ),
     "a collective of one rank": lambda: collective("all-reduce", hw="dgx-h100", ranks=1, sizes="8MB"),
 }
 

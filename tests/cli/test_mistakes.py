@@ -15,7 +15,7 @@ ANSWERS = {
     ("hw", "lst"): (
         'error[unknown-command]: "lst" is not a command of tpsim hw\n'
         "  = did you mean tpsim hw list?\n"
-        "  = commands: list, show, validate\n"
+        "  = commands: fit, list, show, validate\n"
     ),
     ("plan", "llama3-70b-h100", "--microbatch", "3"): (
         "error[unknown-option]: --microbatch is not an option of tpsim plan\n  = did you mean --microbatches?\n"

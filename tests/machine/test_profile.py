@@ -95,6 +95,19 @@ def test_a_shipped_profile_may_not_write_bare_quantities(tmp_path):
     )
 
 
+def test_a_source_says_when_it_was_read_or_which_files_it_is(tmp_path):
+    dated = ("name: mine\n", 'name: mine\nsources: {sheet: {title: "a sheet", read: 2026-11-20}}\n')
+    hashed = (
+        "name: mine\n",
+        'name: mine\nsources: {logs: {title: "two logs", sha256: ["0123456789abcdef", "fedcba98"]}}\n',
+    )
+    assert str(load(mine(tmp_path, dated)).sources["sheet"]) == "a sheet (read 2026-11-20)"
+    assert str(load(mine(tmp_path, hashed)).sources["logs"]) == "two logs (sha256 0123456789ab, fedcba98)"
+    undated = refusal(mine(tmp_path, ("name: mine\n", 'name: mine\nsources: {sheet: {title: "a sheet"}}\n')))
+    assert undated.startswith('error[missing-field]: a source needs "read"\n')
+    assert "write read: 2026-11-20, the day" in undated
+
+
 def test_a_profile_can_extend_another_one(tmp_path):
     path = tmp_path / "fast.yaml"
     path.write_text(

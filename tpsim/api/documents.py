@@ -269,17 +269,45 @@ class CollectiveOfSize(Part):
     launch_s: Seconds
     latency_s: Seconds
     bandwidth_s: Seconds
+    ramp_s: Seconds
+    """What bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks."""
     algbw_bytes_per_s: float | None
     """Null if the collective costs nothing."""
     busbw_bytes_per_s: float | None
     algorithm: str
     protocol: str
+    measured_s: Seconds | None = None
+    """With --measured: what the log says; the next two come with it."""
+    measured_busbw_bytes_per_s: float | None = None
+    predicted_over_measured: float | None = None
+
+
+class WayFrom(Part):
+    """The fastest way from a size on."""
+
+    from_bytes: int
+    algorithm: str
+    protocol: str
+
+
+class WholeCurve(Part):
+    """A collective over all sizes."""
+
+    floor_s: Seconds
+    """What the smallest array takes."""
+    peak_busbw_bytes_per_s: float | None
+    """What ever larger arrays approach; null, like the sizes, if the collective costs nothing."""
+    half_peak_bytes: int | None
+    p95_peak_bytes: int | None
+    ways: list[WayFrom]
+    """Ascending; each one serves up to the next."""
 
 
 class CollectiveAnswer(Part):
-    """What `collective` answers: a row per size, ascending."""
+    """What `collective` answers: the curve over all sizes, and a row per size asked for, ascending."""
 
     verdict: str
+    curve: WholeCurve
     rows: list[CollectiveOfSize]
 
 
@@ -295,6 +323,9 @@ class CollectiveResolved(Part):
     dtype: Dtype
     buffer: bool
     cost_model: CostModel
+    measured: str | None = None
+    """With --measured: the log, and the launch that the predictions take after it."""
+    launch: str | float | None = None
 
 
 class CollectiveOutput(Output):

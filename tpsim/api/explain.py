@@ -141,7 +141,7 @@ def _constants(machine: Machine, path: str) -> list[Derivation]:
 
 def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
     source = machine.sources.get(record["source"] or "")
-    said = f"{record['kind']}: {source.title} (read {source.read})" if source else f"{record['kind']}, no source"
+    said = f"{record['kind']}: {source}" if source else f"{record['kind']}, no source"
     return Derivation(
         what=f"{machine.name}.{record['constant']}",
         dimension=record["dimension"],

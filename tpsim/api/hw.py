@@ -48,7 +48,10 @@ class HwResult:
             {"name": one.name, "topology": one.topology, "shape": list(one.shape), "steps": one.steps}
             for one in machine.levels
         ]
-        sources = {key: {"title": one.title, "read": one.read} for key, one in machine.sources.items()}
+        sources = {
+            key: {"title": one.title, "read": one.read or None, "sha256": list(one.sha256)}
+            for key, one in machine.sources.items()
+        }
         result = {"levels": levels, "constants": self.records(), "sources": sources, "guesses": self.guesses}
         return _document(SCHEMA, [machine], {"hardware": machine.name}, result)
 

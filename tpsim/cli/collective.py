@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 @click.option("--dtype", default="bf16", show_default=True, help="Sizes are rounded to whole elements.")
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: the fastest on offer.")
-@click.option("--protocol", help="Force one.")
+@click.option("--protocol", help="Force one: ll, ll128, simple. Default: the fastest on offer.")
 @click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
+@click.option(
+    "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
+)
 @output_options
+@click.pass_context
 def collective(
+    ctx: click.Context,
     *,
     name: str,
     hw: str,
@@ -38,6 +43,7 @@ def collective(
     algorithm: str | None,
     protocol: str | None,
     launch: str | None,
+    measured: str | None,
     output: Output,
 ) -> None:
     r"""Seconds, bandwidths and bytes of all-gather, reduce-scatter, all-reduce, all-to-all or permute.
@@ -45,34 +51,52 @@ def collective(
     \b
     tpsim collective all-gather --hw tpu-v5e --ranks 16 --level ici.0
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --sizes 8MB,64MB
+    tpsim collective all-reduce --hw dgx-h100 --ranks 8 --measured all_reduce.txt
     """
+    from tpsim.api.inputs import read_launch
+
+    asked: dict[str, Any] = {
+        "hw": hw,
+        "ranks": ranks,
+        "level": level,
+        "dtype": dtype,
+        "cost_model": cost_model,
+        "algorithm": algorithm,
+        "protocol": protocol,
+        "launch": None if launch is None else read_launch(launch),
+    }
+    if measured is None:
+        _predicted(output, name, sizes=sizes, buffer=buffer, **asked)
+    else:
+        _refuse_sizes(ctx)
+        _beside_measured(output, name, log=measured, **asked)
+
+
+def _predicted(output: Output, name: str, **asked: Any) -> None:
+    """The collective at the sizes asked for."""
     from tpsim.api.collective import collective as answer
     from tpsim.api.pages.collective import page
 
-    result = answer(
-        name,
-        hw=hw,
-        ranks=ranks,
-        level=level,
-        sizes=sizes,
-        buffer=buffer,
-        dtype=dtype,
-        cost_model=cost_model,  # type: ignore[arg-type]  # judged there, with a remedy
-        algorithm=algorithm,
-        protocol=protocol,
-        launch=_launch(launch),
-    )
+    result = answer(name, **asked)
     output.write(result, lambda verbose: page(result, verbose=verbose))
 
 
-def _launch(text: str | None) -> str | float | None:
-    """A harness by its name, or seconds."""
-    if text is None or not text[:1].isdigit():
-        return text
-    from tpsim.quantity.errors import InputError
-    from tpsim.quantity.units import UnitError, parse
+def _beside_measured(output: Output, name: str, **asked: Any) -> None:
+    """The same at the sizes of a log, beside what it measured."""
+    from tpsim.api.overlay import measured_collective
+    from tpsim.api.pages.overlay import page
 
-    try:
-        return parse(text, "seconds", zero=True)
-    except UnitError as error:
-        raise InputError.one(error.slug, f"--launch {text}: {error.message}", remedy=error.remedy) from None
+    result = measured_collective(name, **asked)
+    output.write(result, lambda verbose: page(result, verbose=verbose))
+
+
+def _refuse_sizes(ctx: click.Context) -> None:
+    """Sizes cannot be asked for where they are those of a log."""
+    from click.core import ParameterSource
+
+    from tpsim.quantity.errors import InputError
+
+    given = [name for name in ("sizes", "buffer") if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        message = f"--{given[0]} has no meaning beside --measured: the sizes are the log's"
+        raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{given[0]} out")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpsim.cli.group import Suggesting
-from tpsim.cli.output import output_options
+from tpsim.cli.output import output_options, output_options_and_yaml
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
@@ -67,3 +67,39 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
     output.write(result, lambda verbose: validate_page(result, verbose=verbose))
     if not result.ok:
         ctx.exit(NO)
+
+
+@hw.command(short_help="A profile from measured collectives.")
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@click.option("--base", required=True, metavar="MACHINE", help="Library name or .yaml: what logs leave open stays so.")
+@click.option(
+    "--level", metavar="LEVEL", help="Where the ranks lay: nvlink, or nvlink,network. Default: innermost first."
+)
+@click.option("--name", metavar="NAME", help="Of the new machine. Default: the base's, and -measured.")
+@click.option("--ranks", type=click.IntRange(min=2), metavar="N", help="Of logs that do not say theirs, as of OSU.")
+@click.option("--collective", metavar="NAME", help="Of logs that do not say theirs.")
+@output_options_and_yaml
+def fit(
+    *,
+    logs: tuple[str, ...],
+    base: str,
+    level: str | None,
+    name: str | None,
+    ranks: int | None,
+    collective: str | None,
+    output: Output,
+) -> None:
+    r"""Fit launches, latencies and bandwidths to measured collectives.
+
+    LOG is what nccl-tests or rccl-tests print (debug lines may stand between), the JSON that nccl-tests writes with
+    -J, or what the OSU micro-benchmarks print; - is stdin. Two points will do: what they cannot determine stays as the
+    base has it. Collectives, rank counts and harnesses are fitted together.
+
+    \b
+    tpsim hw fit all_reduce.txt all_gather.txt --base dgx-h100 -o my-h100.yaml
+    """
+    from tpsim.api.fit import hw_fit
+    from tpsim.api.pages.fit import page
+
+    result = hw_fit(logs, base=base, level=level, name=name, collective=collective, ranks=ranks)
+    output.write(result, lambda verbose: page(result, verbose=verbose))

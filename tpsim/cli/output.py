@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from tpsim.report.table import Document
 
-Format = Literal["table", "json", "csv", "md"]
+Format = Literal["table", "json", "csv", "md", "yaml"]
 KEPT = "\b\n"
 """The character after which click keeps the lines of a help text; a docstring writes it as backslash and b."""
 
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
-SUFFIXES: Mapping[str, Format] = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "md"}
+SUFFIXES: Mapping[str, Format] = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "md", ".yaml": "yaml"}
+"""A format per suffix; YAML is only what an answer is as a file of its own, as a fitted profile."""
 
 
 class Answer(Protocol):
@@ -79,6 +80,8 @@ def _text(answer: Answer, document: Callable[[bool], Document], form: Format, *,
         from tpsim.report import json
 
         return json.text(answer.to_json())
+    if form == "yaml":
+        return str(answer.to_yaml())  # type: ignore[attr-defined]  # asked only of those that have it
     if form == "csv":
         from tpsim.report import csv
 
@@ -142,11 +145,21 @@ P = ParamSpec("P")
 
 def output_options(command: Callable[P, None]) -> Callable[..., None]:
     """Give `command` the options that every verb has; it gets them as one `output`."""
+    return _with_output(command, FORMATS)
+
+
+def output_options_and_yaml(command: Callable[P, None]) -> Callable[..., None]:
+    """The same for a command whose answer is a file of its own, too: it has `to_yaml`."""
+    return _with_output(command, (*FORMATS, "yaml"))
+
+
+def _with_output(command: Callable[P, None], formats: tuple[Format, ...]) -> Callable[..., None]:
+    suffixes = [suffix for suffix, form in SUFFIXES.items() if form in formats]
 
     @click.option(
-        "-o", "--output", "files", multiple=True, metavar="FILE", help="Also write FILE: .json .csv .md .txt."
+        "-o", "--output", "files", multiple=True, metavar="FILE", help=f"Also write FILE: {_listed(suffixes)}."
     )
-    @click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="table", help="What stdout gets.")
+    @click.option("-f", "--format", "form", type=click.Choice(formats), default="table", help="What stdout gets.")
     @click.option("-q", "--quiet", is_flag=True, help="The verdict only, and no messages.")
     @click.option("-v", "--verbose", is_flag=True, help="Also formulas and reasons.")
     @click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", help="Colours.")
@@ -155,20 +168,25 @@ def output_options(command: Callable[P, None]) -> Callable[..., None]:
     def wrapped(
         *args: Any, files: tuple[str, ...], form: Format, quiet: bool, verbose: bool, color: str, **kwargs: Any
     ) -> None:
-        output = Output(tuple(map(_file, files)), form, quiet, verbose, color)
+        output = Output(tuple(_file(name, suffixes) for name in files), form, quiet, verbose, color)
         command(*args, output=output, **kwargs)  # type: ignore[arg-type]
 
     wrapped.__doc__ = (command.__doc__ or "").replace("\\b\n", KEPT)
     return wrapped
 
 
-def _file(name: str) -> Path:
+def _listed(suffixes: Sequence[str]) -> str:
+    """The suffixes as the help lists them, what scripts read first."""
+    return " ".join(sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".txt"].index))
+
+
+def _file(name: str, suffixes: Sequence[str]) -> Path:
     path = Path(name)
-    if path.suffix not in SUFFIXES:
-        near = suggest(path.suffix, SUFFIXES) if path.suffix else None
+    if path.suffix not in suffixes:
+        near = suggest(path.suffix, suffixes) if path.suffix else None
         raise InputError.one(
             "unknown-format",
             f"{name}: the suffix says no format",
-            remedy=f"did you mean {path.with_suffix(near)}?" if near else "suffixes: " + ", ".join(SUFFIXES),
+            remedy=f"did you mean {path.with_suffix(near)}?" if near else "suffixes: " + ", ".join(suffixes),
         )
     return path

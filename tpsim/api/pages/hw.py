@@ -63,7 +63,7 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     machine = result.machine
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
-    sources = tuple(f"{key}: {one.title} (read {one.read})" for key, one in machine.sources.items())
+    sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
     return Document(
         title=machine.name,
         facts=levels,

@@ -1,0 +1,96 @@
+"""A log as lines: what a program printed, without what launchers and terminals put around it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from tpsim.quantity.errors import InputError, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MAX_BYTES = 64_000_000
+"""A log of more is not one of a benchmark."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LAUNCHER = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\d+: )")
+"""What ``mpirun --tag-output`` and ``srun -l`` put before each line of a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One log.
+
+    path    as the user gave it; "-" for standard input
+    sha256  of the file's bytes
+    lines   without line ends, colours, launchers' prefixes, and indents of headers; the first one is line 1 of the file
+    """
+
+    path: str
+    sha256: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines)
+
+    def place(self, line: int, column: int = 0, width: int = 0) -> Place:
+        """A stretch of a line; all that is written on it unless `column` and `width` are given."""
+        text = self.lines[line - 1]
+        start = column or len(text) - len(text.lstrip()) + 1
+        return Place(self.path, line, start, text, width or max(1, len(text.rstrip()) - start + 1))
+
+    def refuse(self, slug: str, message: str, line: int, remedy: str = "", note: str = "") -> NoReturn:
+        """Raise InputError at a line; line 0 is the file as a whole."""
+        place = self.place(line) if line else Place(self.path, 0, 0, "")
+        raise InputError.one(slug, message, place, remedy, note)
+
+
+def load(path: Path | str) -> Log:
+    """The log at a path, ``-`` for standard input.
+
+    Raises InputError if there is none, or if it is no text.
+    """
+    content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else _content(Path(path))
+    whole = Place(str(path), 0, 0, "")
+    if len(content) > MAX_BYTES:
+        raise InputError.one("file-too-large", f"the log is larger than {MAX_BYTES // 10**6} MB", whole)
+    if b"\0" in content:
+        raise InputError.one(
+            "not-text", "the file holds bytes that are no text", whole, "give what the program printed"
+        )
+    text = content.decode("utf-8-sig", errors="replace")
+    return Log(str(path), sha256(content).hexdigest(), tuple(map(_clean, text.split("\n"))))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise InputError.one("no-such-file", f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise InputError.one("no-such-file", f"{path} is a folder, not a file") from None
+    except OSError as error:
+        raise InputError.one("unreadable-file", f"{path} cannot be read: {error.strerror}") from None
+
+
+def _clean(line: str) -> str:
+    plain = _LAUNCHER.sub("", _COLOUR.sub("", line.rstrip("\r")))
+    return plain.lstrip() if plain.lstrip().startswith("#") else plain
+
+
+def stretches(starts: Iterable[int], last: int) -> Iterator[tuple[int, int]]:
+    """First and last line of what begins at each of `starts` and ends before the next one, or with line `last`.
+
+    >>> list(stretches([3, 8], 12))
+    [(3, 7), (8, 12)]
+    """
+    known = list(starts)
+    yield from zip(known, [*(start - 1 for start in known[1:]), last], strict=False)

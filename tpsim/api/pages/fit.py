@@ -1,0 +1,66 @@
+"""The page of a fit: the figures that moved, and how far off predictions are per band of sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.units import show
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.api.fit import FitResult
+
+PARAMETERS = (
+    Column("level", "level"),
+    Column("figure", "figure"),
+    Column("was", "base"),
+    Column("now", "fitted"),
+    Column("relative_error", "+-", "share"),
+)
+BANDS = (
+    Column("band", "sizes"),
+    Column("points", "points", "integer"),
+    Column("base_median", "base\nmedian", "share"),
+    Column("base_p90", "base\np90", "share"),
+    Column("fitted_median", "fitted\nmedian", "share"),
+    Column("fitted_p90", "fitted\np90", "share"),
+)
+POINTS = (
+    Column("collective", "collective"),
+    Column("ranks", "n", "integer"),
+    Column("logical_bytes", "size", "bytes"),
+    Column("measured_s", "measured", "seconds"),
+    Column("base_s", "base", "seconds"),
+    Column("fitted_s", "fitted", "seconds"),
+)
+
+
+def page(result: FitResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds every point."""
+    bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
+    tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
+    points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
+    runs = [f"{one.run}, {len(one.points)} points: {one.log}" for one in result.measured]
+    return Document(
+        title=result.name,
+        facts=(("base", result.base), *(("measured", text) for text in runs)),
+        tables=(*tables, *points) if result.parameters else (bands, *points),
+        notes=tuple(f"warning: {text}" for text in result.warnings),
+        verdict=result.verdict,
+        next_command=_next(result),
+    )
+
+
+def _next(result: FitResult) -> str:
+    first = result.measured[0]
+    name = first.run.collective.replace("_", "-")
+    return f"tpsim collective {name} --hw {result.base} --ranks {first.run.ranks} --measured {first.log}"
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A figure's record with its values as text, and its path in two: the level, and the figure there."""
+    _, level, figure = row["constant"].split(".", 2)
+    was, now = (show(row[key], row["dimension"]) for key in ("base", "value"))
+    return {**row, "level": f"level {level}", "figure": figure, "was": was, "now": now}

@@ -1,0 +1,42 @@
+"""The page of a collective beside what a log measured: predicted, measured, and their ratio per size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tpsim.api.inputs import asked
+from tpsim.api.pages.collective import page as predicted_page
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from tpsim.api.overlay import OverlayResult
+
+COLUMNS = (
+    Column("logical_bytes", "size", "bytes"),
+    Column("measured_s", "measured", "seconds"),
+    Column("time_s", "predicted", "seconds"),
+    Column("predicted_over_measured", "predicted /\nmeasured", "number"),
+    Column("measured_busbw_bytes_per_s", "measured\nbusbw", "bytes_per_s"),
+    Column("busbw_bytes_per_s", "predicted\nbusbw", "bytes_per_s"),
+    Column("algorithm", "algorithm"),
+    Column("protocol", "protocol"),
+)
+
+
+def page(result: OverlayResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds what the predicted seconds are made of."""
+    whole = predicted_page(result.predicted, verbose=verbose)
+    beside = Table(COLUMNS, result.rows)
+    made_of = (
+        tuple(replace(table, title="what the predictions are made of") for table in whole.tables) if verbose else ()
+    )
+    log = result.overlay
+    return replace(
+        whole,
+        facts=(*whole.facts, ("measured", f"{len(log.points)} points: {log.path}")),
+        tables=(beside, *made_of),
+        notes=(*whole.notes, *log.notes),
+        verdict=result.verdict,
+        next_command=f"tpsim hw fit {log.path} --base {asked('hardware', result.predicted.machine.path)}",
+    )

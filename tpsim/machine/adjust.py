@@ -1,0 +1,93 @@
+"""A machine with other figures: which of a level's constants a measurement may correct, and the machine with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tpsim.machine.determine import Parameter
+from tpsim.machine.profile import Constant, Level, Machine, Tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+SPREADS: Mapping[str, float] = {
+    "launch": 0.7,
+    "latency": 0.5,
+    "hop_latency": 0.35,
+    "chunk_latency": 0.5,
+    "own_bandwidth": 0.5,
+    "efficiency": 0.18,
+    "bandwidth": 0.18,
+}
+"""How far a datasheet's figure may be off the machine: one standard deviation of its logarithm, by what the figure is.
+
+Launches differ by harness and host, plateaus hardly.
+"""
+
+GUESSED = 2.0
+"""How much farther off a guess may be."""
+
+RATIO = 1.0
+
+
+def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]:
+    """The constants of these levels that a measurement may correct, by their paths.
+
+    A datasheet's bandwidth stays where an efficiency says what share of it is reached. What costs nothing stays so.
+    """
+    for level in (one for one in machine.levels if one.name in levels):
+        for constant in level.constants():
+            role = _role(constant, level)
+            if role in SPREADS and constant.value > 0:
+                largest = RATIO if constant.dimension == "ratio" else float("inf")
+                spread = SPREADS[role] * (GUESSED if constant.kind == "guess" else 1)
+                yield Parameter(constant.path, constant.value, spread, largest)
+
+
+def _role(constant: Constant, level: Level) -> str:
+    """What a constant is: the last part of its path, less the harness of a launch."""
+    inner = constant.path.split(".")[2:]
+    if constant is level.bandwidth and level.efficiency is not None:
+        return ""
+    return inner[0] if inner[0] == "launch" else inner[-1]
+
+
+def adjusted(machine: Machine, values: Mapping[str, float]) -> Machine:
+    """The machine with other values for the constants at these paths."""
+    touched = {path.split(".")[1] for path in values}
+    levels = tuple(_with(level, values) if level.name in touched else level for level in machine.levels)
+    return replace(machine, levels=levels)
+
+
+T = TypeVar("T")
+
+
+def _with(part: T, values: Mapping[str, float]) -> T:
+    """A part of a machine with the constants in it replaced."""
+    made: Any = part
+    if isinstance(part, Constant):
+        made = replace(part, value=values[part.path]) if part.path in values else part
+    elif isinstance(part, Level | Tuning):
+        made = replace(part, **{one.name: _with(getattr(part, one.name), values) for one in fields(part)})
+    elif isinstance(part, Mapping):
+        made = {key: _with(value, values) for key, value in part.items()}
+    return made  # type: ignore[no-any-return]
+
+
+def with_harness(machine: Machine, harness: str) -> Machine:
+    """The machine with a launch latency for that harness on every level that has any: its default, where it has none.
+
+    The new ones are guesses, as nobody has said what that harness takes.
+    """
+    return replace(machine, levels=tuple(_harnessed(level, harness) for level in machine.levels))
+
+
+def _harnessed(level: Level, harness: str) -> Level:
+    if harness in level.launch or not level.launch:
+        return level
+    default = next(iter(level.launch.values()))
+    path = f"levels.{level.name}.launch.{harness}"
+    own = replace(default, path=path, kind="guess", source="", note="as the default harness")
+    return replace(level, launch={**level.launch, harness: own})

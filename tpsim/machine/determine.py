@@ -1,0 +1,231 @@
+"""Positive parameters fitted to measured seconds: robust, in the logarithm, only as far as the data can tell.
+
+Least squares of log(measured/predicted) with Huber's weights (Robust Estimation of a Location Parameter, 1964), by
+Levenberg's damped Gauss-Newton steps. Each parameter has a spread: how far off its start may be. It serves as a weak
+pull to the start, and as the yardstick of what the data can tell: a parameter moves only if the data say as much of it
+as its spread does, after those that they say more of (pivoted Gram-Schmidt on the sensitivities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+Predict = Callable[[Mapping[str, float]], Array]
+"""Values of parameters by name -> predicted seconds of every point."""
+
+NOISE = 0.04
+"""Standard deviation of a measured time that the fit reckons with, relative; what repeated runs show."""
+
+HUBER = 1.345
+"""Deviations, in units of the noise, from which a point counts less: 95 % efficient on normal noise (Huber)."""
+
+TELLING = 1.0
+"""Least norm of a sensitivity, in spreads per noise, for the data to say as much of a parameter as its spread does."""
+
+MEDIAN_TO_DEVIATION = 1.4826
+"""Of a normal variable: its standard deviation over the median of its magnitude."""
+
+STEP = 1e-3
+ROUNDS = 4
+ITERATIONS = 40
+LARGEST_DAMPING = 1e5
+
+ENOUGH = 1e-3
+"""A gain of the misfit, relative, that is not worth another step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Something positive to fit.
+
+    start    its value before the fit
+    spread   how far off that may be: one standard deviation of its logarithm
+    largest  a bound that it cannot pass
+    """
+
+    name: str
+    start: float
+    spread: float
+    largest: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a fit came to.
+
+    values     of every parameter: moved, or its start
+    moved      names of those that the data could determine, the best determined first
+    merged     names of those that matter to the data but cannot be told from the moved ones
+    errors     one standard deviation of the moved ones, relative
+    bounded    names of those that stopped at their bound
+    residuals  log(measured/predicted) of every point
+    """
+
+    values: Mapping[str, float]
+    moved: tuple[str, ...]
+    merged: tuple[str, ...]
+    errors: Mapping[str, float]
+    bounded: tuple[str, ...]
+    residuals: Array
+
+
+def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[float]) -> Fit:
+    """Move `parameters` so that predicted seconds come near the measured ones.
+
+    predict  the model; it is asked for parameters by name
+    seconds  measured, one for each point that `predict` returns
+
+    Raises ValueError if a time is not positive, or if there are none.
+    """
+    times = np.asarray(seconds, dtype=np.float64)
+    if not times.size or not np.all(times > 0):
+        raise ValueError("a fit needs positive times")
+    problem = _Problem(predict, tuple(parameters), np.log(times))
+    x = np.zeros(len(parameters))
+    tried: list[tuple[Array, list[int]]] = [(x, [])]
+    for _ in range(ROUNDS):
+        chosen = problem.told(x)
+        if set(chosen) == set(tried[-1][1]):
+            break
+        x = problem.settled(problem.only(x, chosen), chosen)
+        tried.append((x, chosen))
+    return problem.answer(*problem.pruned(*min(tried, key=problem.price)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """A fit's question; x is log(value/start) of every parameter."""
+
+    predict: Predict
+    parameters: tuple[Parameter, ...]
+    measured: Array
+
+    @property
+    def spreads(self) -> Array:
+        return np.array([one.spread for one in self.parameters])
+
+    @property
+    def bounds(self) -> Array:
+        return np.array([np.log(one.largest / one.start) for one in self.parameters])
+
+    def values(self, x: Array) -> dict[str, float]:
+        return {one.name: float(one.start * np.exp(by)) for one, by in zip(self.parameters, x, strict=True)}
+
+    def residuals(self, x: Array) -> Array:
+        """log(measured/predicted)."""
+        return self.measured - np.log(self.predict(self.values(x)))
+
+    def sensitivities(self, x: Array, chosen: Sequence[int]) -> Array:
+        """Points x chosen parameters: by how much log(predicted) grows with log(value)."""
+        here = self.residuals(x)
+        columns = []
+        for at in chosen:
+            nudged = x.copy()
+            nudged[at] += STEP
+            columns.append((here - self.residuals(nudged)) / STEP)
+        return np.array(columns).reshape(len(chosen), here.size).T
+
+    def told(self, x: Array) -> list[int]:
+        """The parameters that the data can tell, the best told first."""
+        left = self.sensitivities(x, range(len(self.parameters))) * self.spreads / NOISE
+        chosen: list[int] = []
+        for _ in range(min(left.shape)):
+            norms = np.linalg.norm(left, axis=0)
+            best = int(np.argmax(norms))
+            if norms[best] < TELLING:
+                break
+            chosen.append(best)
+            direction = left[:, best] / norms[best]
+            left = left - np.outer(direction, direction @ left)
+            left[:, best] = 0.0
+        return chosen
+
+    def price(self, found: tuple[Array, Sequence[int]]) -> float:
+        """Misfit of an x, and what each parameter has to gain to be worth moving."""
+        x, chosen = found
+        return self.misfit(x) + TELLING**2 * len(chosen)
+
+    def settled(self, x: Array, chosen: Sequence[int]) -> Array:
+        """The x at which misfit and pull to the start are least together; only those chosen move."""
+        damping, best = 1e-2, self.misfit(x)
+        for _ in range(ITERATIONS):
+            slope = self.descent(x, chosen)
+            gained = 0.0
+            while gained <= 0 and damping < LARGEST_DAMPING:
+                trial = self.stepped(x, chosen, slope, damping)
+                found = self.misfit(trial)
+                gained = best - found
+                damping = damping / 10 if gained > 0 else damping * 10
+            if gained > 0:
+                x, best = trial, found
+            if gained < ENOUGH * best:
+                break
+        return x
+
+    def stepped(self, x: Array, chosen: Sequence[int], slope: tuple[Array, Array], damping: float) -> Array:
+        """A damped Gauss-Newton step, stopped at the bounds."""
+        towards, curvature = slope
+        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
+        trial = x.copy()
+        trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
+        return trial
+
+    def only(self, x: Array, chosen: Sequence[int]) -> Array:
+        """The x with all others at their start."""
+        return np.where(np.isin(np.arange(x.size), chosen), x, 0.0)
+
+    def pruned(self, x: Array, chosen: list[int]) -> tuple[Array, list[int]]:
+        """The fit without parameters that it is as good without: told at the start, but no longer where it ended."""
+        loose = self.deviations(x, chosen) > self.spreads[chosen] / 2
+        for at in [one for one, open_ in zip(chosen, loose, strict=True) if open_]:
+            fewer = [other for other in chosen if other != at]
+            trial = self.settled(self.only(x, fewer), fewer)
+            if self.misfit(trial) - self.misfit(x) < TELLING**2:
+                x, chosen = trial, fewer
+        return x, chosen
+
+    def deviations(self, x: Array, chosen: Sequence[int]) -> Array:
+        """One standard deviation of log(value) of the chosen ones; misfit beyond the noise widens it."""
+        if not chosen:
+            return np.zeros(0)
+        wider = max(1.0, MEDIAN_TO_DEVIATION * float(np.median(np.abs(self.residuals(x)))) / NOISE)
+        inverse = np.linalg.inv(self.descent(x, chosen)[1])
+        return wider * np.sqrt(np.diag(inverse))
+
+    def misfit(self, x: Array) -> float:
+        """Twice the negative logarithm of the likelihood: Huber's loss of the residuals, and the pull to the start."""
+        off = np.abs(self.residuals(x)) / NOISE
+        return float(
+            np.sum(np.where(off <= HUBER, off**2, HUBER * (2 * off - HUBER))) + np.sum((x / self.spreads) ** 2)
+        )
+
+    def descent(self, x: Array, chosen: Sequence[int]) -> tuple[Array, Array]:
+        """Gradient downhill and curvature of half the misfit, along the chosen parameters."""
+        off = self.residuals(x) / NOISE
+        weights = np.minimum(1.0, HUBER / np.maximum(np.abs(off), HUBER))
+        J = self.sensitivities(x, chosen) / NOISE
+        pull = self.spreads[chosen] ** -2.0
+        return J.T @ (weights * off) - pull * x[chosen], J.T @ (weights[:, None] * J) + np.diag(pull)
+
+    def answer(self, x: Array, chosen: Sequence[int]) -> Fit:
+        """The fit as its values."""
+        names = [one.name for one in self.parameters]
+        deviations = self.deviations(x, chosen)
+        matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / NOISE, axis=0) >= TELLING
+        return Fit(
+            values=self.values(x),
+            moved=tuple(names[at] for at in chosen),
+            merged=tuple(name for at, name in enumerate(names) if matter[at] and at not in chosen),
+            errors={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
+            bounded=tuple(names[at] for at in chosen if x[at] >= self.bounds[at]),
+            residuals=self.residuals(x),
+        )
