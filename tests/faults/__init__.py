@@ -1,0 +1,1 @@
+"""Deliberate faults, injected one at a time, and the judge that notices each."""

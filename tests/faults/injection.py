@@ -1,0 +1,24 @@
+"""Breaks one place of the product until a test ends: a changed line of a function, or another entry of a table."""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+from textwrap import dedent
+
+
+def rewrite(monkeypatch, function, old, new):
+    """Run `function` with one place of its source changed, however it was imported, until the test ends.
+
+    A place that is not there any more, or there twice, is an error: a fault that breaks nothing proves nothing.
+    """
+    function = function.fget if isinstance(function, property) else function
+    source = dedent(inspect.getsource(function))
+    if source.count(old) != 1:
+        raise LookupError(f"{function.__qualname__} has {source.count(old)} places {old!r}: say the fault anew")
+    code = compile(source.replace(old, new), inspect.getfile(function), "exec", __future__.annotations.compiler_flag)
+    made: dict[str, object] = {}
+    exec(code, function.__globals__, made)  # noqa: S102  # a fault is source
+    (changed,) = made.values()
+    changed = changed.fget if isinstance(changed, property) else changed
+    monkeypatch.setattr(function, "__code__", changed.__code__)

@@ -1,0 +1,327 @@
+"""What `verify` and links cannot tell, because plan and run would be wrong alike: stated here from outside of both.
+
+Each is a fact of the literature, a count of the devices' blocks, or the same answer got by another way.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import permutations, product
+from math import prod
+
+import numpy as np
+
+import tpsim
+from tests.machines import TORUS
+from tests.models import GPT as GPT_SMALL
+from tests.reference.judge import difference
+from tests.reference.site import machine
+from tests.reference.test_program_properties import alone, attempted, normal
+from tests.reference.test_properties import cost, prices
+from tests.reference.test_random_layouts import run
+from tpsim.algebra.contract import Contraction, local_product
+from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.reshard import Routes, book_path, every_move
+from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.api.plan import priced
+from tpsim.api.proof.shrink import shrink
+from tpsim.api.proof.trial import trial
+from tpsim.api.scenario import resolve
+from tpsim.cost.compute import matmuls
+from tpsim.cost.grid import Study
+from tpsim.fabric.placement import place
+from tpsim.fabric.wires import Segment
+from tpsim.machine import profile, timing
+from tpsim.program.layout import DTYPE_BYTES, Layout, Practice
+from tpsim.program.op import Einsum, Leaf
+from tpsim.reference.execute import execute
+
+GPT, LLAMA = "gpt3-175b-a100-tp8", "llama3-70b-h100"
+
+# Volumes that the literature states -------------------------------------------------------------------------------
+
+LAYERS = {("false", "ideal"): 4, ("true", "ideal"): 4, ("true", "megatron"): 5}
+"""All-reduces per layer and step (Shoeybi et al. 2019), gathers and scatters counted half; with sequence parallelism
+as many, and two gathers more where inputs are not kept (Korthikanti et al. 2022)."""
+
+
+def a_layer_sends_what_its_paper_says():
+    for (split, practice), calls in LAYERS.items():
+        overrides = [f"layout.sequence_parallel={split}", f"practice={practice}"]
+        found = tpsim.plan(GPT, overrides=overrides).layer_formula("total")
+        assert found == f"{4 * calls}*b*h*s*(t - 1)/t", (split, practice, found)
+
+
+ZERO = {
+    (0, "ideal"): {"all_reduce": 8},
+    (1, "ideal"): {"reduce_scatter": 4, "all_gather": 2},
+    (2, "ideal"): {"reduce_scatter": 8, "all_gather": 2},
+    (3, "ideal"): {"reduce_scatter": 8, "all_gather": 4},
+    (3, "fsdp2"): {"reduce_scatter": 8, "all_gather": 8},
+}
+"""Bytes per parameter and step of two microbatches, gradients of 4 bytes and weights of 2 (Rajbhandari et al. 2020): a
+stage that shards gradients scatters them in each microbatch, one that shards weights gathers them in each, and again
+for backward where they are dropped."""
+
+
+def a_zero_stage_sends_what_its_paper_says():
+    for (stage, practice), volume in ZERO.items():
+        plan = tpsim.plan("gpt2-xl-a100-dp", overrides=[f"layout.zero={stage}", f"practice={practice}"])
+        (n,) = plan.question.mesh.axes.values()
+        found = {kind: total.wire for kind, total in plan.totals["by_collective"].items()}
+        for kind, per_parameter in volume.items():
+            whole = per_parameter * parameters() * (n - 1) / n
+            assert abs(found.get(kind, 0) - whole) < 0.01 * whole, (stage, practice, kind)
+
+
+@cache
+def parameters():
+    """Elements of all parameters, two bytes each where nothing is sharded."""
+    return tpsim.plan("gpt2-xl-a100-dp", overrides=["layout.zero=0"]).memory.parameters // 2
+
+
+def an_activation_travels_alone():
+    for row in tpsim.plan(LLAMA).rows:
+        assert row.collective.op != "activation" or len(row.collective.parts) == 1, row.collective.array
+
+
+def a_dtype_has_the_bits_of_its_name():
+    for name, held in DTYPE_BYTES.items():
+        assert 8 * held == int("".join(filter(str.isdigit, name))), name
+
+
+# Ways that the book states -----------------------------------------------------------------------------------------
+
+BOOK = {
+    "A[I_X, J] . B[J, K_Y] -> C[I_X, K_Y]": [],
+    "A[I, J_X] . B[J, K] -> C[I, K]": ["all_gather"],
+    "A[I, J_X] . B[J_X, K] -> C[I, K]": ["all_reduce"],
+    "A[I, J_X] . B[J_X, K] -> C[I, K_X]": ["reduce_scatter"],
+    "A[I_X, J] . B[J, K_X] -> C[I_X, K]": ["all_gather"],
+}
+"""The four cases of chapter 3 of How to Scale Your Model, and what the book moves in each."""
+
+
+def the_book_moves_what_its_chapter_says():
+    for text, kinds in BOOK.items():
+        plans = tpsim.shard(text, "X=4,Y=2").plans
+        (way,) = (plan for plan in plans if plan.planner == "book")
+        assert [move.kind for move in way.moves if move.kind != "slice"] == kinds, text
+
+
+def a_sum_that_a_dim_takes_up_is_never_paid_in_full():
+    for before, after in product(types(owed=("X",)), types()):
+        if before.dims == after.dims and "X" in after.sharded_axes and before.owed_axes:
+            assert not [move for move in book_path(before, after, ("X", "Y")) if move.kind == "all_reduce"], before
+
+
+def types(owed=()):
+    """Every type of a matrix on two axes; those that owe a sum over `owed` too."""
+    places = [(*one,) for size in range(3) for one in permutations("XY", size)]
+    found = []
+    for on in product(places, repeat=2):
+        if not set(on[0]) & set(on[1]):
+            found.append(Sharding(("I", "J"), on))
+            found += [found[-1].owing({(axis, "sum")}) for axis in owed if axis not in (*on[0], *on[1])]
+    return found
+
+
+def no_detour_is_cheaper_than_the_cheapest_way():
+    mesh = Mesh({"X": 2, "Y": 3})
+    for call in (0, 30):
+        price = prices(mesh, {"I": 12, "J": 6}, call).move
+        routes = Routes(mesh.order, price)
+        for before, after in product(types(owed=("X",)), types()):
+            least = cost(routes, before, after, price)
+            for move in every_move(before, mesh.order):
+                assert least <= price(move) + cost(routes, move.after, after, price), (before, after, move)
+
+
+# Values ------------------------------------------------------------------------------------------------------------
+
+
+def a_layout_without_a_name_equals_one_device():
+    """A hidden dim that blocks split twice: what its products owe passes through functions on the way back."""
+    where = Layout(table={"*": {}, "block": {"h": ("X", "Y")}})
+    sharded = run(GPT_SMALL, where, Practice(), MESH, 1)
+    assert difference(sharded, run(GPT_SMALL, Layout(table={"*": {}}), Practice(), Mesh({}), 1)) < 1e-10
+
+
+# Blocks that do not meet --------------------------------------------------------------------------------------------
+
+MESH = Mesh({"X": 2, "Y": 2})
+CROSSED = (Sharding(("i",), (("X", "Y"),)), Sharding(("i",), (("Y", "X"),)))
+
+
+def operands_split_in_another_order_do_not_meet():
+    found = attempted("function of two", MESH, CROSSED)
+    if not isinstance(found, str):
+        sizes = dict.fromkeys(["i", "x.parts", "y.parts"], 4)
+        many, one = (execute(found, mesh, sizes, normal).value(found.results["z"]) for mesh in (MESH, alone(MESH)))
+        assert np.allclose(many, one), "devices multiply blocks of different places"
+
+
+def operands_split_over_different_axes_do_not_meet():
+    left, right = Sharding(("I", "J"), ((), ("X",))), Sharding(("J", "K"), (("Y",), ()))
+    try:
+        type_ = local_product(Contraction(("A", left), ("B", right), "C", ("I", "K")))
+    except ShardingError:
+        return
+    raise AssertionError(f"blocks of different places are multiplied to {type_}")
+
+
+# What devices hold and multiply ---------------------------------------------------------------------------------------
+
+
+@cache
+def held(scenario):
+    """The run of a scenario at the size of a test; what a chip holds there is not worked out but seen."""
+    question = resolve(scenario)
+    return trial(shrink(question), priced(question)).sharded
+
+
+def replanned(scenario):
+    """The plan of that run, priced anew."""
+    return priced(shrink(resolve(scenario)))
+
+
+def a_chip_multiplies_what_its_blocks_say():
+    run, plan = held(LLAMA), replanned(LLAMA)
+    assert plan.compute.flops == sum(multiplications(run, op) for op in run.program.ops if counts(op))
+
+
+def counts(op):
+    """A product of two real matrices, each with rows of its own."""
+    if not isinstance(op, Einsum) or len(op.inputs) == 1 or any(array.role == "index" for array in op.inputs):
+        return False
+    left, right = (set(array.dims) for array in op.inputs)
+    return bool(left - right and right - left and (left | right) - set(op.output.dims))
+
+
+def multiplications(run, op):
+    """Additions and multiplications of the first device in one product, from the shapes of its blocks."""
+    sizes = {}
+    for array in op.inputs:
+        sizes |= dict(zip(array.dims, first(run, array).shape, strict=True))
+    return 2 * prod(sizes.values())
+
+
+def first(run, array):
+    return next(iter(run.blocks[array].values()))
+
+
+def a_chip_holds_what_its_blocks_say():
+    run, plan = held(LLAMA), replanned(LLAMA)
+    for role, claimed in (("param", plan.memory.parameters), ("state", plan.memory.optimizer)):
+        leaves = [op.output for op in run.program.ops if isinstance(op, Leaf) and op.output.role == role]
+        assert claimed == sum(first(run, leaf).size * DTYPE_BYTES[leaf.dtype] for leaf in leaves), role
+
+
+def attention_keeps_its_scores_on_the_chip():
+    """A product of scores reads and writes queries, keys and values only (Dao et al. 2022)."""
+    run, plan = held(LLAMA), replanned(LLAMA)
+    for one in matmuls(run.program):
+        arrays = [array for array in (*one.op.inputs, one.op.output) if not {"s", "t"} <= set(array.dims)]
+        moved = sum(first(run, array).size * DTYPE_BYTES[array.dtype] for array in arrays)
+        assert one.memory_bytes(plan.sizes) == moved, one.op.output
+
+
+# Seconds ----------------------------------------------------------------------------------------------------------
+
+
+def one_device_pays_nothing():
+    """Neither a launch nor a step, on any wires."""
+    for name, level, axis, topology in (
+        ("dgx-h100", "nvlink", "nvlink", "switch"),
+        ("tpu-v5e", "ici", "ici.0", "ring"),
+    ):
+        for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"):
+            alone_there = (Segment(level, axis, topology, 1),)
+            assert timing.time(profile.load(name), alone_there, kind, 1024).time_s == 0, (name, kind)
+
+
+def seconds_are_steps_by_hops_and_bytes_by_bandwidth():
+    """A closed ring of four with links of 45 GB/s and hops of 1 us: two steps, three eighths of the array per link."""
+    V, ring = 2**26, (Segment("ici", "ici.0", "ring", 4),)
+    found = timing.time(machine(TORUS), ring, "all_gather", V)
+    assert abs(found.latency_s - 2e-6) < 1e-12, found.latency_s
+    assert abs(found.bandwidth_s - V * 3 / 8 / 45e9) < 1e-12, found.bandwidth_s
+
+
+def what_runs_once_per_step_hides_behind_one_microbatch():
+    """Gradients are complete in the last backward only, and new weights are wanted by the first forward."""
+    for name, many in (("gpt2-xl-a100-dp", 8), (LLAMA, 16)):
+        plan = tpsim.plan(name, overrides=[f"workload.microbatches={many}"])
+        once = [row for row in plan.rows if not row.collective.per_microbatch]
+        hidden, phases = sum(row.busy_s - row.exposed_s for row in once), plan.compute.seconds
+        assert 0 < hidden <= (phases["forward"] + phases["backward"]) / many, name
+
+
+WRAPS = {("tpu-v5e", 16): "ring", ("tpu-v5e", 8): "line", ("tpu-v4", 4): "ring", ("tpu-v4", 2): "line"}
+"""A v5e closes only whole axes of 16; a v4 closes axes of whole cubes of 4 (Google Cloud TPU documentation)."""
+
+
+def machines_close_what_their_makers_say():
+    for (name, n), topology in WRAPS.items():
+        sizes = {"X": n} if name == "tpu-v5e" else {"X": n, "Y": n, "Z": n}
+        placement = place(
+            profile.load(name).levels, Mesh(sizes), {axis: (f"ici.{at}",) for at, axis in enumerate(sizes)}
+        )
+        (segment,) = placement.route(["X"])
+        assert segment.topology == topology, (name, n)
+
+
+# A grid of layouts ------------------------------------------------------------------------------------------------
+
+
+def a_grid_prices_a_layout_as_a_plan_does():
+    for data, tensor, zero, split in ((32, 8, 1, True), (4, 4, 3, True), (1, 4, 0, False)):
+        plan = tpsim.plan(
+            {
+                "tpsim": "scenario/1",
+                "model": "llama-3-70b",
+                "hardware": "dgx-h100",
+                "mesh": {"data": data, "tensor": tensor},
+                "layout": {"tp": ["tensor"], "dp": ["data"], "zero": zero, "sequence_parallel": split},
+                "practice": "megatron",
+                "workload": {"kind": "train", "global_batch": 256, "seq": 4096, "microbatches": 2, "dtype": "bf16"},
+            }
+        )
+        asked = plan.question
+        study = Study(
+            model=asked.model,
+            machine=asked.machine,
+            practice=asked.practice,
+            dtypes=asked.dtypes,
+            seq=asked.workload.seq,
+            microbatches=asked.workload.microbatches,
+        )
+        found = study.traced(zero=zero, sequence_parallel=split)
+        grid = study.priced(found, tp=tensor, dp=data, batch=256)
+        assert grid.static_bytes == plan.memory.static
+        assert grid.wire_bytes == plan.totals["by_step"]["step"].wire
+        for seconds in ("time_s", "compute_s", "communication_s", "exposed_s"):
+            mine, yours = float(getattr(grid, seconds)), getattr(plan.step, seconds)
+            assert abs(mine - yours) <= 1e-12 * yours, (seconds, data, tensor)
+
+
+LAWS = [
+    a_layer_sends_what_its_paper_says,
+    a_zero_stage_sends_what_its_paper_says,
+    an_activation_travels_alone,
+    a_dtype_has_the_bits_of_its_name,
+    the_book_moves_what_its_chapter_says,
+    a_sum_that_a_dim_takes_up_is_never_paid_in_full,
+    no_detour_is_cheaper_than_the_cheapest_way,
+    operands_split_in_another_order_do_not_meet,
+    operands_split_over_different_axes_do_not_meet,
+    a_chip_multiplies_what_its_blocks_say,
+    a_chip_holds_what_its_blocks_say,
+    attention_keeps_its_scores_on_the_chip,
+    one_device_pays_nothing,
+    seconds_are_steps_by_hops_and_bytes_by_bandwidth,
+    what_runs_once_per_step_hides_behind_one_microbatch,
+    a_layout_without_a_name_equals_one_device,
+    machines_close_what_their_makers_say,
+    a_grid_prices_a_layout_as_a_plan_does,
+]
