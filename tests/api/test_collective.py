@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tpsim.api.collective import collective
 from tpsim.quantity.errors import InputError
-import itertools
 
 KEYS = [
     "collective",

@@ -151,8 +151,8 @@ FAULTS = [
         U.apply,
         'trace.reshard(new, param.type, because, region="stored")',
         "new",
-        "a_zero_stage_sends_what_its_paper_says",
-        "(1, 'ideal', 'all_gather')",
+        f"verify {LLAMA}",
+        "blocks: new.",
     ),
     # What is owed, and to whom it goes
     Fault("a maximum is settled as a sum", R.max, '(axis, "max")', '(axis, "sum")', f"verify {SP}", "logits.max"),
@@ -258,8 +258,8 @@ FAULTS = [
         reshard.Routes._walk,
         "else [*moves, move]",
         'else moves if move.kind == "permute" else [*moves, move]',
-        "law: every path",
-        "broken",
+        "verify axes in another order",
+        "is asked for, but a way ends in",
     ),
     Fault(
         "a permute leaves out its last axis",

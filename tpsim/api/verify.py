@@ -15,8 +15,10 @@ from tpsim.api.proof.shrink import shrink
 from tpsim.api.proof.trial import Stopped, Trial, dims_of, trial
 from tpsim.api.proof.verified import Verified, VerifyResult
 from tpsim.api.scenario import resolve
+from tpsim.program.op import Leaf
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.derivative import slopes
+from tpsim.reference.execute import label
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tpsim.api.plan import PlanResult
     from tpsim.api.question import Question
     from tpsim.cost.rollup import Row
+    from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
 
 Progress = Callable[[int, int, str], None]
@@ -59,14 +62,24 @@ def verified(question: Question) -> Verified:
         arrays = tuple(compared(seen.sharded, seen.whole))
     except (Stopped, Misaligned) as error:
         return _verdict(question, small, (stopped(error),))
-    checks = (*value_checks(arrays), blocks_check(arrays), slopes_check(tuple(slopes(seen.whole))), *_claims(seen))
+    lost = tuple(_not_home(seen.sharded.program))
+    right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
     return replace(
-        _verdict(question, small, checks),
+        _verdict(question, small, (*right, *_claims(seen))),
         arrays=len(arrays),
         calls=len(made(seen.sharded)),
         difference=max(one.difference for one in arrays),
         notes=tuple(_notes(full, seen)),
     )
+
+
+def _not_home(program: Program) -> Iterator[str]:
+    """New weights that do not lie as the weights that they replace: the next step could not begin."""
+    stored = {label(op.output, op): op.output.type for op in program.ops if isinstance(op, Leaf)}
+    for name, array in program.results.items():
+        before = stored.get(name.removeprefix("new."))
+        if name.startswith("new.") and array.type != before:
+            yield f"{name} lies as {array.type}, what it replaces as {before}"
 
 
 def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> Verified:

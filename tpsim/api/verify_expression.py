@@ -23,7 +23,7 @@ from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.planner import Plan
     from tpsim.api.proof.expression_program import Named
@@ -105,13 +105,22 @@ def _verified(asked: ShardResult) -> Verified:
     except (Stopped, Misaligned) as error:
         return _verdict(asked, (stopped(error),))
     found = [one for way in ways for one in way.compared]
-    checks = (*value_checks(found), blocks_check(found), *way_checks(ways))
+    lost = [text for plan in asked.plans for text in _astray(asked, plan)]
+    checks = (*value_checks(found), blocks_check(found, lost), *way_checks(ways))
     return replace(
         _verdict(asked, checks),
         arrays=len(found),
         calls=sum(len(way.calls) for way in ways),
         difference=max(one.difference for one in found),
     )
+
+
+def _astray(asked: ShardResult, plan: Plan) -> Iterator[str]:
+    """What is wrong if a way does not end in the type that was asked for."""
+    asked_for = asked.expression.arrays[len(_leaves(asked)) :]
+    ends = plan.steps[-1].output[1] if plan.steps else asked.expression.arrays[0].type
+    if asked_for and ends != asked_for[0].type:
+        yield f"{asked_for[0]} is asked for, but a way ends in {ends}"
 
 
 def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:

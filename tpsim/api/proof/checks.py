@@ -81,8 +81,11 @@ def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
         yield judged(check, seen, [_difference(one) for one in mine if not one.difference <= TOLERANCE])
 
 
-def blocks_check(compared: Sequence[Compared]) -> Check:
-    """Every device holds the block that the array's type declares."""
+def blocks_check(compared: Sequence[Compared], astray: Sequence[str] = ()) -> Check:
+    """Every device holds the block that the array's type declares, and every result has the type that was asked for.
+
+    astray  the results that have another one
+    """
     held = [one for one in compared if one.device]
     blocks = sum(one.blocks for one in held)
     seen = f"{counted(blocks, 'block')} of {counted(len(held), 'array')}, each the one that its type declares"
@@ -91,7 +94,7 @@ def blocks_check(compared: Sequence[Compared]) -> Check:
         for one in held
         if not one.difference <= TOLERANCE
     ]
-    return judged("blocks", seen, wrong)
+    return judged("blocks", seen, [*astray, *wrong])
 
 
 def slopes_check(slopes: Sequence[Slope]) -> Check:
