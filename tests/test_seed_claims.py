@@ -184,9 +184,8 @@ def test_claim_000_24_a_gather_over_16_is_latency_bound_below_768_kb_not_below_5
     gather = seconds("all_gather", V, 16, launch=0)
     crossover = tpsim.breakeven(gather.latency_s, gather.bandwidth_s, "V")
     assert float(crossover) == pytest.approx(768_000)
-    at_ten = seconds("all_gather", 10_000_000, 16, launch=0)
-    assert at_ten.bandwidth_s / at_ten.time_s == pytest.approx(0.929, abs=1e-3)
-    assert float(tpsim.breakeven(0.95 * gather.time_s, gather.bandwidth_s, "V")) == pytest.approx(14.6e6, rel=1e-2)
+    at_ten = seconds("all_gather", 10_000_000, 16)
+    assert at_ten.bandwidth_s / at_ten.time_s == pytest.approx(0.952, abs=1e-3)
 
 
 def test_claim_000_25_an_all_reduce_moves_two_gathers_not_n_minus_1_whole_arrays():

@@ -21,6 +21,7 @@ KEYS = [
     "launch_s",
     "latency_s",
     "bandwidth_s",
+    "ramp_s",
     "algbw_bytes_per_s",
     "busbw_bytes_per_s",
     "algorithm",
@@ -54,7 +55,7 @@ def test_bandwidths_are_those_of_nccl_tests():
     (row,) = collective("all-reduce", hw="dgx-h100", ranks=8, sizes=2**30).rows
     assert row["algbw_bytes_per_s"] == pytest.approx(2**30 / row["time_s"])
     assert row["busbw_bytes_per_s"] == pytest.approx(row["algbw_bytes_per_s"] * 2 * 7 / 8)
-    assert row["time_s"] == pytest.approx(row["launch_s"] + row["latency_s"] + row["bandwidth_s"])
+    assert row["time_s"] == pytest.approx(row["launch_s"] + row["latency_s"] + row["bandwidth_s"] + row["ramp_s"])
 
 
 def test_buffers_of_an_all_to_all_are_a_part_of_the_whole_array():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import MOVES, MoveKind
+from tpsim.api.curve import Curve, curve
 from tpsim.api.inputs import inputs
 from tpsim.api.question import Assumption
 from tpsim.fabric.placement import place
@@ -34,7 +35,6 @@ SCHEMA = "tpsim.collective/1"
 
 NOT_MODELLED = (
     "other traffic on the same links",
-    "switching between transport protocols by size",
     "stragglers and failures",
 )
 """What the seconds leave out."""
@@ -77,16 +77,17 @@ def collective(
     wanted = _sizes(sizes)
     parts = ranks if kind in BUFFER_IS_A_PART else 1
     volumes = [_whole(size, ranks, width) * (parts if buffer else 1) for size in wanted]
-    timings = [
-        timing.time(
+
+    def timed(V: int) -> Timing:
+        return timing.time(
             machine, route, kind, V, cost_model=cost_model, launch=launch, algorithm=algorithm, protocol=protocol
         )
-        for V in volumes
-    ]
+
     rounded = [size for size in wanted if size % (ranks * width)]
     notes = (*_rounding(rounded, ranks * width), *beside)
     asked = Asked(kind, ranks, level, dtype, cost_model, buffer=buffer)
-    return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(timings), notes)
+    whole = curve(timed, ranks * width)
+    return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(map(timed, volumes)), whole, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class CollectiveResult:
     """A collective at several sizes.
 
     volumes  logical bytes, ascending; timings has one for each
+    curve    over all sizes, not these only
     notes    what was rounded or taken for granted
     """
 
@@ -114,6 +116,7 @@ class CollectiveResult:
     placement: Placement
     volumes: tuple[int, ...]
     timings: tuple[Timing, ...]
+    curve: Curve
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -171,7 +174,7 @@ class CollectiveResult:
                 "buffer": self.asked.buffer,
                 "cost_model": self.asked.cost_model,
             },
-            "result": {"verdict": self.verdict, "rows": self.rows},
+            "result": {"verdict": self.verdict, "curve": self.curve.record(), "rows": self.rows},
             "assumptions": [asdict(one) for one in self.assumptions],
             "not_modelled": list(NOT_MODELLED),
         }
@@ -193,6 +196,7 @@ class CollectiveResult:
             "launch_s": float(timed.launch_s),
             "latency_s": float(timed.latency_s),
             "bandwidth_s": float(timed.bandwidth_s),
+            "ramp_s": float(timed.ramp_s),
             "algbw_bytes_per_s": float(buffer) / seconds if seconds else None,
             "busbw_bytes_per_s": float(timed.wire) / seconds if seconds else None,
             "algorithm": timed.algorithm,

@@ -10,6 +10,7 @@ from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import total
+from tpsim.machine.cost import SIMPLE
 from tpsim.program.lower import lower
 from tpsim.quantity.units import show
 
@@ -129,26 +130,28 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     row = rows[0]
     timing = row.timing
     parts = [("launch", timing.launch_s), ("latency", timing.latency_s), ("bandwidth", timing.bandwidth_s)]
+    parts += [("ramp", timing.ramp_s)] if timing.ramp_s else []
+    way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
     levels = {segment.level for segment in result.question.placement.route(row.collective.axes)}
     return Derivation(
-        what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} (algorithm {timing.algorithm})",
+        what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} ({way})",
         dimension="seconds",
         text=said,
         value=float(timing.time_s),
         because=(f"{_number(sum(one.count for one in rows)):,} calls per step",),
-        sources=tuple(_of_levels(result, levels, timing.algorithm)),
+        sources=tuple(_of_levels(result, levels, timing.algorithm, timing.protocol)),
         checks=CHECKS["seconds"],
     )
 
 
-def _of_levels(result: PlanResult, levels: set[str], algorithm: str) -> Iterator[str]:
-    """The constants of the levels; those that hold for another algorithm only are left out."""
+def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: str) -> Iterator[str]:
+    """The constants of the levels; those that hold for another algorithm or protocol only are left out."""
     for one in result.question.machine.constants():
         head, *rest = one.path.split(".")
-        tuned = rest[rest.index("algorithms") + 1] if "algorithms" in rest else ""
-        if head == "levels" and rest[0] in levels and tuned in algorithm:
+        tuned, carried = (rest[rest.index(word) + 1] if word in rest else "" for word in ("algorithms", "protocols"))
+        if head == "levels" and rest[0] in levels and tuned in algorithm and carried in {"", protocol}:
             yield _said(one)
 
 

@@ -268,6 +268,8 @@ class CollectiveOfSize(Part):
     launch_s: Seconds
     latency_s: Seconds
     bandwidth_s: Seconds
+    ramp_s: Seconds
+    """What bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks."""
     algbw_bytes_per_s: float | None
     """Null if the collective costs nothing."""
     busbw_bytes_per_s: float | None
@@ -275,10 +277,32 @@ class CollectiveOfSize(Part):
     protocol: str
 
 
+class WayFrom(Part):
+    """The fastest way from a size on."""
+
+    from_bytes: int
+    algorithm: str
+    protocol: str
+
+
+class WholeCurve(Part):
+    """A collective over all sizes."""
+
+    floor_s: Seconds
+    """What the smallest array takes."""
+    peak_busbw_bytes_per_s: float | None
+    """What ever larger arrays approach; null, like the sizes, if the collective costs nothing."""
+    half_peak_bytes: int | None
+    p95_peak_bytes: int | None
+    ways: list[WayFrom]
+    """Ascending; each one serves up to the next."""
+
+
 class CollectiveAnswer(Part):
-    """What `collective` answers: a row per size, ascending."""
+    """What `collective` answers: the curve over all sizes, and a row per size asked for, ascending."""
 
     verdict: str
+    curve: WholeCurve
     rows: list[CollectiveOfSize]
 
 

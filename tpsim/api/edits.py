@@ -27,6 +27,9 @@ PATHS: Mapping[str, Keys] = {
     "seq": ("workload", "seq"),
     "dtype": ("workload", "dtype"),
     "cost_model": ("cost_model",),
+    "algorithm": ("collectives", "algorithm"),
+    "protocol": ("collectives", "protocol"),
+    "launch": ("collectives", "launch"),
     "planner": ("planner",),
     "practice": ("practice",),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,12 @@ from tpsim.machine import timing
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.lower import lower
 from tpsim.program.trace import book_path
+from tpsim.quantity.errors import unknown
 from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -97,18 +99,44 @@ def _priced(question: Question, path: Paths) -> PlanResult:
     program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
     found = travelling(collectives(program, coalesce=question.practice.coalesce), question.mesh.axes)
     work = compute(matmuls(program), sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
+    _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
     return PlanResult(question, sizes, rows, work, memory(program, sizes), step(rows, work), path)
 
 
 def pricer(question: Question) -> Pricer:
-    """Seconds of a collective on the question's machine, over the wires that its mesh axes are placed on."""
+    """Seconds of a collective on the question's machine, over the wires that its mesh axes are placed on.
+
+    An algorithm that is forced is taken by the collectives that know it.
+    """
+    machine, force = question.machine, question.force
 
     def seconds(kind: MoveKind, axes: tuple[str, ...], volume: Size) -> timing.Timing:
         route = question.placement.route(axes)
-        return timing.time(question.machine, route, kind, volume, cost_model=question.cost_model)
+        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, kind)
+        return timing.time(
+            machine,
+            route,
+            kind,
+            volume,
+            cost_model=question.cost_model,
+            launch=force.launch,
+            algorithm=force.algorithm if known or question.cost_model == "book" else None,
+            protocol=force.protocol,
+        )
 
     return seconds
+
+
+def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
+    """Refuse an algorithm that none of the plan's collectives could take."""
+    wanted, route = question.force.algorithm, question.placement.route
+    if wanted is None or question.cost_model == "book":
+        return
+    known = [timing.algorithms(question.machine, route(one.axes), one.kind) for one in found]
+    names = list(dict.fromkeys(chain.from_iterable(known)))
+    if wanted not in names:
+        raise unknown(wanted, "algorithm of this plan's collectives", names)
 
 
 def cheapest_path(question: Question) -> Paths:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.machine.additive import Choice
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -93,6 +95,7 @@ class Question:
     inputs        (path, sha256) of every file read
     resolved      what the files, flags and defaults came to, as plain data for JSON
     guesses       guessed assumptions and guessed constants of the machine
+    force         what collectives are to take instead of the least time
     asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
     """
 
@@ -116,6 +119,7 @@ class Question:
     resolved: dict[str, Any]
     guesses: int
     asked: str = ""
+    force: Choice = field(default_factory=Choice)
 
     @property
     def matmul_efficiency(self) -> float | None:

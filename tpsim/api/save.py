@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.api.scenario import resolve
+from tpsim.api.scenario import forced, resolve
 from tpsim.program.layout import PRACTICES
 from tpsim.program.model_file import load_model, model_names
 from tpsim.quantity.errors import InputError
@@ -61,6 +61,7 @@ def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
         "require": dict(question.require),
         "cost_model": question.cost_model,
         "planner": question.planner,
+        **forced(question),
     }
     data = {name: value for name, value in parts.items() if value}
     if _asks_the_same(data, question):

@@ -16,12 +16,13 @@ from tpsim.api.assumed import guesses, model_assumptions, run_assumptions
 from tpsim.api.cut import Cut, cut, known_axis, mesh_of
 from tpsim.api.edits import bare_scenario, edited, flags_to_edits, overridden
 from tpsim.api.foreign import FOREIGN, not_yet
-from tpsim.api.inputs import asked, inputs
+from tpsim.api.inputs import asked, inputs, read_launch
 from tpsim.api.limits import limits
 from tpsim.api.question import Assume, Assumption, Limit, Question, Workload
-from tpsim.api.scenario_file import PracticeFields, ScenarioFile, WorkloadFields
+from tpsim.api.scenario_file import CollectivesFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.fabric.placement import Placement, place
 from tpsim.machine import profile
+from tpsim.machine.additive import Choice
 from tpsim.program.layout import PRACTICES, Dtypes, Practice
 from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, load_model, with_fields
@@ -29,6 +30,7 @@ from tpsim.program.parameters import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
+from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
@@ -82,6 +84,7 @@ def resolve(scenario: Source, *, overrides: Sequence[str] = (), flags: Mapping[s
         require=file.require,
         limits=tuple(limits(file.require, read.at, read.at_key)),
         cost_model=file.cost_model,
+        force=_forced(file.collectives),
         planner=file.planner,
         inputs=inputs(read.document, model.document, machine),
         assumptions=assumptions,
@@ -286,6 +289,11 @@ def _assume(read: _Read, split: Cut) -> Assume:
     return Assume(matmul_efficiency=efficiency.value if efficiency else None, overlap=overlap)
 
 
+def _forced(fields: CollectivesFields) -> Choice:
+    launch = None if fields.launch is None else read_launch(fields.launch)
+    return Choice(launch, fields.algorithm, fields.protocol)
+
+
 def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
     """What the scenario came to, as plain data: nothing here is left to a default that a reader must know."""
     laid, workload, stated = question.layout, question.workload, file.assume.matmul_efficiency
@@ -312,4 +320,13 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
         "require": dict(question.require),
         "cost_model": question.cost_model,
         "planner": question.planner,
+        **forced(question),
     }
+
+
+def forced(question: Question) -> dict[str, dict[str, Any]]:
+    """What is forced on collectives, as a scenario writes it; nothing if nothing is."""
+    given = {name: value for name, value in asdict(question.force).items() if value is not None}
+    if isinstance(given.get("launch"), float):
+        given["launch"] = show(given["launch"], "seconds")
+    return {"collectives": given} if given else {}

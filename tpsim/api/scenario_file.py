@@ -108,6 +108,16 @@ class AssumeFields(Strict):
     overlap: dict[str, Literal["none", "forward", "backward", "both"]] = Field(default_factory=dict)
 
 
+class CollectivesFields(Strict):
+    """What is forced on collectives instead of chosen."""
+
+    noun: ClassVar[str] = "a choice for collectives"
+
+    algorithm: str | None = Field(default=None, description="for those that know it: ring, tree, in-switch")
+    protocol: str | None = Field(default=None, description="of the machine's profile: ll, ll128, simple")
+    launch: str | None = Field(default=None, description="a harness of the machine's profile, or a time: graph, 15 us")
+
+
 class ScenarioFile(Strict):
     """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
 
@@ -125,5 +135,6 @@ class ScenarioFile(Strict):
     workload: WorkloadFields
     assume: AssumeFields = AssumeFields()
     require: dict[str, str] = Field(default_factory=dict)
+    collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"
     planner: Literal["book", "cheapest"] = "book"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--dtype", default="bf16", show_default=True, help="Sizes are rounded to whole elements.")
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: the fastest on offer.")
-@click.option("--protocol", help="Force one.")
+@click.option("--protocol", help="Force one: ll, ll128, simple. Default: the fastest on offer.")
 @click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
 @output_options
 def collective(
@@ -47,6 +47,7 @@ def collective(
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --sizes 8MB,64MB
     """
     from tpsim.api.collective import collective as answer
+    from tpsim.api.inputs import read_launch
     from tpsim.api.pages.collective import page
 
     result = answer(
@@ -60,19 +61,6 @@ def collective(
         cost_model=cost_model,  # type: ignore[arg-type]  # judged there, with a remedy
         algorithm=algorithm,
         protocol=protocol,
-        launch=_launch(launch),
+        launch=None if launch is None else read_launch(launch),
     )
     output.write(result, lambda verbose: page(result, verbose=verbose))
-
-
-def _launch(text: str | None) -> str | float | None:
-    """A harness by its name, or seconds."""
-    if text is None or not text[:1].isdigit():
-        return text
-    from tpsim.quantity.errors import InputError
-    from tpsim.quantity.units import UnitError, parse
-
-    try:
-        return parse(text, "seconds", zero=True)
-    except UnitError as error:
-        raise InputError.one(error.slug, f"--launch {text}: {error.message}", remedy=error.remedy) from None

@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("scenario", required=False)
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one field of the scenario.")
+@click.option("--algorithm", metavar="NAME", help="Force one on collectives that know it.")
+@click.option("--protocol", metavar="NAME", help="Force one of the machine's.")
+@click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
 @click.option("--latex", is_flag=True, help="Formulas in LaTeX.")
 @output_options
-def explain(name: str, scenario: str | None, overrides: tuple[str, ...], latex: bool, output: Output) -> None:
+def explain(
+    name: str, scenario: str | None, overrides: tuple[str, ...], latex: bool, output: Output, **forced: str | None
+) -> None:
     r"""The derivation and provenance of NAME: formula, values, reasons, sources, and what checks it.
 
     NAME is a collective, an array or a block of a plan; per_layer.wire, memory.parameters, step.time_s and the like;
@@ -32,5 +37,6 @@ def explain(name: str, scenario: str | None, overrides: tuple[str, ...], latex: 
     from tpsim.api.explain import explain as answer
     from tpsim.api.pages.explain import page
 
-    result = answer(name, scenario, overrides=overrides)
+    chosen = [f"collectives.{what}={value}" for what, value in forced.items() if value is not None]
+    result = answer(name, scenario, overrides=[*overrides, *chosen])
     output.write(result, lambda verbose: page(result, verbose=verbose, latex=latex))

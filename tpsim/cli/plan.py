@@ -35,6 +35,9 @@ NO = 1
 @click.option("--practice", metavar="NAME", help="Switches of a framework: megatron, fsdp2, xla, ideal.")
 @click.option("--cost-model", metavar="NAME", help="additive or book.")
 @click.option("--planner", metavar="NAME", help="book or cheapest.")
+@click.option("--algorithm", metavar="NAME", help="Force one on collectives that know it: ring, tree, in-switch.")
+@click.option("--protocol", metavar="NAME", help="Force one of the machine's: ll, ll128, simple.")
+@click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the resolved scenario.")
 @output_options
 @click.pass_context

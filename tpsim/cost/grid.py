@@ -14,7 +14,7 @@ from tpsim.cost.compute import Compute, Matmul, compute, matmuls
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price, total
 from tpsim.cost.step import exposed_s
-from tpsim.fabric.wires import Segment
+from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
@@ -121,14 +121,17 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
         used: Size = 1
         for axis in minor_first:
             here = smallest(left[axis], over(prod(level.shape), used))
-            routes[axis] += (Segment(level.name, level.name, "switch", here, used),)
+            routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used),)
             left[axis], used = over(left[axis], here), used * here
-    return {axis: (*routes[axis], Segment(top.name, top.name, "switch", left[axis])) for axis in minor_first}
+    return {
+        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis]))
+        for axis in minor_first
+    }
 
 
 def _refuse_unswitched(machine: Machine) -> None:
     for level in machine.levels:
-        if level.topology != "switch":
+        if not joined(level.topology):
             raise InputError.one(
                 "unsupported-grid",
                 f"a grid of layouts needs switched levels; {level.name} of {machine.name} is a {level.topology}",

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
-from tpsim.fabric.wires import Route, Segment, Wires, capacity
+from tpsim.fabric.wires import Route, Segment, Wires, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, smallest
 
@@ -99,7 +99,7 @@ def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:
         most = capacity(level)
         reach = largest(inner * n, below) if most is None or level is levels[-1] else below * most
         start, end = (smallest(largest(chips, below), reach) for chips in (inner, inner * n))
-        route.append(Segment(level.name, level.name, "switch", over(end, start)))
+        route.append(Segment(level.name, level.name, joined(level.topology) or "switch", over(end, start)))
         below = reach
     return tuple(route)
 
@@ -218,8 +218,8 @@ def _no_slice(level: Wires, parts: Mapping[str, int]) -> InputError:
 def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -> Segment:
     """The pieces on one carrier as one stretch."""
     level, n = levels[carrier.level], product(piece.n for piece in pieces)
-    if carrier.topology == "switch":
-        return Segment(level, carrier.name, "switch", n)
+    if joined(carrier.topology):
+        return Segment(level, carrier.name, carrier.topology, n)
     ordered = sorted(pieces, key=lambda piece: piece.stride)
     stride = reach = ordered[0].stride
     for piece in ordered:

@@ -7,6 +7,7 @@ from itertools import product as choices
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tpsim.fabric.wires import joined
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class Laid:
 def lay(place_of: int, level: Wires, parts: Mapping[str, int], bound: Mapping[str, tuple[Bound, ...]]) -> Laid | None:
     """Put `parts` (mesh axis -> devices along this level, major first) on the level; None if they form no slice."""
     asked = {axis: tuple(one for one in bound.get(axis, ()) if one.level == place_of) for axis in parts}
-    if level.topology == "switch":
+    if topology := joined(level.topology):
         used = prod(parts.values())
-        carrier = Carrier(place_of, level.name, "switch", used, closed=False)
+        carrier = Carrier(place_of, level.name, topology, used, closed=False)
         return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
     best = min(_slices(level, parts, asked), key=lambda one: one.score, default=None)
     if best is None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from tpsim.quantity.size import Size, product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch"]
-SegmentTopology = Literal["ring", "one_way_ring", "line", "switch"]
+LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch", "mesh", "host"]
+SegmentTopology = Literal["ring", "one_way_ring", "line", "switch", "mesh", "host"]
+
+JoinedTopology = Literal["switch", "mesh", "host"]
+"""Where every member reaches every other one directly, so that any of them form a group like any others.
+
+switch  a port per member, into a fabric that carries whatever the ports do
+mesh    a cable between each two members
+host    the way through the members' host: one path that they all share
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Segment:
     axis      the physical axis: ``ici.0`` on a torus, else the level's name
     topology  how its members are joined
     n         members
-    stride    interleaved groups that share the links; 1 on a switch and for neighbours
+    stride    interleaved groups that share the links; 1 for neighbours, and where all members are joined
     """
 
     level: str
@@ -101,9 +109,9 @@ class Segment:
 
     def __str__(self) -> str:
         """As placements are printed: ``nvlink 8``, ``ici.0 16 (ring)``."""
-        shared = "" if self.topology == "switch" or self.stride == 1 else f", {self.stride} groups share its links"
-        joined = "" if self.topology == "switch" else f" ({self.topology.replace('_', ' ')}{shared})"
-        return f"{self.axis} {self.n}{joined}"
+        shared = "" if joined(self.topology) or self.stride == 1 else f", {self.stride} groups share its links"
+        shape = "" if self.topology == "switch" else f" ({self.topology.replace('_', ' ')}{shared})"
+        return f"{self.axis} {self.n}{shape}"
 
 
 Route = tuple[Segment, ...]
@@ -118,6 +126,11 @@ def ranks(route: Iterable[Segment]) -> Any:
 def capacity(level: Wires) -> int | None:
     """Chips (or members) that a level joins at most; None without bound."""
     return prod(level.shape) if level.shape else None
+
+
+def joined(topology: LevelTopology) -> JoinedTopology | None:
+    """The topology where every member reaches every other one directly, else None."""
+    return None if topology in {"torus", "ring", "one_way_ring", "line"} else cast("JoinedTopology", topology)
 
 
 def ranks_text(route: Iterable[Segment]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import (
+    BUSIEST,
     FORMS,
     ROUTE_ALGORITHMS,
     TORUS_FORMS,
@@ -15,10 +18,12 @@ from tpsim.machine.algorithms import (
     direct_all_to_all_nic,
     direct_all_to_all_port,
     flat_ring_gather,
+    own_share,
     strided,
+    switch_in_switch,
+    switch_tree,
 )
-from tpsim.machine.cost import FREE, Cost, Link, chained, least, single, twice, where_more
-from tpsim.machine.profile import Level, Tuning
+from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import Segment
+    from tpsim.machine.profile import Level
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""
@@ -46,8 +52,8 @@ class Group:
 
     @property
     def switched(self) -> bool:
-        """True for a level of switches."""
-        return self.segments[0].topology == "switch"
+        """True for a level where every member reaches every other one directly."""
+        return joined(self.segments[0].topology) is not None
 
     @property
     def torus(self) -> tuple[TorusAxis, ...]:
@@ -76,33 +82,70 @@ def _joins(segment: Segment) -> bool:
     return segment.topology in {"ring", "line"} and segment.stride == 1
 
 
-def cost(found: Sequence[Group], kind: MoveKind, V: Size, launch: Launch, algorithm: str | None) -> Cost:
-    """The least way to run a collective over these groups, or the least one with the algorithm that is forced."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is forced instead of chosen; None leaves it to the least time, and the launch to the profile."""
+
+    launch: Launch = None
+    algorithm: str | None = None
+    protocol: str | None = None
+
+
+def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cost:
+    """The least way to run a collective over these groups, or the least one with what is forced."""
     if not found:
         return FREE
-    run = _Run(found, kind, launch, algorithm)
-    ways = list(run.ways(V))
-    if not ways or (algorithm is not None and not run.known(algorithm)):
-        raise run.unknown()
+    known = protocols(found)
+    if choice.protocol not in {None, *known}:
+        raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
+    wanted = known if choice.protocol is None else (choice.protocol,)
+    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]] = {}
+    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved) for protocol in wanted]
+    ways = [way for run in runs for way in run.ways(V)]
+    if choice.algorithm is not None and not runs[0].known(choice.algorithm):
+        raise runs[0].unknown()
+    if not ways:
+        raise _not_together(choice)
     return least(ways)
+
+
+def algorithms(found: Sequence[Group], kind: MoveKind) -> list[str]:
+    """Every algorithm that could be forced."""
+    return _Run(found, kind, None, None, SIMPLE, {}).names() if found else []
+
+
+def protocols(found: Sequence[Group]) -> tuple[str, ...]:
+    """The protocols that the levels name, innermost first; a single one where none does."""
+    named = (name for group in found for name in group.level.protocols)
+    return tuple(dict.fromkeys(named)) or (SIMPLE,)
+
+
+def _not_together(choice: Choice) -> InputError:
+    message = f"{choice.algorithm or 'what the profile offers'} does not run with the protocol {choice.protocol}"
+    return InputError.one("no-such-way", message, remedy="force one of the two only")
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One collective over several groups."""
+    """One collective over several groups with one protocol.
+
+    moved  per group and move, what each algorithm puts on the wires and what stays: the same for all protocols
+    """
 
     groups: Sequence[Group]
     kind: MoveKind
     launch: Launch
     forced: str | None
+    protocol: str
+    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]]
 
     def ways(self, V: Size) -> Iterator[Cost]:
-        """Every way on offer."""
+        """Every way on offer with this protocol."""
         if self.forced not in ACROSS:
-            yield self._level_by_level(V)
+            yield from self._level_by_level(V)
         for name, way in ACROSS.items():
             if self.forced in {None, name} and self._offers(name):
-                yield way(self, V)
+                yield from way(self, V)
 
     def known(self, algorithm: str) -> bool:
         """True if some part of the run can use the algorithm."""
@@ -127,17 +170,20 @@ class _Run:
         """True if the route is two levels of switches and the way is among those on offer for it."""
         if len(self.groups) != PAIR_OF_LEVELS or not all(group.switched for group in self.groups):
             return False
-        if name in ROUTE_ALGORITHMS:
-            rings = {"all_gather", "reduce_scatter", "all_reduce"}
-            return self.kind in rings and name in self.groups[1].level.algorithms
-        return self.kind == "all_to_all"
+        if name not in ROUTE_ALGORITHMS:
+            return self.kind == "all_to_all"
+        inner, outer = (group.level.algorithms for group in self.groups)
+        return self.kind in ROUTE_ALGORITHMS[name] and name in outer and (name not in NEEDS or NEEDS[name] in inner)
 
-    def _level_by_level(self, V: Size) -> Cost:
+    def _level_by_level(self, V: Size) -> Iterator[Cost]:
         """Each group in turn on the part of the array that reaches it."""
-        return chained([self._part(at, V) for at in range(len(self.groups))], HIERARCHICAL)
+        parts = [part for at in range(len(self.groups)) if (part := self._part(at, V)) is not None]
+        if len(parts) == len(self.groups):
+            hidden = self.groups[-1].level.pipelined
+            yield chained(parts, HIERARCHICAL, 0.0 if hidden is None else hidden.value)
 
-    def _part(self, at: int, V: Size) -> Cost:
-        """One group's share of the run.
+    def _part(self, at: int, V: Size) -> Cost | None:
+        """One group's share of the run; None if its level cannot do it with this protocol.
 
         Gathers come from outside in, scatters go from inside out: a level sees what is left per inner shard. An
         all-to-all exchanges the same bytes at every level. An all-reduce scatters and gathers on all but the
@@ -146,66 +192,148 @@ class _Run:
         group = self.groups[at]
         if self.kind in {"all_to_all", "permute"}:
             everyone = product(one.n for one in self.groups)
-            return self._least(group, self.kind, over(V * group.n, everyone))
+            return self._least(at, self.kind, over(V * group.n, everyone))
         here = over(V, product(one.n for one in self.groups[:at]))
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
-            return self._least(group, self.kind, here)
-        both = twice(self._least(group, "all_gather", here))
-        return where_more(product(one.n for one in outside), both, self._least(group, self.kind, here))
+            return self._least(at, self.kind, here)
+        half = self._least(at, "all_gather", here)
+        whole = self._least(at, self.kind, here)
+        if half is None or whole is None:
+            return None
+        return where_more(product(one.n for one in outside), twice(half), whole)
 
-    def _least(self, group: Group, kind: MoveKind, V: Size) -> Cost:
-        offered = forms(group, kind)
+    def _least(self, at: int, kind: MoveKind, V: Size) -> Cost | None:
+        group = self.groups[at]
+        if (at, kind) not in self.moved:
+            self.moved[at, kind] = self._moved(group, kind, V)
+        links = {name: tuned(group.level, name, self.protocol) for name in self.moved[at, kind]}
+        ways = [
+            self._single(group, link, name, *self.moved[at, kind][name])
+            for name, link in links.items()
+            if link is not None
+        ]
+        return least(ways) if ways else None
+
+    def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
+        """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
+        offered, own = forms(group, kind), own_share(kind, V, group.n)
         names = [self.forced] if self.forced in offered else on_offer(group, kind)
-        return least([self._single(group, name, offered[name](V)) for name in names if name])
+        return {name: (offered[name](V), 0 if name in IN_HARDWARE else own) for name in names if name}
 
-    def _single(self, group: Group, name: str, traffic: Traffic) -> Cost:
-        level = group.level
-        return single(level, name, traffic, where_many(group.n, self.launch_s(level, level.algorithms.get(name))))
+    def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
+        launch = where_many(group.n, self.launch_s(link))
+        way = single(link, (name, self.protocol), traffic, own, launch)
+        tuning = group.level.algorithms.get(name)
+        return way if tuning is None or not tuning.alone else self._alone(group, way)
 
-    def launch_s(self, level: Level, tuning: Tuning | None = None) -> float:
-        """What one call on a level costs before anything moves."""
+    def _alone(self, group: Group, way: Cost) -> Cost:
+        """A way that does not serve among several levels, unless it is forced or the others have one device."""
+        if self.forced is not None or len(self.groups) != PAIR_OF_LEVELS:
+            return way
+        others = product(one.n for one in self.groups if one is not group)
+        return replace(way, work_s=way.work_s + where_many(group.n, where_many(others, inf)))
+
+    def launch_s(self, link: Link) -> float:
+        """What one call on a level costs before anything moves: the harness's launch, and what the protocol adds."""
+        return self._harness_s(link) + link.latency_s
+
+    def _harness_s(self, link: Link) -> float:
+        level = link.level
         if isinstance(self.launch, int | float):
             return float(self.launch)
         if self.launch is not None and level.launch and self.launch not in level.launch:
             raise unknown(self.launch, f"launch of {level.name}", level.launch)
-        if self.launch is None and tuning is not None and tuning.launch is not None:
-            return tuning.launch.value
+        if self.launch is None and link.default_launch_s is not None:
+            return link.default_launch_s
         stated = level.launch.get(self.launch) if self.launch else next(iter(level.launch.values()), None)
         return 0.0 if stated is None else stated.value
 
-    def flat_ring(self, V: Size) -> Cost:
+    def flat_ring(self, V: Size) -> Iterator[Cost]:
         """One ring over all devices of all nodes; ports and NICs work at once."""
         inner, outer = self.groups
+        links = self._links("flat-ring")
+        if links is None:
+            return
         ring = flat_ring_gather(V, inner.n, outer.n)
         halves = 2 if self.kind == "all_reduce" else 1
-        port, nic = halves * ring.port, halves * ring.nic
-        links = self._links("flat-ring")
+        sent = (halves * ring.port, halves * ring.nic)
+        port, nic = self._busiest(sent)
         latency = halves * (ring.inner_steps * links[0].hop_s + ring.outer_steps * links[1].hop_s)
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
-        return self._across("flat-ring", latency, bandwidth, (port, nic), halves)
+        own = own_share(self.kind, V, inner.n * outer.n)
+        steps = halves * (ring.inner_steps + ring.outer_steps)
+        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sent, own))
 
-    def pairwise(self, V: Size) -> Cost:
+    def in_switch_tree(self, V: Size) -> Iterator[Cost]:
+        """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
+        inner, outer = self.groups
+        reducing = tuned(inner.level, NEEDS["in-switch-tree"], self.protocol)
+        climbing = tuned(outer.level, "in-switch-tree", self.protocol)
+        if reducing is None or climbing is None:
+            return
+        summed, tree = switch_in_switch(V, inner.n), switch_tree(over(V, inner.n), outer.n)
+        sent = (summed.link_total, tree.link_total)
+        latency = summed.steps * reducing.hop_s + tree.steps * climbing.hop_s
+        bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
+        steps = summed.steps + tree.steps
+        yield self._across("in-switch-tree", (reducing, climbing), Crossing(latency, bandwidth, steps, sent, 0))
+
+    def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
         inner, outer = self.groups
-        port = direct_all_to_all_port(V, inner.n, outer.n)
-        nic = direct_all_to_all_nic(V, inner.n, outer.n)
         links = self._links("pairwise")
+        if links is None:
+            return
+        sent = (direct_all_to_all_port(V, inner.n, outer.n), direct_all_to_all_nic(V, inner.n, outer.n))
+        port, nic = self._busiest(sent)
         latency = (inner.n - 1) * links[0].hop_s + inner.n * (outer.n - 1) * links[1].hop_s
         bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
-        return self._across("pairwise", latency, bandwidth, (port, nic))
+        n = inner.n * outer.n
+        crossing = Crossing(latency, bandwidth, n - 1, sent, own_share(self.kind, V, n))
+        yield self._across("pairwise", links, crossing)
 
-    def _links(self, name: str) -> list[Link]:
-        return [Link(group.level, group.level.algorithms.get(name, Tuning())) for group in self.groups]
+    def _links(self, name: str) -> tuple[Link, Link] | None:
+        """Both levels as the algorithm meets them; None if one cannot run it with this protocol."""
+        found = [tuned(group.level, name, self.protocol) for group in self.groups]
+        inner, outer = found
+        return None if inner is None or outer is None else (inner, outer)
 
-    def _across(self, name: str, latency: Any, bandwidth: Any, sent: tuple[Any, Any], halves: int = 1) -> Cost:
-        """A way over both levels; `sent` are the bytes of a device's port and of its NIC."""
+    def _busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Bytes on the busiest link of either level."""
+        inner, outer = (
+            BUSIEST[group.segments[0].topology](part, group.n) for group, part in zip(self.groups, sent, strict=True)
+        )
+        return inner, outer
+
+    def _across(self, name: str, links: tuple[Link, Link], crossing: Crossing) -> Cost:
         inner, outer = self.groups
-        launch = largest(*(where_many(group.n, self.launch_s(group.level)) for group in (inner, outer)))
-        steps = halves * (inner.n * outer.n - 1)
-        busiest = largest(*sent)
-        work = latency + bandwidth
-        return Cost(name, launch, latency, bandwidth, work, work, steps, sum(sent), busiest, busiest)
+        launch = largest(
+            *(where_many(group.n, self.launch_s(link)) for group, link in zip(self.groups, links, strict=True))
+        )
+        busiest = largest(*self._busiest(crossing.sent))
+        ramp = links[0].ramp(crossing.own, crossing.bandwidth)
+        work = crossing.latency + crossing.bandwidth + ramp
+        if self.forced is None:  # with one device on a level, the other one's own ways serve
+            work = work + where_many(inner.n, 0, inf) + where_many(outer.n, 0, inf)
+        seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
+        totals = (crossing.steps, sum(crossing.sent), busiest, busiest)
+        return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)
+
+
+class Crossing(NamedTuple):
+    """A way over both levels.
+
+    latency, bandwidth  seconds
+    sent                bytes that a device sends inside its node, and out of it
+    own                 bytes that it sends to itself
+    """
+
+    latency: Any
+    bandwidth: Any
+    steps: Any
+    sent: tuple[Any, Any]
+    own: Any
 
 
 HIERARCHICAL = "hierarchical"
@@ -213,8 +341,15 @@ HIERARCHICAL = "hierarchical"
 
 PAIR_OF_LEVELS = 2
 
-ACROSS: Mapping[str, Callable[[_Run, Size], Cost]] = {"flat-ring": _Run.flat_ring, "pairwise": _Run.pairwise}
-"""Ways that use two levels of switches together."""
+ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {
+    "flat-ring": _Run.flat_ring,
+    "in-switch-tree": _Run.in_switch_tree,
+    "pairwise": _Run.pairwise,
+}
+"""Ways that use two levels together."""
+
+NEEDS = {"in-switch-tree": "in-switch"}
+"""What the inner level must offer for a way over two levels."""
 
 
 def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:
@@ -234,11 +369,14 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
 
 
 IN_HARDWARE = frozenset({"in-switch"})
-"""Algorithms that need more than wires: no level has them whose profile does not offer them."""
+"""Algorithms that need more than wires: no level has them whose profile does not offer them.
+
+What a device sends to itself goes through the switch with everything else.
+"""
 
 
 def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment) -> Callable[[Size], Traffic]:
-    if segment.topology == "switch":
+    if joined(segment.topology):
         return lambda V: form(V, segment.n)
     return lambda V: strided(form(V, segment.n), segment.stride)
 
@@ -274,4 +412,5 @@ PLAIN = ("ring", "line", "shortest", "farthest-first", "lockstep", "pairwise", "
 def on_offer(group: Group, kind: MoveKind) -> list[str]:
     """The algorithms that the profile offers for the move; the plain ones where it names none."""
     known = forms(group, kind)
-    return [name for name in known if name in group.level.algorithms] or [name for name in known if name in PLAIN]
+    offered = [name for name in known if name in group.level.algorithms]
+    return offered or [name for name in known if name in PLAIN] or list(known)

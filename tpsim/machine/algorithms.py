@@ -189,7 +189,7 @@ def switch_tree(V: Size, n: Size) -> Traffic:
 
     A device is an inner node of one tree at most: it sends V at n = 2, 3V/2 at 3, 2V from 4 on.
     """
-    busiest = where_many(n, V * smallest(over(n, 2), 2))
+    busiest = where_many(n, over(V * smallest(n, 4), 2))
     return Traffic(2 * log2_ceil(n), wire("all_reduce", V, n), wire("all_reduce", V, n), busiest, busiest)
 
 
@@ -209,6 +209,74 @@ def permute(V: Size, n: Size) -> Traffic:
     """Every device sends its shard to one other device beside it: 1 step, V/n; nothing at n = 1."""
     sent = where_many(n, over(V, n))
     return Traffic(where_many(n, 1), wire("permute", V, n), sent, sent, sent)
+
+
+# Cables between each two, and a host's path ----------------------------------------------------------------------
+
+
+def mesh_gather(V: Size, n: Size) -> Traffic:
+    """All-gather or reduce-scatter round n-1 rings at once that share no cable: n-1 steps, cable V/n.
+
+    For n = 4 and 6, where no n-1 such rings exist, round all rings with equal parts of the array.
+    """
+    return _on_links(one_way_gather(V, n), where_many(n, over(V, n)))
+
+
+def mesh_direct_gather(V: Size, n: Size) -> Traffic:
+    """All-gather or reduce-scatter with every chunk sent straight to its place: 1 step, cable V/n."""
+    return _on_links(switch_direct_gather(V, n), where_many(n, over(V, n)))
+
+
+def mesh_one_shot(V: Size, n: Size) -> Traffic:
+    """All-reduce in which everyone sends everything to everyone: 1 step, cable V."""
+    return _on_links(switch_one_shot(V, n), where_many(n, V))
+
+
+def mesh_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
+    """All-to-all with one peer after the other: n-1 steps, each on a cable of its own: V/n^2, V(n-1)/n^2 in turn."""
+    run = switch_pairwise_all_to_all(V, n)
+    return Traffic(run.steps, run.wire, run.carried, where_many(n, over(V, n * n)), run.link_serial)
+
+
+def mesh_direct_all_to_all(V: Size, n: Size) -> Traffic:
+    """All-to-all with all peers at once: 1 step, cable V/n^2."""
+    return _on_links(switch_direct_all_to_all(V, n), where_many(n, over(V, n * n)))
+
+
+def host_gather(V: Size, n: Size) -> Traffic:
+    """All-gather or reduce-scatter round a ring through the host: its path carries all V(n-1), see `host_passes`."""
+    return _on_links(one_way_gather(V, n), V * (n - 1) * host_passes(n))
+
+
+def host_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
+    """All-to-all through the host: its path carries all V(n-1)/n, see `host_passes`."""
+    return _on_links(switch_pairwise_all_to_all(V, n), over(V * (n - 1), n) * host_passes(n))
+
+
+def host_permute(V: Size, n: Size) -> Traffic:
+    """`permute` through the host: its path carries all V, see `host_passes`."""
+    return _on_links(permute(V, n), where_many(n, V * host_passes(n)))
+
+
+def host_passes(n: Size) -> Any:
+    """How often a byte crosses the host's path: more than two members stage in its memory, in and out.
+
+    Source: NCCL lets two GPUs of a host write to each other, more of them go through its memory (src/graph/paths.cc).
+    """
+    return 1 + where_many(n - 1, 1)
+
+
+def _on_links(run: Traffic, busiest: Any) -> Traffic:
+    """The same messages over other links, the busiest of which is equally busy in every step."""
+    return Traffic(run.steps, run.wire, run.carried, busiest, busiest)
+
+
+BUSIEST: Mapping[str, Callable[[Size, Size], Any]] = {
+    "switch": lambda sent, _: sent,
+    "mesh": lambda sent, n: over(sent, largest(n - 1, 1)),
+    "host": lambda sent, n: sent * n * host_passes(n),
+}
+"""Bytes on the busiest link of a level on which each of n members sends so many, evenly, to the others."""
 
 
 # Several groups, axes and levels ---------------------------------------------------------------------------------
@@ -328,6 +396,13 @@ def flat_ring_gather(V: Size, g: Size, nodes: Size) -> FlatRing:
     return FlatRing((n - 1) - (nodes - 1), nodes - 1, sent - nic, nic)
 
 
+def own_share(kind: MoveKind, V: Size, n: Size) -> Any:
+    """Bytes that a device passes on to itself: its shard of V/n, of an all-to-all its chunk of V/n^2; 0 if n = 1."""
+    if kind in {"permute", "slice"}:
+        return 0
+    return where_many(n, over(V, n * n if kind == "all_to_all" else n))
+
+
 def direct_all_to_all_port(V: Size, g: Size, nodes: Size) -> Any:
     """Bytes that a device sends to the g-1 others of its node in an all-to-all straight to everyone: V(g-1)/n^2."""
     n = g * nodes
@@ -342,7 +417,7 @@ def direct_all_to_all_nic(V: Size, g: Size, nodes: Size) -> Any:
 Forms = Mapping[str, Form]
 
 
-def _moves(*, gather: Forms, all_reduce: Forms, all_to_all: Forms) -> Mapping[MoveKind, Forms]:
+def _moves(*, gather: Forms, all_reduce: Forms, all_to_all: Forms, permute: Form = permute) -> Mapping[MoveKind, Forms]:
     """Every move on one fabric; a reduce-scatter is an all-gather run backwards."""
     return {
         "all_gather": gather,
@@ -381,6 +456,17 @@ FORMS: Mapping[str, Mapping[MoveKind, Forms]] = {
         },
         all_to_all={"pairwise": switch_pairwise_all_to_all, "direct": switch_direct_all_to_all},
     ),
+    "mesh": _moves(
+        gather={"ring": mesh_gather, "direct": mesh_direct_gather},
+        all_reduce={"ring": _twice(mesh_gather), "direct": _twice(mesh_direct_gather), "one-shot": mesh_one_shot},
+        all_to_all={"direct": mesh_direct_all_to_all, "pairwise": mesh_pairwise_all_to_all},
+    ),
+    "host": _moves(
+        gather={"ring": host_gather},
+        all_reduce={"ring": _twice(host_gather)},
+        all_to_all={"pairwise": host_pairwise_all_to_all},
+        permute=host_permute,
+    ),
 }
 """Every closed form of one axis, by how its devices are joined and what is moved."""
 
@@ -394,5 +480,8 @@ TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]]
 }
 """Every closed form of several axes of one torus that no other group shares; an all-reduce is two gathers."""
 
-ROUTE_ALGORITHMS = ("flat-ring",)
-"""Algorithms that run over two levels at once; a profile offers them on the outer one."""
+ROUTE_ALGORITHMS: Mapping[str, frozenset[MoveKind]] = {
+    "flat-ring": frozenset({"all_gather", "reduce_scatter", "all_reduce"}),
+    "in-switch-tree": frozenset({"all_reduce"}),
+}
+"""Algorithms that run over two levels at once, and what they move; a profile offers them on the outer one."""

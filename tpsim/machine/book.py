@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.machine.additive import Group, forms
 from tpsim.machine.algorithms import Traffic, in_turn
 from tpsim.machine.cost import FREE, Cost, Link
-from tpsim.machine.profile import Tuning
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size) -> Cost:
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
     volumes = [_volume(found, at, kind, V) for at in range(len(found))]
     runs = [_traffic(group, half, volume) for group, volume in zip(found, volumes, strict=True)]
-    links = [Link(group.level, Tuning()) for group in found]
+    links = [Link(group.level) for group in found]
     latency = sum(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
         over(halves * _bytes(group, half, volume, run), group.level.bandwidth.value)

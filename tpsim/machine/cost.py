@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile import Level, Tuning
-from tpsim.quantity.size import Size, by_least, largest, over, where_many
+from tpsim.quantity.size import Size, by_least, largest, over, root, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpsim.machine.algorithms import Traffic
+
+
+SIMPLE = "simple"
+"""The protocol of a level that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,10 @@ class Stage:
 class Cost:
     """One way to run a collective.
 
-    launch_s     what is paid once per call
-    work_s       stages one after another; `pipelined_s`: the longest stage alone, as if all levels worked at once
+    launch_s     what is paid once per call, by the harness and by the protocol
+    ramp_s       what bytes cost beyond the links' bandwidth: the own share that goes through memory, and chunks
+    work_s       stages one after another, less what is hidden; `pipelined_s`: the longest stage alone, as if all levels
+                 worked at once
     link_total, link_serial  of the level whose links carry most
     """
 
@@ -46,6 +52,8 @@ class Cost:
     link_total: Any
     link_serial: Any
     stages: tuple[Stage, ...] = ()
+    ramp_s: Any = 0
+    protocol: str = SIMPLE
 
     @property
     def time_s(self) -> Any:
@@ -62,19 +70,50 @@ class Link:
     """A level's figures as one algorithm meets them, in SI units."""
 
     level: Level
-    tuning: Tuning
+    tunings: tuple[Tuning, ...] = ()
+
+    def _stated(self, figure: str) -> float | None:
+        """The most particular tuning's figure, if any has it."""
+        found = (getattr(tuning, figure) for tuning in self.tunings)
+        return next((constant.value for constant in found if constant is not None), None)
 
     @property
     def bandwidth(self) -> float:
         """Bytes per second that large messages reach on one link in one direction."""
-        share = self.tuning.efficiency or self.level.efficiency
-        return self.level.bandwidth.value * (1.0 if share is None else share.value)
+        share, whole = self._stated("efficiency"), self.level.efficiency
+        if share is None:
+            share = 1.0 if whole is None else whole.value
+        return self.level.bandwidth.value * share
 
     @property
     def hop_s(self) -> float:
         """Seconds of one step."""
-        hop = self.tuning.hop_latency or self.level.hop_latency
-        return 0.0 if hop is None else hop.value
+        hop, own = self._stated("hop_latency"), self.level.hop_latency
+        if hop is not None:
+            return hop
+        return 0.0 if own is None else own.value
+
+    @property
+    def default_launch_s(self) -> float | None:
+        """Seconds that replace the level's default launch, if any do."""
+        return self._stated("launch")
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds of a call of any size, on top of the launch."""
+        return self._stated("latency") or 0.0
+
+    def ramp(self, own: Any, bandwidth: Any) -> Any:
+        """Seconds beyond latency and bandwidth: the own share's way through memory, and a pipeline of chunks.
+
+        own        bytes that a device sends to itself
+        bandwidth  seconds that the links take for everything else
+        A message that takes b seconds, cut into k chunks of latency a, fills the pipeline with one chunk and pays k
+        latencies: b/k + k*a, which the best k makes 2*sqrt(a*b). Source: Chan et al., Collective communication (2007).
+        """
+        rate, chunk = self._stated("own_bandwidth"), self._stated("chunk_latency")
+        passed = 0 if rate is None else over(own, rate)
+        return passed if chunk is None else passed + 2 * root(chunk * (bandwidth + passed))
 
     def seconds(self, steps: Any, total: Any, serial: Any) -> tuple[Any, Any, Any]:
         """Latency, bandwidth and both together, by how the level's steps follow each other.
@@ -91,31 +130,57 @@ class Link:
         return latency, bandwidth, longer + over(latency + bandwidth - longer, largest(steps, 1))
 
 
-def single(level: Level, algorithm: str, traffic: Traffic, launch_s: Any) -> Cost:
-    """One algorithm on one level."""
-    link = Link(level, level.algorithms.get(algorithm, Tuning()))
+PLAIN = Tuning()
+"""Nothing differs."""
+
+
+def tuned(level: Level, algorithm: str, protocol: str) -> Link | None:
+    """A level as one algorithm meets it with one protocol; None if it cannot run it."""
+    own = level.algorithms.get(algorithm, PLAIN)
+    usable = own.protocols or level.protocols
+    if usable and protocol not in usable:
+        return None
+    if not own.protocols and own is PLAIN and not level.protocols:
+        return Link(level)
+    return Link(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN)))
+
+
+def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:
+    """One way, algorithm and protocol, on one level; `own` are the bytes that a device sends to itself."""
+    algorithm, protocol = way
     latency, bandwidth, work = link.seconds(traffic.steps, traffic.link_total, traffic.link_serial)
-    stage = Stage(level.name, algorithm, traffic, latency, bandwidth, work)
+    ramp = link.ramp(own, bandwidth)
+    work = work + ramp
+    stage = Stage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,))
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol)
 
 
-def chained(costs: Sequence[Cost], name: str) -> Cost:
-    """Ways on different links one after another: launched once, the busiest link is on one of them."""
+def chained(costs: Sequence[Cost], name: str, pipelined: float = 0.0) -> Cost:
+    """Ways on different links one after another: launched once, the busiest link is on one of them.
+
+    pipelined  share of the shorter ways' bandwidth time that is hidden behind the longest one's
+    """
     if len(costs) == 1:
         return costs[0]
+    work = sum(cost.work_s for cost in costs)
+    if pipelined:
+        shares = [cost.bandwidth_s for cost in costs]
+        work = work - pipelined * (sum(shares) - largest(*shares))
     return Cost(
         name,
         largest(*(cost.launch_s for cost in costs)),
         sum(cost.latency_s for cost in costs),
         sum(cost.bandwidth_s for cost in costs),
-        sum(cost.work_s for cost in costs),
+        work,
         largest(*(cost.pipelined_s for cost in costs)),
         sum(cost.steps for cost in costs),
         sum(cost.carried for cost in costs),
         largest(*(cost.link_total for cost in costs)),
         largest(*(cost.link_serial for cost in costs)),
         tuple(stage for cost in costs for stage in cost.stages),
+        sum(cost.ramp_s for cost in costs),
+        costs[0].protocol,
     )
 
 
@@ -133,6 +198,8 @@ def twice(cost: Cost) -> Cost:
         2 * cost.link_total,
         2 * cost.link_serial,
         2 * cost.stages,
+        2 * cost.ramp_s,
+        cost.protocol,
     )
 
 
@@ -143,8 +210,13 @@ def least(costs: Sequence[Cost]) -> Cost:
     keys = [cost.time_s for cost in costs]
     if all(isinstance(key, int | float) for key in keys):
         return costs[keys.index(min(keys))]
-    names = list(dict.fromkeys(cost.algorithm for cost in costs))
-    return _by_field(by_least(keys), costs, f"least of {', '.join(names)}")
+    return _by_field(by_least(keys), costs, _any([cost.algorithm for cost in costs]))
+
+
+def _any(names: Sequence[str]) -> str:
+    """A name, or several of which the sizes decide."""
+    different = list(dict.fromkeys(names))
+    return different[0] if len(different) == 1 else f"least of {', '.join(different)}"
 
 
 def where_more(n: Size, many: Cost, one: Cost) -> Cost:
@@ -159,8 +231,24 @@ def where_more(n: Size, many: Cost, one: Cost) -> Cost:
     )
 
 
+def _once(pick: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+    """`pick` that picks nothing from what is the same, and not twice from the same values."""
+    seen: dict[tuple[int, ...], Any] = {}
+
+    def picked(values: Sequence[Any]) -> Any:
+        which = tuple(map(id, values))
+        if len(set(which)) == 1:
+            return values[0]
+        if which not in seen:
+            seen[which] = pick(values)
+        return seen[which]
+
+    return picked
+
+
 def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], name: str) -> Cost:
     """A cost whose every number is picked from those of `costs`; which stages it has depends on the element."""
+    pick = _once(pick)
     return Cost(
         name,
         pick([cost.launch_s for cost in costs]),
@@ -172,4 +260,6 @@ def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], name:
         pick([cost.carried for cost in costs]),
         pick([cost.link_total for cost in costs]),
         pick([cost.link_serial for cost in costs]),
+        ramp_s=pick([cost.ramp_s for cost in costs]),
+        protocol=_any([cost.protocol for cost in costs]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.quantity.errors import InputError, Problem, suggest
@@ -63,15 +63,39 @@ class Chip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """What differs from its level for one algorithm; None is the level's own."""
+    """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
+
+    None is the figure of whatever is less particular: algorithm with protocol, algorithm, protocol, level.
+
+    launch         replaces the level's default launch
+    latency        per call, whatever the size, on top of the launch; None: nothing
+    hop_latency    of one step
+    efficiency     share of the bandwidth that large messages reach
+    own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
+    chunk_latency  what each chunk costs that a message is cut into; None costs nothing
+    protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
+    alone          of an algorithm: only for a collective that stays on this level
+    """
 
     launch: Constant | None = None
+    latency: Constant | None = None
     hop_latency: Constant | None = None
     efficiency: Constant | None = None
+    own_bandwidth: Constant | None = None
+    chunk_latency: Constant | None = None
+    protocols: Mapping[str, Tuning] = field(default_factory=dict)
+    alone: bool = False
 
     def constants(self) -> Iterator[Constant]:
         """Every figure that differs."""
-        yield from (one for one in (self.launch, self.hop_latency, self.efficiency) if one is not None)
+        own = (getattr(self, name) for name in FIGURES)
+        yield from (one for one in own if one is not None)
+        for tuning in self.protocols.values():
+            yield from tuning.constants()
+
+
+FIGURES = ("launch", "latency", "hop_latency", "efficiency", "own_bandwidth", "chunk_latency")
+"""The figures of a tuning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +108,8 @@ class Level:
     hop_latency  of one step; None costs nothing
     launch       per collective and harness, the first one is the default; none costs nothing
     algorithms   those offered, with what differs for them; none: the plain ones of the topology
+    protocols    ways to carry bytes from one device to the next, with what differs for them; none: a single one
+    pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
     """
 
     name: str
@@ -96,13 +122,15 @@ class Level:
     hop_latency: Constant | None
     launch: Mapping[str, Constant]
     algorithms: Mapping[str, Tuning]
+    protocols: Mapping[str, Tuning] = field(default_factory=dict)
+    pipelined: Constant | None = None
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the level."""
         yield self.bandwidth
-        yield from (one for one in (self.efficiency, self.hop_latency) if one is not None)
+        yield from (one for one in (self.efficiency, self.hop_latency, self.pipelined) if one is not None)
         yield from self.launch.values()
-        for tuning in self.algorithms.values():
+        for tuning in (*self.protocols.values(), *self.algorithms.values()):
             yield from tuning.constants()
 
 

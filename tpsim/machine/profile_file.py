@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.fabric.wires import LevelTopology, Wrap
+from tpsim.fabric.wires import LevelTopology, Wrap, joined
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.profile import Chip, Constant, Kind, Level, Machine, Source, Tuning
 from tpsim.quantity import spec
@@ -146,13 +146,26 @@ class LinkFields(spec.Strict):
     hop_latency: LatencyFields | None = None
 
 
-class TuningFields(spec.Strict):
+class ProtocolFields(spec.Strict):
+    """What differs for one protocol."""
+
+    noun: ClassVar[str] = "a protocol"
+    launch: LatencyFields | None = Field(default=None, description="replaces the level's default launch")
+    latency: LatencyFields | None = Field(default=None, description="per call, on top of the launch")
+    hop_latency: LatencyFields | None = Field(default=None, description="of one step")
+    efficiency: RatioFields | None = Field(default=None, description="share of the bandwidth that large messages reach")
+    own_bandwidth: BandwidthFields | None = Field(default=None, description="at which a device passes on its own share")
+    chunk_latency: LatencyFields | None = Field(default=None, description="of each chunk that a message is cut into")
+
+
+class TuningFields(ProtocolFields):
     """What differs for one algorithm."""
 
     noun: ClassVar[str] = "an algorithm"
-    launch: LatencyFields | None = None
-    hop_latency: LatencyFields | None = None
-    efficiency: RatioFields | None = None
+    protocols: dict[str, ProtocolFields | None] | None = Field(
+        default=None, description="those that it can use; none: all"
+    )
+    alone: bool = Field(default=False, description="only for a collective that stays on this level")
 
 
 class LevelFields(spec.Strict):
@@ -166,6 +179,10 @@ class LevelFields(spec.Strict):
     wrap: WrapFields | None = None
     launch: Launches | None = Field(None, description="per collective; per harness where known")
     algorithms: dict[str, TuningFields | None] | None = Field(None, description="those offered; none: the plain ones")
+    protocols: dict[str, ProtocolFields | None] | None = Field(None, description="how bytes are carried; none: one way")
+    pipelined: RatioFields | None = Field(
+        None, description="share of the inner levels' bandwidth time that is hidden behind this level's, or hides it"
+    )
     link: LinkFields
 
 
@@ -286,17 +303,28 @@ class _Reading:
                 harness: self._constant(fields, "seconds", f"{path}.launch" + ("" if single else f".{harness}"))
                 for harness, fields in launches.items()
             },
-            algorithms={
-                name: self._tuning(fields or TuningFields(), f"{path}.algorithms.{name}")
-                for name, fields in (level.algorithms or {}).items()
-            },
+            algorithms=self._tunings(level.algorithms, f"{path}.algorithms"),
+            protocols=self._tunings(level.protocols, f"{path}.protocols"),
+            pipelined=self._maybe(level.pipelined, "ratio", f"{path}.pipelined"),
         )
 
-    def _tuning(self, fields: TuningFields, path: str) -> Tuning:
+    def _tunings(self, several: Mapping[str, Any] | None, path: str) -> dict[str, Tuning]:
+        return {
+            name: self._tuning(fields or TuningFields(), f"{path}.{name}") for name, fields in (several or {}).items()
+        }
+
+    def _tuning(self, fields: ProtocolFields, path: str) -> Tuning:
+        protocols = fields.protocols if isinstance(fields, TuningFields) else None
+        alone = isinstance(fields, TuningFields) and fields.alone
         return Tuning(
             launch=self._maybe(fields.launch, "seconds", f"{path}.launch"),
+            latency=self._maybe(fields.latency, "seconds", f"{path}.latency"),
             hop_latency=self._maybe(fields.hop_latency, "seconds", f"{path}.hop_latency"),
             efficiency=self._maybe(fields.efficiency, "ratio", f"{path}.efficiency"),
+            own_bandwidth=self._maybe(fields.own_bandwidth, "bytes_per_s", f"{path}.own_bandwidth"),
+            chunk_latency=self._maybe(fields.chunk_latency, "seconds", f"{path}.chunk_latency"),
+            protocols=self._tunings(protocols, f"{path}.protocols"),
+            alone=alone,
         )
 
 
@@ -323,7 +351,7 @@ def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
         here = ("levels", at)
         if level.name in names[:at]:
             yield Problem("duplicate-level", f'two levels are called "{level.name}"', document.place(*here, "name"))
-        if not level.shape and (level.topology != "switch" or at + 1 < len(fields.levels)):
+        if not level.shape and (not joined(level.topology) or at + 1 < len(fields.levels)):
             message = f"level {level.name} has no shape"
             yield Problem("missing-shape", message, document.place(*here), "write shape: [8]")
         if level.topology != "torus" and len(level.shape) > 1:
@@ -334,6 +362,16 @@ def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
             if name not in ALGORITHMS:
                 place = document.place(*here, "algorithms", name)
                 yield from unknown(name, "algorithm", sorted(ALGORITHMS), place).problems
+        yield from _protocol_misfits(level, here, document)
+
+
+def _protocol_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    """Protocols of an algorithm that its level has not."""
+    for algorithm, fields in (level.algorithms or {}).items():
+        for name in (fields and fields.protocols) or {}:
+            if name not in (level.protocols or {}):
+                place = document.place(*here, "algorithms", algorithm, "protocols", name)
+                yield from unknown(name, f"protocol of level {level.name}", level.protocols or {}, place).problems
 
 
 def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:

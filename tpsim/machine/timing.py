@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
-from tpsim.machine.additive import Launch, groups
+from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over
@@ -20,15 +20,13 @@ CostModel = Literal["additive", "book"]
 
 COST_MODELS: tuple[CostModel, ...] = ("additive", "book")
 
-PROTOCOLS = ("simple",)
-"""Transport protocols with constants in the profiles."""
-
 
 @dataclass(frozen=True, slots=True)
 class Timing:
     """What one collective takes and moves; numbers, arrays or symbols, as the sizes were.
 
     time_s       launch, and latency with bandwidth as the cost model joins them
+    ramp_s       what bytes cost beyond the links' bandwidth: the own share through memory, and chunks
     pipelined_s  the same if all levels worked at once: the least that the algorithm could take
     wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
@@ -47,6 +45,7 @@ class Timing:
     protocol: str
     pipelined_s: Any = 0
     stages: tuple[Stage, ...] = ()
+    ramp_s: Any = 0
 
 
 def time(
@@ -66,25 +65,30 @@ def time(
     V          bytes of the whole array taking part, per remaining shard of the other axes
     launch     seconds, or a harness that the profile names; None is the profile's default
     algorithm  forced; None is the least of those on offer
+    protocol   likewise
 
     Raises InputError for an unknown name, where no closed form is known, and for a choice that the book has not.
     """
     if cost_model not in COST_MODELS:
         raise unknown(cost_model, "cost model", COST_MODELS)
-    if protocol not in {None, *PROTOCOLS}:
-        raise unknown(str(protocol), "protocol", PROTOCOLS)
     if kind == "slice":
         return _timing(FREE, kind, V, 1)
     found = groups({level.name: level for level in machine.levels}, route)
     if cost_model == "book":
-        _leaves_no_choice(algorithm, launch)
+        _leaves_no_choice(algorithm, launch, protocol)
         return _timing(book.cost(found, kind, V), kind, V, ranks(route))
-    return _timing(additive.cost(found, kind, V, launch, algorithm), kind, V, ranks(route))
+    return _timing(additive.cost(found, kind, V, Choice(launch, algorithm, protocol)), kind, V, ranks(route))
 
 
-def _leaves_no_choice(algorithm: str | None, launch: Launch) -> None:
+def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:
+    """Every algorithm that could be forced for a collective on this route; none where nothing moves."""
+    found = groups({level.name: level for level in machine.levels}, route)
+    return [] if kind == "slice" else additive.algorithms(found, kind)
+
+
+def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | None) -> None:
     """Refuse what the book's model would silently ignore: it has one bandwidth term per fabric, and no launch."""
-    for what, forced in (("algorithm", algorithm), ("launch", launch)):
+    for what, forced in (("algorithm", algorithm), ("launch", launch), ("protocol", protocol)):
         if forced is not None:
             message = f"the cost model book has no {what} to choose: {forced} would change nothing"
             remedy = f"leave the {what} out, or take the cost model additive"
@@ -103,9 +107,10 @@ def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size) -> Timing:
         link_total=cost.link_total,
         link_serial=cost.link_serial,
         algorithm=cost.algorithm,
-        protocol=PROTOCOLS[0],
+        protocol=cost.protocol,
         pipelined_s=cost.launch_s + cost.pipelined_s,
         stages=cost.stages,
+        ramp_s=cost.ramp_s,
     )
 
 

@@ -104,6 +104,23 @@ def _rounded(how: str, value: Any) -> Any:
     return getattr(math, how)(value)
 
 
+def root(value: Size) -> Any:
+    """The square root.
+
+    >>> root(9)
+    3.0
+    """
+    if _symbolic(value):
+        import sympy
+
+        return sympy.sqrt(value)
+    if _array(value):
+        import numpy as np
+
+        return np.sqrt(value)  # type: ignore[call-overload]
+    return math.sqrt(value)  # type: ignore[arg-type]
+
+
 def log2_ceil(n: Size) -> Any:
     """Rounds of doubling that reach n devices: the least k with 2**k >= n.
 
@@ -162,12 +179,31 @@ def by_least(keys: Sequence[Size]) -> Callable[[Sequence[Size]], Any]:
     if _symbolic(*keys):
         return partial(_case_of_least, keys)
     if _array(*keys):
-        import numpy as np
-
-        order = np.argmin(np.broadcast_arrays(*keys), axis=0)  # type: ignore[arg-type]
-        return lambda values: np.choose(order, values)  # type: ignore[arg-type]
+        return partial(_where_least, _firsts(keys))
     first = min(range(len(keys)), key=keys.__getitem__)  # type: ignore[arg-type]
     return lambda values: values[first]
+
+
+def _firsts(keys: Sequence[Any]) -> list[Any]:
+    """For every key but the first, where it is less than all before it."""
+    import numpy as np
+
+    least, firsts = keys[0], []
+    for key in keys[1:]:
+        firsts.append(key < least)
+        least = np.minimum(key, least)
+    return firsts
+
+
+def _where_least(firsts: Sequence[Any], values: Sequence[Any]) -> Any:
+    """The value of the least key: each later one takes the place of what is before it."""
+    import numpy as np
+
+    found = values[0]
+    for first, value in zip(firsts, values[1:], strict=True):
+        if value is not found:
+            found = np.where(first, value, found)
+    return found
 
 
 def _case_of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
@@ -182,8 +218,8 @@ def _case_of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
     return sympy.Piecewise(*cases, (values[-1], True), evaluate=False)
 
 
-def where_many(n: Size, value: Size) -> Any:
-    """`value` where n > 1, else 0: what is paid only if there is somebody to talk to (a launch).
+def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
+    """`value` where n > 1, else 0 or what is given: what is paid only if there is somebody to talk to (a launch).
 
     >>> where_many(1, 3.0), where_many(2, 3.0)
     (0, 3.0)
@@ -192,12 +228,12 @@ def where_many(n: Size, value: Size) -> Any:
         import sympy
 
         nested = sympy.sympify(value).has(sympy.Piecewise)
-        return sympy.Piecewise((value, n > 1), (0, True), evaluate=not nested)  # type: ignore[operator]
+        return sympy.Piecewise((value, n > 1), (otherwise, True), evaluate=not nested)  # type: ignore[operator]
     if _array(n):
         import numpy as np
 
-        return np.where(n > 1, value, 0.0)  # type: ignore[operator, call-overload]
-    return value if n > 1 else 0  # type: ignore[operator]
+        return np.where(n > 1, value, otherwise)  # type: ignore[operator, call-overload]
+    return value if n > 1 else otherwise  # type: ignore[operator]
 
 
 def product(values: Iterable[Size]) -> Any:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.machine.cost import SIMPLE
+from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.api.collective import CollectiveResult
+    from tpsim.api.curve import Curve, Way
 
 COLUMNS = (
     Column("logical_bytes", "size", "bytes"),
@@ -26,6 +31,7 @@ FULL = (
     Column("launch_s", "launch", "seconds"),
     Column("latency_s", "latency", "seconds"),
     Column("bandwidth_s", "bandwidth", "seconds"),
+    Column("ramp_s", "ramp", "seconds"),
     *COLUMNS[3:],
     Column("protocol", "protocol"),
 )
@@ -45,9 +51,27 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
             ("machine", result.machine.name),
             ("ranks on", result.route),
             ("pricing", f"cost model {asked.cost_model}, {asked.dtype}"),
+            *curve_facts(result.curve),
         ),
         tables=(Table(columns, result.rows),),
         notes=tuple(notes),
         verdict=result.verdict,
         next_command=f"tpsim explain {asked.collective}",
     )
+
+
+def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
+    """The curve over all sizes in words: floor, peak, and from where on which way is the fastest."""
+    if curve.peak is None or curve.half is None or curve.nearly is None:
+        return
+    yield "floor", show(curve.floor_s, "seconds")
+    reached = f"half of it from {show(curve.half, 'bytes')} on, 95 % from {show(curve.nearly, 'bytes')} on"
+    yield "peak", f"bus bandwidth {show(curve.peak, 'bytes_per_s')}; {reached}"
+    first, *others = curve.ways
+    changes = [f"{said(way)} from {show(way.from_bytes, 'bytes')} on" for way in others]
+    yield "fastest", ", ".join([said(first), *changes])
+
+
+def said(way: Way) -> str:
+    """Algorithm and protocol in words."""
+    return way.algorithm if way.protocol == SIMPLE else f"{way.algorithm} with {way.protocol}"

@@ -1,0 +1,268 @@
+"""Protocols, harnesses, meshes and hosts: what a profile says of them is what is timed."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.machine.stepwise import Run
+from tpsim.algebra.moves import wire
+from tpsim.fabric.wires import Segment
+from tpsim.machine import algorithms, timing
+from tpsim.machine.profile import load, names
+from tpsim.quantity.errors import InputError
+
+KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
+
+machine = cache(load)
+
+
+def node(n, name="dgx-h100"):
+    level = machine(name).levels[0]
+    return (Segment(level.name, level.name, level.topology, n),)
+
+
+def two_levels(g, count, name="dgx-h100"):
+    return (*node(g, name), Segment("network", "network", "switch", count))
+
+
+# What each protocol says ------------------------------------------------------------------------------------------
+
+
+def test_each_protocol_brings_its_latency_its_hops_its_bandwidth_and_what_the_own_share_takes():
+    V, n = 2**20, 8
+    timed = timing.time(machine("dgx-h100"), node(n), "all_gather", V, protocol="ll128")
+    figures = machine("dgx-h100").level("nvlink").protocols["ll128"]
+    assert timed.launch_s == pytest.approx(3e-6 + figures.latency.value)
+    assert timed.latency_s == pytest.approx(7 * figures.hop_latency.value)
+    assert timed.bandwidth_s == pytest.approx(V * 7 / 8 / (450e9 * figures.efficiency.value))
+    assert timed.ramp_s == pytest.approx(V / 8 / figures.own_bandwidth.value)
+    assert timed.time_s == pytest.approx(timed.launch_s + timed.latency_s + timed.bandwidth_s + timed.ramp_s)
+
+
+def test_chunks_cost_twice_the_root_of_their_latency_and_the_bytes_time():
+    V = 2**26
+    timed = timing.time(machine("dgx-h100"), node(8), "all_gather", V, protocol="simple")
+    figures = machine("dgx-h100").level("nvlink").protocols["simple"]
+    own = V / 8 / figures.own_bandwidth.value
+    assert timed.ramp_s == pytest.approx(own + 2 * sqrt(figures.chunk_latency.value * (timed.bandwidth_s + own)))
+
+
+def test_small_messages_take_ll_middle_ones_ll128_and_large_ones_simple():
+    chosen = [
+        timing.time(machine("dgx-a100"), node(8, "dgx-a100"), "all_gather", V).protocol for V in (2**10, 2**18, 2**28)
+    ]
+    assert chosen == ["ll", "ll128", "simple"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("route", [node(8), two_levels(8, 4)])
+def test_the_choice_is_the_least_over_the_protocols(kind, route):
+    sizes = 2.0 ** np.arange(8, 34)
+    chosen = timing.time(machine("dgx-h100"), route, kind, sizes).time_s
+    forced = [
+        timing.time(machine("dgx-h100"), route, kind, sizes, protocol=name).time_s for name in ("ll", "ll128", "simple")
+    ]
+    assert np.array_equal(chosen, np.min(forced, axis=0))
+
+
+def test_a_harness_takes_the_place_of_the_default_launch():
+    times = {
+        name: timing.time(machine("dgx-h100"), node(8), "all_reduce", 2**10, launch=name).time_s
+        for name in ("threads", "graph", "process", "framework")
+    }
+    assert times["threads"] - times["graph"] == pytest.approx(3e-6)
+    assert times["process"] - times["graph"] == pytest.approx(24e-6)
+    assert times["framework"] - times["graph"] == pytest.approx(24e-6)
+
+
+def test_an_unknown_protocol_is_answered_with_those_there_are():
+    with pytest.raises(InputError) as error:
+        timing.time(machine("dgx-h100"), node(8), "all_gather", 2**20, protocol="ll12")
+    assert str(error.value) == (
+        'error[unknown-protocol]: "ll12" is not a protocol of nvlink 8\n'
+        '  = did you mean "ll128"?\n'
+        "  = known: ll, ll128, simple"
+    )
+
+
+def test_what_cannot_run_together_is_refused():
+    with pytest.raises(InputError) as error:
+        timing.time(machine("dgx-h100"), node(8), "all_reduce", 2**20, algorithm="in-switch", protocol="ll")
+    assert str(error.value) == (
+        "error[no-such-way]: in-switch does not run with the protocol ll\n  = force one of the two only"
+    )
+
+
+# Where an algorithm serves ----------------------------------------------------------------------------------------
+
+
+def test_a_ring_that_serves_alone_is_not_mixed_with_other_levels_unless_it_is_forced():
+    V = 2**30
+    free = timing.time(machine("dgx-h100"), two_levels(8, 4), "all_gather", V)
+    forced = timing.time(machine("dgx-h100"), two_levels(8, 4), "all_gather", V, algorithm="ring")
+    assert (free.algorithm, forced.algorithm) == ("flat-ring", "hierarchical")
+    assert forced.time_s < free.time_s
+    alone = timing.time(machine("dgx-h100"), two_levels(8, 4)[1:], "all_gather", V)
+    assert alone.algorithm == "ring"
+
+
+def test_sums_in_switches_under_trees_push_what_the_switch_and_the_tree_do():
+    V, g, count = 2**30, 8, 2
+    timed = timing.time(machine("dgx-h100"), two_levels(g, count), "all_reduce", V, algorithm="in-switch-tree")
+    assert timed.carried == V * (g + 1) // g + V // g
+    assert timed.link_total == V * (g + 1) // g
+    assert timed.latency_s == pytest.approx(2 * 20.9e-6)
+    inside, between = V * (g + 1) / g / (0.689 * 450e9), V / g / (0.92 * 50e9)
+    assert timed.bandwidth_s == pytest.approx(max(inside, between))
+
+
+def test_levels_that_stream_hide_the_shorter_one():
+    V = 2**30
+    timed = timing.time(machine("dgx-h100"), two_levels(8, 2), "all_reduce", V, algorithm="tree", protocol="simple")
+    longest = max(stage.work_s for stage in timed.stages)
+    assert timed.launch_s + longest < timed.time_s
+    assert timed.time_s < timed.launch_s + timed.latency_s + timed.bandwidth_s + timed.ramp_s
+
+
+# Meshes and hosts, message by message -----------------------------------------------------------------------------
+
+
+def rings_of_a_mesh(n):
+    """n-1 rings over a mesh, by the step that each takes; those of a prime number of devices share no cable."""
+    return [[(at * step) % n for at in range(n)] for step in range(1, n)]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 7, 11])
+def test_rings_over_a_mesh_share_no_cable(n):
+    run, V = Run(), n * n * (n - 1)
+    part = V // (n - 1) // n  # a chunk of one ring's part of the array
+    for ring in rings_of_a_mesh(n):
+        for step in range(n - 1):
+            for at, device in enumerate(ring):
+                run.send(step, (device, ring[(at + 1) % n]), part)
+    form = algorithms.FORMS["mesh"]["all_gather"]["ring"](V, n)
+    assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
+    assert run.mean_sent(n) == form.carried == form.wire
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
+def test_messages_straight_over_a_mesh_load_every_cable_alike(n):
+    V = n * n
+    everyone = [(one, other) for one in range(n) for other in range(n) if one != other]
+    for kind, name, size in (
+        ("all_gather", "direct", V // n),
+        ("all_to_all", "direct", V // n**2),
+        ("all_reduce", "one-shot", V),
+    ):
+        run = Run()
+        for link in everyone:
+            run.send(0, link, size)
+        form = algorithms.FORMS["mesh"][kind][name](V, n)
+        assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
+        assert run.mean_sent(n) == form.carried
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_peers_in_turn_use_one_cable_each_at_a_time(n):
+    run = Run()
+    for step in range(1, n):
+        for device in range(n):
+            run.send(step, (device, (device + step) % n), 1)
+    form = algorithms.FORMS["mesh"]["all_to_all"]["pairwise"](n * n, n)
+    assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_the_host_s_path_carries_every_byte_once_for_two_devices_and_in_and_out_for_more(n):
+    V, run = n * n, Run()
+    for step in range(n - 1):
+        for _device in range(n):
+            for _pass in range(1 if n == 2 else 2):
+                run.send(step, "path", V // n)
+    form = algorithms.FORMS["host"]["all_gather"]["ring"](V, n)
+    assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
+    exchange = algorithms.FORMS["host"]["all_to_all"]["pairwise"](V, n)
+    assert exchange.link_total == form.link_total // n
+    shift = algorithms.FORMS["host"]["permute"]["permute"](V, n)
+    assert shift.link_total == V * (1 if n == 2 else 2)
+
+
+def test_two_peers_of_a_mesh_have_one_cable_and_eight_have_seven():
+    V = 2**32
+    rates = [
+        wire("all_reduce", V, n) / timing.time(machine("mi300x"), node(n, "mi300x"), "all_reduce", V).time_s
+        for n in (2, 8)
+    ]
+    # Bekman, Machine Learning Engineering, chapter on networks: 47.7 and 312.9 GB/s of bus bandwidth at 4 GiB.
+    assert rates == [pytest.approx(47.671e9, rel=0.05), pytest.approx(312.912e9, rel=0.05)]
+
+
+# Laws -------------------------------------------------------------------------------------------------------------
+
+JOINED = ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x", "l40s-pcie", "alps-gh200")
+
+
+SHARE = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "permute": 0}
+
+
+def pushed(kind, V, n):
+    """Bytes that one of n equal members must at least send to the others."""
+    return V * (n - 1) / n**2 if kind == "all_to_all" else SHARE[kind] * V * (n - 1) / n
+
+
+def cut(name, kind, V, g, count):
+    """Seconds that any algorithm needs to get the bytes out of a node, or out of a device of a single one.
+
+    A switch that sums needs every device's bytes once.
+    """
+    inner, outer = machine(name).levels[:2]
+    if count > 1:
+        return pushed(kind, V, count) / (g * outer.bandwidth.value)
+    links = {"mesh": max(g - 1, 1), "host": 1 / g}.get(inner.topology, 1)
+    least = pushed(kind, V, g)
+    sums = kind == "all_reduce" and "in-switch" in inner.algorithms
+    return (min(least, V) if sums else least) / (links * inner.bandwidth.value)
+
+
+@given(
+    V=st.integers(0, 2**36),
+    g=st.integers(1, 8),
+    count=st.sampled_from([1, 2, 4, 16]),
+    name=st.sampled_from(JOINED),
+    kind=st.sampled_from(KINDS),
+)
+def test_nothing_is_faster_than_the_narrowest_cut(*, V, g, count, name, kind):
+    g = min(g, machine(name).levels[0].shape[0])
+    timed = timing.time(machine(name), two_levels(g, count, name), kind, V)
+    assert timed.time_s >= cut(name, kind, V, g, count) * (1 - 1e-12)
+
+
+@given(
+    V=st.integers(0, 2**36),
+    more=st.integers(0, 2**36),
+    g=st.integers(1, 8),
+    count=st.sampled_from([1, 2, 3, 16]),
+    name=st.sampled_from(JOINED),
+    kind=st.sampled_from(KINDS),
+    protocol=st.sampled_from([None, "ll", "simple"]),
+)
+def test_more_bytes_never_take_less_with_any_protocol(*, V, more, g, count, name, kind, protocol):
+    route = two_levels(min(g, machine(name).levels[0].shape[0]), count, name)
+    less, all_of_it = (
+        timing.time(machine(name), route, kind, size, protocol=protocol).time_s for size in (V, V + more)
+    )
+    assert less <= all_of_it * (1 + 1e-12)
+
+
+def test_every_machine_of_the_library_times_every_collective_it_has_a_form_for():
+    for name in names():
+        level = machine(name).levels[0]
+        if level.topology in {"switch", "mesh", "host"}:
+            for kind in KINDS:
+                assert timing.time(machine(name), node(level.shape[0], name), kind, 2**20).time_s > 0

@@ -1,0 +1,107 @@
+"""The whole curve of a collective: its floor, where the fastest way changes, and where bandwidth is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tpsim.machine.timing import Timing
+
+LARGEST = 2**44
+"""Bytes up to which ways are compared: beyond any array of one collective."""
+
+ENDLESS = 2**70
+"""Bytes at which nothing but bandwidth is left."""
+
+HALF, NEARLY = 0.5, 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The fastest way from a size on: algorithm and protocol."""
+
+    from_bytes: int
+    algorithm: str
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A collective over all sizes.
+
+    floor_s    what the smallest array takes
+    peak       bus bandwidth that ever larger arrays approach, bytes per second; None if nothing is sent
+    half, nearly  bytes from which on half, and 95 %, of it is reached
+    ways       the fastest ones, ascending
+    """
+
+    floor_s: float
+    peak: float | None
+    half: int | None
+    nearly: int | None
+    ways: tuple[Way, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The curve as plain data."""
+        return {
+            "floor_s": self.floor_s,
+            "peak_busbw_bytes_per_s": self.peak,
+            "half_peak_bytes": self.half,
+            "p95_peak_bytes": self.nearly,
+            "ways": [
+                {"from_bytes": way.from_bytes, "algorithm": way.algorithm, "protocol": way.protocol}
+                for way in self.ways
+            ],
+        }
+
+
+def curve(timed: Callable[[int], Timing], least: int) -> Curve:
+    """The curve of `timed`, seconds by bytes; `least` are the bytes of the smallest array."""
+    floor = float(timed(least).time_s)
+    if not floor:
+        return Curve(0.0, None, None, None, ())
+    peak = _rate(timed(ENDLESS))
+
+    def reached(share: float) -> int:
+        return _first(least, ENDLESS, lambda V: _rate(timed(V)) >= share * peak)
+
+    return Curve(floor, peak, reached(HALF), reached(NEARLY), tuple(_ways(timed, least)))
+
+
+def _rate(timed: Timing) -> float:
+    return float(timed.wire) / float(timed.time_s)
+
+
+def _ways(timed: Callable[[int], Timing], least: int) -> Iterator[Way]:
+    """Every change of the fastest way, found between doublings."""
+    low, here = least, _way(timed(least))
+    yield Way(least, *here)
+    while low < LARGEST:
+        if _way(timed(2 * low)) == here:
+            low *= 2
+        else:
+            low = _first(low, 2 * low, partial(_differs, timed, here))
+            here = _way(timed(low))
+            yield Way(low, *here)
+
+
+def _differs(timed: Callable[[int], Timing], way: tuple[str, str], V: int) -> bool:
+    return _way(timed(V)) != way
+
+
+def _way(timed: Timing) -> tuple[str, str]:
+    return timed.algorithm, timed.protocol
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The least size above `low` for which something holds that holds from there on; `low` if it does there."""
+    if holds(low):
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
