@@ -130,3 +130,41 @@ def test_a_mistake_is_answered_with_a_remedy(change, message):
     with pytest.raises(InputError) as error:
         collective(asked.pop("name"), **asked)
     assert message in str(error.value)
+
+
+def test_the_curve_says_the_floor_and_from_where_on_bandwidth_is_reached():
+    result = collective("all-reduce", hw="dgx-h100", ranks=8, sizes="1MB")
+    found = result.curve
+    assert found.floor_s == collective("all-reduce", hw="dgx-h100", ranks=8, sizes="16B").rows[0]["time_s"]
+    for size, share in ((found.half, 0.5), (found.nearly, 0.95)):
+        at, before = (
+            collective("all-reduce", hw="dgx-h100", ranks=8, sizes=each).rows[0]["busbw_bytes_per_s"]
+            for each in (size + 16, size - 16)
+        )
+        assert before < share * found.peak <= at
+    assert found.peak == pytest.approx(2 * 7 / 8 * 8 / 9 * 0.689 * 450e9, rel=1e-4)
+
+
+def test_the_curve_names_every_change_of_the_fastest_way_where_it_happens():
+    ways = collective("all-gather", hw="dgx-a100", ranks=8, sizes="1MB").curve.ways
+    assert [(way.algorithm, way.protocol) for way in ways] == [("ring", "ll"), ("ring", "ll128"), ("ring", "simple")]
+    for before, after in zip(ways, ways[1:], strict=False):
+        rows = collective(
+            "all-gather", hw="dgx-a100", ranks=8, sizes=[after.from_bytes - 16, after.from_bytes + 16]
+        ).rows
+        assert [row["protocol"] for row in rows] == [before.protocol, after.protocol]
+
+
+def test_a_collective_that_costs_nothing_has_no_curve():
+    found = collective("all-reduce", hw="dgx-h100", ranks=1, sizes=2**20).curve
+    assert (found.floor_s, found.peak, found.half, found.ways) == (0, None, None, ())
+
+
+def test_a_forced_protocol_and_a_harness_are_taken():
+    (free,), (forced,) = (
+        collective("all-gather", hw="dgx-h100", ranks=8, sizes=2**30, **choice).rows
+        for choice in ({}, {"protocol": "ll", "launch": "graph"})
+    )
+    assert (free["protocol"], forced["protocol"]) == ("simple", "ll")
+    assert forced["time_s"] > free["time_s"]
+    assert forced["launch_s"] == pytest.approx(2.2e-6)

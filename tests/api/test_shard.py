@@ -238,7 +238,7 @@ def test_on_a_real_machine_the_cheapest_way_does_not_repeat_work():
     times = [plan["total_time_s"] for plan in result.alternatives]
     assert times == sorted(times)
     assert [plan["planner"] for plan in result.alternatives][-1] == "book"
-    assert all(step["time_s"] > 0 for step in result.steps)
+    assert [step["time_s"] > 0 for step in result.steps] == [False, True, True]
 
 
 def test_a_machine_without_dims_gives_no_seconds(monkeypatch):
