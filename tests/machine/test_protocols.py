@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.machine.stepwise import Run
+
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import Segment
 from tpsim.machine import algorithms, timing
