@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 def plan_wiring(plan: PlanResult) -> Wiring:
     """The wires of the plan's placement; every move goes as the plan prices its call.
 
-    A move that travels with others goes by the algorithm of their common call, one among one device goes nowhere.
+    A move that travels with others goes by the algorithm of their common call; one that the plan does not know by the
+    cheapest, so that the run goes on and shows what is missing.
     """
     question = plan.question
     found: dict[Sort, Sequence[Part]] = {}
@@ -40,7 +41,13 @@ def plan_wiring(plan: PlanResult) -> Wiring:
         priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
         way = parts(question.machine, route, kind, priced)
         found |= dict.fromkeys(planned(row.collective), way)
-    return Wiring(Network.of(question.placement), lambda move, _, op: found.get(sort_of(op, move), ()))
+    cheapest = machine_wiring(question.machine, question.placement)
+
+    def way(move: Move, volume: float, op: Reshard) -> Sequence[Part]:
+        sort = sort_of(op, move)
+        return found[sort] if sort in found else cheapest.parts(move, volume, op)
+
+    return Wiring(cheapest.network, way)
 
 
 BOOK = "book"
