@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 
 import pytest
 
@@ -150,7 +150,7 @@ def test_the_curve_says_the_floor_and_from_where_on_bandwidth_is_reached():
 def test_the_curve_names_every_change_of_the_fastest_way_where_it_happens():
     ways = collective("all-gather", hw="dgx-a100", ranks=8, sizes="1MB").curve.ways
     assert [(way.algorithm, way.protocol) for way in ways] == [("ring", "ll"), ("ring", "ll128"), ("ring", "simple")]
-    for before, after in itertools.pairwise(ways):
+    for before, after in pairwise(ways):
         rows = collective(
             "all-gather", hw="dgx-a100", ranks=8, sizes=[after.from_bytes - 16, after.from_bytes + 16]
         ).rows

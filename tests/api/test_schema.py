@@ -132,6 +132,11 @@ def test_a_file_that_extends_another_need_not_repeat_it_except_in_lists():
     assert mistakes(made, {**own, "levels": [{"name": "ici", "topology": "torus"}]}) == [
         "$.levels[0]: 'link' is a required property"
     ]
+    changed = {"link": {"bandwidth": "50 GB/s"}}
+    assert mistakes(made, {**own, "levels": {"ici": changed}}) == []
+    assert mistakes(made, {**own, "levels": {"ici": {"links": changed["link"]}}}) == [
+        "$.levels.ici: Additional properties are not allowed ('links' was unexpected)"
+    ]
     alone = {key: value for key, value in own.items() if key != "extends"}
     assert "$: 'levels' is a required property" in mistakes(made, alone)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from tpsim.api.plan import PlanResult
 from tpsim.api.proof import trial as trial_module
 from tpsim.api.schema import schema
 from tpsim.api.verify import verify
-from tpsim.machine import algorithms
+from tpsim.machine import algorithms, timing
 from tpsim.program.op import Reshard
 from tpsim.program.transpose import Backward
 from tpsim.reference.devices import Devices
 from tpsim.reference.functions import POINTWISE, Function
+
+verify_module = sys.modules["tpsim.api.verify"]
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 CHECKS = ["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas"]
@@ -240,7 +243,39 @@ def test_a_document_says_what_was_run_and_keeps_to_its_schema():
     assert 0 < run["largest_relative_difference"] < 1e-10
 
 
-def test_a_run_goes_by_the_algorithms_of_the_full_size_or_says_where_it_does_not():
-    assert verify("llama3-70b-h100", "llama3-8b-v5e").notes == []
+def test_a_run_goes_by_the_algorithms_of_the_full_size():
+    assert verify("llama3-70b-h100", "llama3-8b-v5e", "llama3-8b-b200-fsdp").notes == []
+
+
+def test_a_run_says_where_it_does_not_go_by_the_algorithms_of_the_full_size(monkeypatch):
+    """Level after level is a choice of its own on every level, which is not forced."""
+
+    def by_rings(question):
+        full = plan_module.priced(question)
+        return replace(full, rows=tuple(_by_rings(question, row) for row in full.rows))
+
+    monkeypatch.setattr(verify_module, "priced", by_rings)
     (note,) = verify("llama3-8b-b200-fsdp").notes
-    assert note == ("llama3-8b-b200-fsdp: 1 of 7 collectives run another algorithm than at full size (ring and tree)")
+    assert note == "llama3-8b-b200-fsdp: 1 of 7 collectives run another algorithm than at full size (ring)"
+
+
+def _by_rings(question, row):
+    """A row whose levels run in turn, by a ring on every one."""
+    if row.timing.algorithm != "hierarchical":
+        return row
+    one, route = row.collective, question.placement.route(row.collective.axes)
+    return replace(row, timing=timing.time(question.machine, route, one.kind, row.logical_bytes, algorithm="ring"))
+
+
+def test_two_calls_of_one_move_run_by_an_algorithm_each():
+    """Gradients of biases are few bytes, sums of activations many: the one goes by a ring, the other by the switch."""
+    result = verify("megatron-22b-a100", overrides=["hardware=dgx-h100"])
+    assert "(in-switch, ring)" in next(check.detail for check in result.runs[0].checks if check.check == "links")
+    assert result.ok, result.verdict
+
+
+@pytest.mark.parametrize("machine", ["mi300x", "l40s-pcie", "book-gb200-nvl72", "alps-gh200"])
+@pytest.mark.parametrize("mesh", [[], ["mesh.data=2", "mesh.tensor=4"], ["mesh.data=2"]])
+def test_a_scenario_verifies_on_every_kind_of_machine(machine, mesh):
+    result = verify("megatron-22b-a100", overrides=[f"hardware={machine}", *mesh])
+    assert result.ok, result.verdict

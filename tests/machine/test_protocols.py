@@ -118,13 +118,24 @@ def test_sums_in_switches_under_trees_push_what_the_switch_and_the_tree_do():
     assert timed.carried == V * (g + 1) // g + V // g
     assert timed.link_total == V * (g + 1) // g
     assert timed.latency_s == pytest.approx(2 * 20.9e-6)
+    assert timed.steps == 2 + 2
     inside, between = V * (g + 1) / g / (0.689 * 450e9), V / g / (0.92 * 50e9)
     assert timed.bandwidth_s == pytest.approx(max(inside, between))
+
+
+def test_a_ring_over_nodes_that_are_meshes_spreads_over_their_cables():
+    V, g, count = 2**30, 8, 2
+    timed = timing.time(machine("mi300x"), two_levels(g, count, "mi300x"), "all_gather", V, algorithm="flat-ring")
+    nic = V * 15 / 16 / g
+    assert timed.bandwidth_s == pytest.approx(max(7 * nic / 7 / (0.75 * 64e9), nic / (0.92 * 50e9)))
 
 
 def test_levels_that_stream_hide_the_shorter_one():
     V = 2**30
     timed = timing.time(machine("dgx-h100"), two_levels(8, 2), "all_reduce", V, algorithm="tree", protocol="simple")
+    assert timed.ramp_s == pytest.approx(
+        sum(stage.work_s - stage.latency_s - stage.bandwidth_s for stage in timed.stages)
+    )
     longest = max(stage.work_s for stage in timed.stages)
     assert timed.launch_s + longest < timed.time_s
     assert timed.time_s < timed.launch_s + timed.latency_s + timed.bandwidth_s + timed.ramp_s

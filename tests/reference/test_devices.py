@@ -14,7 +14,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.sharding import Sharding
 from tpsim.quantity.errors import InputError
-from tpsim.reference.collectives import Part, algorithms, schedule
+from tpsim.reference.collectives import FAMILIES, Part, algorithms, schedule
 from tpsim.reference.linkload import load
 from tpsim.reference.network import Network
 
@@ -40,7 +40,7 @@ def equal(after, wanted):
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("topology", ["ring", "one_way_ring", "line", "switch"])
+@pytest.mark.parametrize("topology", list(FAMILIES))
 def test_every_algorithm_of_one_axis_gives_what_types_ask_for(topology, n):
     devices, placement = placed({"X": n}, level(topology, n))
     for kind, owed in (*product(KINDS[1:3], ("sum", "max")), ("all_gather", "sum"), ("all_to_all", "sum")):
@@ -66,15 +66,19 @@ def test_every_algorithm_of_a_torus_gives_what_types_ask_for(torus, name, kind):
 
 
 NODES = (level("switch", 4, name="port"), level("switch", name="card"))
+CABLED = (level("mesh", 4, name="cable"), level("switch", name="card"))
+HOSTS = (level("host", 4, name="slot"), level("switch", name="card"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mesh", [{"X": 12}, {"X": 3, "Y": 8}])
-def test_two_levels_give_what_types_ask_for_in_turn_and_at_once(mesh, kind):
-    devices, placement = placed(mesh, *NODES)
+@pytest.mark.parametrize("levels", [NODES, CABLED, HOSTS], ids=["ports", "cables", "hosts"])
+def test_two_levels_give_what_types_ask_for_in_turn_and_at_once(levels, mesh, kind):
+    devices, placement = placed(mesh, *levels)
     inner, outer = route = placement.route(tuple(mesh))
     half = "all_gather" if kind == "all_reduce" else kind
-    for names in [*product(algorithms(half, [inner]), algorithms(kind, [outer])), algorithms(kind, route)]:
+    in_turn = product(algorithms(half, [inner]), algorithms(kind, [outer]))
+    for names in (*in_turn, *([name] for name in algorithms(kind, route))):
         equal(*played(devices, placement, move(kind, tuple(mesh)), *names)[:2])
 
 
@@ -140,14 +144,15 @@ def test_an_unknown_dtype_is_refused():
 
 
 @pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("topology", ["ring", "one_way_ring", "line", "switch"])
+@pytest.mark.parametrize("topology", list(FAMILIES))
 def test_devices_count_what_the_schedule_says_to_the_byte(topology, n):
     devices, placement = placed({"X": n}, level(topology, n))
     for kind in KINDS:
         for name in algorithms(kind, placement.route(["X"])):
-            rows, columns = 8 * n, 5 * n
+            way = parts(placement, ("X",), name)
+            rows, columns = 8 * n, 5 * n * schedule(kind, tuple(way)).units
             call = played(devices, placement, move(kind, ("X",)), name, rows=rows, columns=columns)[2]
-            said = load(kind, parts(placement, ("X",), name), 8 * rows * columns)
+            said = load(kind, way, 8 * rows * columns)
             found = (call.steps, call.link_total, call.link_serial, sum(call.injected), sum(call.sent))
             assert found == (said.steps, said.link_total, said.link_serial, n * said.wire, n * said.carried)
 
@@ -161,8 +166,15 @@ def test_devices_count_what_the_schedule_says_to_the_byte(topology, n):
         ({"X": 6}, [level("switch", 6)], ["ring"]),
         ({"X": 12}, NODES, ["ring", "ring"]),
         ({"X": 3, "Y": 2}, [level("ring", 6)], ["ring"]),
+        ({"X": 12}, CABLED, ["ring", "ring"]),
+        ({"X": 3, "Y": 2}, [level("mesh", 6)], ["ring"]),
+        ({"X": 3, "Y": 2}, [level("host", 6)], ["ring"]),
+        ({"X": 2, "Y": 2}, [level("host", 4)], ["ring"]),
     ],
-    ids=["torus, rotated", "torus, in turn", "one level", "two levels", "strided"],
+    ids=[
+        *("torus, rotated", "torus, in turn", "one level", "two levels", "strided"),
+        *("cables and cards", "cables", "three through a host", "pairs through a host"),
+    ],
 )
 def test_devices_count_what_schedules_of_several_axes_say_to_the_byte(mesh, levels, names, kind):
     devices, placement = placed(mesh, *levels)

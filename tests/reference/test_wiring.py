@@ -32,9 +32,9 @@ def wired(levels):
     """Every move by the first algorithm that its wires have."""
     placement = place(levels, MESH)
 
-    def parts(move, volume, dtype):
+    def parts(move, volume, op):
         assert volume > 0
-        assert dtype in {"bf16", "f32"}
+        assert move in op.moves
         return [Part((one,), _first(move.kind, one, placement.route(move.axes))) for one in placement.route(move.axes)]
 
     return Wiring(Network.of(placement), parts)

@@ -9,10 +9,10 @@ from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Sharding
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import WireLevel, Wrap
+from tpsim.reference import wiring
 from tpsim.reference.collectives import Part
 from tpsim.reference.devices import Devices
 from tpsim.reference.network import Network
-from tpsim.reference.wiring import rings
 
 CHUNK = 12
 """Elements per device and dim: halves, thirds and quarters of a chunk are whole."""
@@ -39,8 +39,8 @@ def parts(placement, axes, *algorithms):
 
 def on_rings(mesh, change, blocks):
     """The blocks after a move over closed rings, one per mesh axis."""
-    wiring = rings(Mesh(mesh))
-    return Devices(wiring.network).play(change, blocks, wiring.parts(change, 0.0, "f32"), "f32")[0]
+    network = Network.rings(Mesh(mesh))
+    return Devices(network).play(change, blocks, wiring.on_rings(Mesh(mesh), change), "f32")[0]
 
 
 def move(kind, axes, owed="sum"):

@@ -129,12 +129,18 @@ def _or_extending(made: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _partial(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """`schema` with nothing required in maps, which merge; lists replace, so their items stay whole."""
+    """`schema` with nothing required in maps, which merge.
+
+    Lists replace, so their items stay whole; a map in the place of a list of named items changes these.
+    """
     made = {key: value for key, value in _resolved(schema, named).items() if key not in ("required", "$ref")}
     if "properties" in made:
         made["properties"] = {key: _partial(field, named) for key, field in made["properties"].items()}
     if isinstance(made.get("additionalProperties"), dict):
         made["additionalProperties"] = _partial(made["additionalProperties"], named)
+    if "name" in (item := _resolved(made.get("items", {}), named)).get("required", ()):
+        changes = {"type": "object", "additionalProperties": _partial(item, named)}
+        return {"if": {"type": "array"}, "then": made, "else": changes}
     if "anyOf" in made:
         made["anyOf"] = [_partial(choice, named) for choice in made["anyOf"]]
     return made

@@ -219,7 +219,8 @@ def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -
     """The pieces on one carrier as one stretch."""
     level, n = levels[carrier.level], product(piece.n for piece in pieces)
     if joined(carrier.topology):
-        return Segment(level, carrier.name, carrier.topology, n)
+        groups = carrier.extent // n if carrier.topology == "host" else 1
+        return Segment(level, carrier.name, carrier.topology, n, groups)
     ordered = sorted(pieces, key=lambda piece: piece.stride)
     stride = reach = ordered[0].stride
     for piece in ordered:

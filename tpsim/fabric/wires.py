@@ -98,7 +98,8 @@ class Segment:
     axis      the physical axis: ``ici.0`` on a torus, else the level's name
     topology  how its members are joined
     n         members
-    stride    interleaved groups that share the links; 1 for neighbours, and where all members are joined
+    stride    groups that share the links: interleaved ones on a ring or line, all on one host; 1 for neighbours, and
+              where members have ports or cables of their own
     """
 
     level: str
@@ -109,7 +110,7 @@ class Segment:
 
     def __str__(self) -> str:
         """As placements are printed: ``nvlink 8``, ``ici.0 16 (ring)``."""
-        shared = "" if joined(self.topology) or self.stride == 1 else f", {self.stride} groups share its links"
+        shared = "" if self.stride == 1 else f", {self.stride} groups share its links"
         shape = "" if self.topology == "switch" else f" ({self.topology.replace('_', ' ')}{shared})"
         return f"{self.axis} {self.n}{shape}"
 

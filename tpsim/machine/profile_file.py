@@ -192,7 +192,9 @@ class HardwareFile(spec.Strict):
 
     noun: ClassVar[str] = "a machine"
     tpsim: Literal["hardware/1"]
-    extends: str | None = Field(None, description="a machine that this one changes; maps merge, lists replace")
+    extends: str | None = Field(
+        None, description="a machine that this one changes: maps merge, lists replace, a map changes levels by name"
+    )
     name: str
     sources: dict[str, SourceFields] = Field(default_factory=dict)
     chip: ChipFields

@@ -9,8 +9,9 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
+from tpsim.fabric.wires import joined
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.reference import lines, pairs, permutes, rings, switches, tori
+from tpsim.reference import lines, meshes, pairs, permutes, rings, switches, tori
 from tpsim.reference.levels import Axis, nested
 from tpsim.reference.schedule import Schedule, whole
 
@@ -61,8 +62,8 @@ def algorithms(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
         return [kind]
     if len(segments) == 1:
         return list(FAMILIES[segments[0].topology].get(kind, {}))
-    if _two_switches(segments):
-        return ["pairwise"] if kind == "all_to_all" else ["flat-ring"]
+    if _two_levels(segments):
+        return _over_two_levels(kind, segments)
     return list(TORI) if all(segment.topology in PLAIN for segment in segments) else []
 
 
@@ -86,7 +87,7 @@ def _of_part(part: Part, kind: MoveKind) -> Schedule:
         raise unknown(part.algorithm, f"algorithm of {kind} on {' x '.join(map(str, part.segments))}", known)
     if len(part.segments) == 1:
         return _single(part.segments[0], kind, part.algorithm)
-    if _two_switches(part.segments):
+    if _two_levels(part.segments):
         return _pair(part, kind)
     closed = [segment.topology == "ring" for segment in part.segments]
     axes = [Axis(whole(one.n), (at,), partial(_on_torus_axis, one)) for at, one in enumerate(part.segments)]
@@ -105,13 +106,24 @@ def _pair(part: Part, kind: MoveKind) -> Schedule:
     inner, nodes = (whole(segment.n) for segment in part.segments)
     if kind == "all_to_all":
         return pairs.pairwise_exchange(inner, nodes)
+    if part.algorithm == "in-switch-tree":
+        return pairs.in_switch_tree(inner, nodes)
     scatter, gather = pairs.flat_ring_scatter(inner, nodes), pairs.flat_ring_gather(inner, nodes)
     return {"all_gather": gather, "reduce_scatter": scatter}.get(kind) or scatter.then(gather)
 
 
-def _two_switches(segments: Sequence[Segment]) -> bool:
-    return [segment.topology for segment in segments] == ["switch", "switch"]
+def _two_levels(segments: Sequence[Segment]) -> bool:
+    return len(segments) == PAIR_OF_LEVELS and all(joined(segment.topology) for segment in segments)
 
+
+def _over_two_levels(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
+    if kind == "all_to_all":
+        return ["pairwise"]
+    sums = kind == "all_reduce" and all(segment.topology == "switch" for segment in segments)
+    return ["flat-ring", "in-switch-tree"] if sums else ["flat-ring"]
+
+
+PAIR_OF_LEVELS = 2
 
 PLAIN: Mapping[str, tuple[str, str]] = {"ring": ("ring", "shortest"), "line": ("line", "farthest-first")}
 """What an axis of a torus runs: gathers, and all-to-alls."""
@@ -149,6 +161,8 @@ def _mirrored(gathers: Mapping[str, Family]) -> Mapping[str, Family]:
 
 RING = {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather}
 LINE = {"line": lines.gather}
+MESH = {"ring": meshes.ring_gather, "direct": switches.direct_gather}
+HOST = {"ring": switches.ring_gather}
 SWITCH = {"ring": switches.ring_gather, "direct": switches.direct_gather, "doubling": switches.doubling_gather}
 
 FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
@@ -174,5 +188,12 @@ FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
         in_switch=switches.in_switch,
         tree=switches.tree,
     ),
+    "mesh": _families(
+        MESH,
+        {"direct": switches.direct_exchange, "pairwise": switches.pairwise_exchange},
+        scatters=_mirrored(MESH),
+        one_shot=switches.one_shot,
+    ),
+    "host": _families(HOST, {"pairwise": switches.pairwise_exchange}, scatters=_mirrored(HOST)),
 }
 """Every schedule over one segment, by how its devices are joined, what is moved, and the algorithm's name."""

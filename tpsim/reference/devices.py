@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tpsim.fabric.wires import joined
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
 from tpsim.reference import permutes
 from tpsim.reference.collectives import schedule
-from tpsim.reference.linkload import injected
-from tpsim.reference.network import NOWHERE, Index, Network
+from tpsim.reference.linkload import hops, injected, passes
+from tpsim.reference.network import NOWHERE, Index, Lane, Network
 from tpsim.reference.schedule import whole
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 Counts = NDArray[np.int64]
 
 LinkName = tuple[str, str, int]
-"""A directed link: physical axis or level, direction (``+``, ``-``, ``out``, ``in``), and the device at its start.
+"""A directed link: physical axis or level, direction, and the device at its start.
 
-``in`` is the port into a device.
+``+``, ``-``  to the device beside it
+``out``       the port of a device into the switch; ``in`` the port into it
+``to 3``      the cable to device 3
+``host``      the path through the host whose first device it is
 """
 
 
@@ -346,7 +350,9 @@ class _Counter:
         self.lanes = [network.lanes[segment.axis] for segment in segments]
         count = network.grid.mesh.devices
         self.injected, self.sent, self.received, self.messages = np.zeros((4, count), dtype=np.int64)
-        self.loads = {lane.name: np.zeros((2, count), dtype=np.int64) for lane in self.lanes}
+        self.loads = {
+            lane.name: np.zeros((len(_directions(network, lane.name)), count), dtype=np.int64) for lane in self.lanes
+        }
         self.serials: dict[str, int] = defaultdict(int)
 
     def take(self, step: Sequence[Message], kind: MoveKind, elements: int) -> None:
@@ -372,8 +378,8 @@ class _Counter:
 
     def _cross(self, send: Send, size: int, slots: dict[int, dict[str, Counts]]) -> None:
         lane, segment = self.lanes[send.along], self.segments[send.along]
-        if lane.topology == "switch":
-            self._through_switch(send, size, _slot(slots, 0, self.loads, lane.name))
+        if joined(lane.topology):
+            self._across(lane, send, size, _slot(slots, 0, self.loads, lane.name))
             return
         at = self.members[:, send.source]
         for hop in range(whole(segment.stride)):
@@ -386,16 +392,17 @@ class _Counter:
         if not np.array_equal(at, self.members[:, send.target]):
             raise ValueError(f"rank {send.target} is not beside rank {send.source} on {lane.name}")
 
-    def _through_switch(self, send: Send, size: int, load: Counts) -> None:
-        if send.source < self.run.n:
-            at = self.members[:, send.source]
-            load[0, at] += size
-            self.sent[at] += size
-            self.messages[at] += 1
-        if send.target < self.run.n:
-            to = self.members[:, send.target]
-            load[1, to] += size
-            self.received[to] += size
+    def _across(self, lane: Lane, send: Send, size: int, load: Counts) -> None:
+        """One hop where every device reaches every other one."""
+        source, target = (self.members[:, rank] if rank < self.run.n else None for rank in (send.source, send.target))
+        if source is not None:
+            self.sent[source] += size
+            self.messages[source] += 1
+        if target is not None:
+            self.received[target] += size
+        times = passes(whole(self.segments[send.along].n)) if lane.topology == "host" else 1
+        for way, at in _crossed(lane, source, target):
+            np.add.at(load, np.broadcast_arrays(way, at), size * times)
 
     def _count(self, at: Index, to: Index, size: int) -> None:
         self.sent[at] += size
@@ -418,8 +425,21 @@ class _Counter:
 
     def _steps(self) -> int:
         """Steps of the schedule, those included in which an array this small has nothing to send."""
-        strides = [whole(segment.stride) for segment in self.segments]
+        strides = [hops(segment) for segment in self.segments]
         return sum(max(strides[send.along] for send in step) for step in self.run.steps)
+
+
+def _crossed(lane: Lane, source: Index | None, target: Index | None) -> Iterator[tuple[int | Index, Index]]:
+    """The links of a hop between devices that all reach each other; None is the switch itself.
+
+    Raises ValueError if a source is not joined to its target.
+    """
+    if lane.topology == "switch":
+        yield from ((way, port) for way, port in enumerate((source, target)) if port is not None)
+        return
+    if source is None or target is None or not np.array_equal(lane.first[source], lane.first[target]):
+        raise ValueError(f"{lane.name} joins no such devices")
+    yield (target, source) if lane.topology == "mesh" else (0, lane.first[source])
 
 
 def _slot(slots: dict[int, dict[str, Counts]], at: int, like: Mapping[str, Counts], name: str) -> Counts:
@@ -429,5 +449,12 @@ def _slot(slots: dict[int, dict[str, Counts]], at: int, like: Mapping[str, Count
     return loads[name]
 
 
-def _directions(network: Network, lane: str) -> tuple[str, str]:
-    return ("out", "in") if network.lanes[lane].topology == "switch" else ("+", "-")
+def _directions(network: Network, lane: str) -> tuple[str, ...]:
+    match network.lanes[lane].topology:
+        case "switch":
+            return "out", "in"
+        case "mesh":
+            return tuple(f"to {device}" for device in range(network.grid.mesh.devices))
+        case "host":
+            return ("host",)
+    return "+", "-"

@@ -123,7 +123,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     blocks, dtype = run.blocks[op.inputs[0]], op.output.dtype
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
-        parts = () if move.kind == "slice" else run.wiring.parts(move, volume, dtype)
+        parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
         blocks, call = run.devices.play(move, blocks, parts, dtype, str(op.output))
         run.causes.append(Cause(op, call))
     return blocks

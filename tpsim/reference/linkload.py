@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING
 
+from tpsim.fabric.wires import joined
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.schedule import whole
 
@@ -103,6 +104,16 @@ def injected(plan: Schedule, kind: MoveKind, source: int, pieces: Iterable[Piece
     return sum(max(min(stop, high) - max(start, low), 0) for start, stop in pieces)
 
 
+def hops(segment: Segment) -> int:
+    """Links that a hop of a group crosses one after another: those of every group that shares them."""
+    return 1 if joined(segment.topology) else whole(segment.stride)
+
+
+def passes(members: int) -> int:
+    """How often a byte crosses the path through the host: between two devices once, among more by way of its memory."""
+    return min(max(members - 1, 0), 2)
+
+
 class _Counts:
     """Units per directed link, step after step."""
 
@@ -118,15 +129,13 @@ class _Counts:
 
     def take(self, step: Step) -> None:
         """Count a step: as many sub-steps as links that its longest hop crosses."""
-        slots: list[dict[Link, int]] = [
-            {} for _ in range(max(whole(self.segments[send.along].stride) for send in step))
-        ]
+        slots: list[dict[Link, int]] = [{} for _ in range(max(hops(self.segments[send.along]) for send in step))]
         for send in step:
             size, segment = send.size, self.segments[send.along]
             if send.source < self.n:
-                self.sent[segment.level] += size * whole(segment.stride)
-            for slot, link in self._links(send, segment):
-                slots[slot][link] = slots[slot].get(link, 0) + size
+                self.sent[segment.level] += size * hops(segment)
+            for slot, link, times in self._links(send, segment):
+                slots[slot][link] = slots[slot].get(link, 0) + size * times
         for loads in slots:
             self._close(loads)
 
@@ -148,13 +157,18 @@ class _Counts:
         sent = self.sent[name] * unit / devices
         return LevelLoad(self.used[name], sent, busiest * unit, self.serials[name] * unit)
 
-    def _links(self, send: Send, segment: Segment) -> Sequence[tuple[int, Link]]:
-        """Every (sub-step, directed link) that a hop crosses."""
-        if segment.topology == "switch":
-            return [(0, port) for port in self._ports(send)]
+    def _links(self, send: Send, segment: Segment) -> Sequence[tuple[int, Link, int]]:
+        """Every (sub-step, directed link, how often each byte crosses it) of a hop."""
+        match segment.topology:
+            case "switch":
+                return [(0, port, 1) for port in self._ports(send)]
+            case "mesh":
+                return [(0, (send.along, send.source, send.target), 1)]
+            case "host":
+                return [(0, (send.along, self._row(send)), passes(whole(segment.n)) * whole(segment.stride))]
         if segment.stride == 1:
-            return [(0, (send.along, send.source, send.way))]
-        return list(self._interleaved(send, segment))
+            return [(0, (send.along, send.source, send.way), 1)]
+        return [(hop, link, 1) for hop, link in self._interleaved(send, segment)]
 
     def _ports(self, send: Send) -> Iterator[Link]:
         """The port out of the source and the one into the target; a switch itself has none."""
@@ -163,11 +177,15 @@ class _Counts:
         if send.target < self.n:
             yield send.along, send.target, -1
 
+    def _row(self, send: Send) -> int:
+        """What tells a sender's host, or its row of a torus, from the others."""
+        stride = self.strides[send.along]
+        return send.source - send.source // stride % whole(self.segments[send.along].n) * stride
+
     def _interleaved(self, send: Send, segment: Segment) -> Iterator[tuple[int, Link]]:
         """The same hop of every group that shares the wires, one link of the wires after another."""
         groups, size, stride = whole(segment.stride), whole(segment.n), self.strides[send.along]
-        place = send.source // stride % size
-        row = send.source - place * stride
+        place, row = send.source // stride % size, self._row(send)
         for group in range(groups):
             for hop in range(groups):
                 at = (place * groups + group + send.way * hop) % (size * groups)

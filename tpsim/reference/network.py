@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tpsim.fabric.wires import joined
 from tpsim.reference.blocks import Grid
 
 if TYPE_CHECKING:
@@ -24,15 +25,14 @@ Index = NDArray[np.int64]
 NOWHERE = -1
 """What lies beyond the end of a line."""
 
-Direction = Literal["out", "in", "+", "-"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A physical axis or a switched level with the devices on it.
 
     on     the mesh axes that lie here: mesh axis -> (devices, how far neighbours are apart)
-    next   way -> per device the one beside it; `NOWHERE` beyond an end. Empty for a switch.
+    next   way -> per device the one beside it; `NOWHERE` beyond an end. Empty where all are joined.
+    first  per device the first one of its own switch, mesh, host, or row of a torus
     """
 
     name: str
@@ -40,6 +40,7 @@ class Lane:
     topology: SegmentTopology
     on: Mapping[str, tuple[int, int]]
     next: Mapping[int, Index]
+    first: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +126,16 @@ def _built(
     on: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in topologies}
     for axis in reversed(mesh.order):  # minor axes lie inside
         for piece in pieces[axis]:
-            through_switch = topologies[piece.carrier] == "switch"
-            stride = prod(size for size, _ in on[piece.carrier].values()) if through_switch else piece.stride
-            on[piece.carrier][axis] = (piece.n, stride)
-    bare = Network(Grid(mesh), {name: Lane(name, levels[name], topologies[name], on[name], {}) for name in on}, digits)
-    lanes = {name: _joined(bare, lane) for name, lane in bare.lanes.items() if lane.on}
-    return Network(bare.grid, lanes, digits)
+            inside = prod(size for size, _ in on[piece.carrier].values())
+            on[piece.carrier][axis] = (piece.n, inside if joined(topologies[piece.carrier]) else piece.stride)
+    nobody = np.zeros(0, dtype=np.int64)
+    lanes = {name: Lane(name, levels[name], topologies[name], on[name], {}, nobody) for name in on if on[name]}
+    bare = Network(Grid(mesh), lanes, digits)
+    return replace(bare, lanes={name: _wired(bare, lane) for name, lane in lanes.items()})
 
 
-def _joined(network: Network, lane: Lane) -> Lane:
+def _wired(network: Network, lane: Lane) -> Lane:
     """The lane with every device's neighbours on it."""
-    if lane.topology == "switch":
-        return lane
     axes = list(lane.on)
     here = [digit for axis in axes for digit in network._digits(axis) if digit[0] == lane.name]  # noqa: SLF001
     offsets = _offsets(here)
@@ -145,9 +144,8 @@ def _joined(network: Network, lane: Lane) -> Lane:
     for _, reach, size, apart in here:
         place += everyone // apart % size * reach
     row = everyone - offsets[place]
-    ways = (1,) if lane.topology == "one_way_ring" else (1, -1)
-    beside = {way: _beside(row, place, offsets, way, lane) for way in ways}
-    return replace(lane, next=beside)
+    ways = () if joined(lane.topology) else (1,) if lane.topology == "one_way_ring" else (1, -1)
+    return replace(lane, next={way: _beside(row, place, offsets, way, lane) for way in ways}, first=row)
 
 
 def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> Index:

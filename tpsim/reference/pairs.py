@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tpsim.reference import meshes, switches
+from tpsim.reference.levels import Axis, nested
 from tpsim.reference.schedule import Schedule, Send
+
+if TYPE_CHECKING:
+    from tpsim.algebra.moves import MoveKind
 
 PORT, CARD = 0, 1
 
 
 def flat_ring_gather(inner: int, nodes: int) -> Schedule:
-    """One one-way ring per rail over all devices, each carrying its share of every chunk; a rail leaves a node once."""
+    """One-way rings over all devices at once, each with an equal part of every chunk; each leaves a node once.
+
+    Every device's card and every cable inside a node belongs to as many rings as any other.
+    """
     return _flat_ring(inner, nodes, 1)
 
 
@@ -19,21 +29,23 @@ def flat_ring_scatter(inner: int, nodes: int) -> Schedule:
 
 def _flat_ring(inner: int, nodes: int, way: int) -> Schedule:
     n = inner * nodes
-    rings = [_order(inner, nodes, rail)[::way] for rail in range(inner)]
+    rings = [order[::way] for order in _orders(inner, nodes)]
     steps = tuple(
         tuple(
-            _hop(ring[place], ring[(place + 1) % n], ring[(place - step) % n] * inner + rail, nodes)
+            _hop(ring[place], ring[(place + 1) % n], ring[(place - step) % n] * len(rings) + rail, nodes)
             for rail, ring in enumerate(rings)
             for place in range(n)
         )
         for step in range(n - 1)
     )
-    return Schedule(n, n, inner, steps)
+    return Schedule(n, n, len(rings), steps)
 
 
-def _order(inner: int, nodes: int, rail: int) -> list[int]:
-    """Ranks round one ring: through every device of a node, then on to the next node."""
-    return [(rail + 1 + place) % inner * nodes + node for node in range(nodes) for place in range(inner)]
+def _orders(inner: int, nodes: int) -> list[list[int]]:
+    """Ranks round every ring: through every device of a node, then on to the next node; one node closes its own."""
+    if nodes == 1:
+        return meshes.rings(inner)
+    return [[at * nodes + node for node in range(nodes) for at in path] for path in meshes.paths(inner)]
 
 
 def _hop(source: int, target: int, piece: int, nodes: int) -> Send:
@@ -55,3 +67,16 @@ def _shifted(inner: int, nodes: int, far: int, node: int) -> tuple[Send, ...]:
         to = (at // nodes + far) % inner * nodes + (at % nodes + node) % nodes
         sends.append(_hop(at, to, at * n + to, nodes))
     return tuple(sends)
+
+
+def in_switch_tree(inner: int, nodes: int) -> Schedule:
+    """All-reduce by sums inside the nodes' switches and over trees between the nodes, one per rail."""
+
+    def in_node(kind: MoveKind) -> Schedule:
+        return switches.summed(inner) if kind == "reduce_scatter" else switches.multicast(inner)
+
+    return nested(
+        [Axis(inner, (PORT,), in_node), Axis(nodes, (CARD,), lambda _: switches.tree(nodes))],
+        "all_reduce",
+        (CARD, PORT),
+    )

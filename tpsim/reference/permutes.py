@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from tpsim.fabric.wires import joined
 from tpsim.reference.schedule import Schedule, Send, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tpsim.fabric.wires import Segment
+    from tpsim.fabric.wires import Segment, SegmentTopology
 
 
 def routed(segments: Sequence[Segment], targets: Sequence[int]) -> Schedule:
@@ -35,9 +36,9 @@ def routed(segments: Sequence[Segment], targets: Sequence[int]) -> Schedule:
     return Schedule(n, n, 1, tuple(steps))
 
 
-def _hop(topology: str, size: int, here: int, there: int) -> tuple[int, int]:
+def _hop(topology: SegmentTopology, size: int, here: int, there: int) -> tuple[int, int]:
     """The next coordinate and the way to it."""
-    if topology == "switch":
+    if joined(topology):
         return there, 0
     if topology == "line":
         way = 1 if there > here else -1
@@ -61,6 +62,6 @@ def beside(parts: Sequence[Sequence[Segment]]) -> list[int]:
     return targets
 
 
-def _next(topology: str, size: int, place: int) -> int:
+def _next(topology: SegmentTopology, size: int, place: int) -> int:
     onward = (place + 1) % size
     return onward if topology != "line" else place ^ 1 if place ^ 1 < size else place

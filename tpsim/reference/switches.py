@@ -39,14 +39,21 @@ def one_shot(n: int) -> Schedule:
 
 def in_switch(n: int) -> Schedule:
     """All-reduce by the switch: each owner reads the sum of all copies of its chunk, then stores it to everyone."""
-    if n == 1:
-        return Schedule(n, n, 1, ())
-    switch = n
-    read = [Send(at, switch, ((0, n),), add=True) for at in range(n)]
-    read += [Send(switch, owner, (_one(owner),)) for owner in range(n)]
-    store = [Send(owner, switch, (_one(owner),)) for owner in range(n)]
-    store += [Send(switch, at, ((0, n),)) for at in range(n)]
-    return Schedule(n, n, 1, (tuple(read), tuple(store)), switches=1)
+    return summed(n).then(multicast(n))
+
+
+def summed(n: int) -> Schedule:
+    """Reduce-scatter by the switch: each owner reads the sum of all copies of its chunk."""
+    read = [Send(at, n, ((0, n),), add=True) for at in range(n)]
+    read += [Send(n, owner, (_one(owner),)) for owner in range(n)]
+    return Schedule(n, n, 1, (tuple(read),), switches=1) if n > 1 else Schedule(n, n, 1, ())
+
+
+def multicast(n: int) -> Schedule:
+    """All-gather by the switch: each owner stores its chunk to everyone."""
+    store = [Send(owner, n, (_one(owner),)) for owner in range(n)]
+    store += [Send(n, at, ((0, n),)) for at in range(n)]
+    return Schedule(n, n, 1, (tuple(store),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
 
 def tree(n: int) -> Schedule:

@@ -91,6 +91,32 @@ def test_extends_lays_a_file_on_the_one_it_names():
     assert result.place("levels", 0, "name").file == "mine"
 
 
+def test_a_map_in_the_place_of_named_items_changes_those_that_it_names():
+    over = spec.load("extends: wide\nlevels:\n  dcn: {link: {speed: 4}}\n", name="mine")
+    base = spec.load("name: wide\nlevels: [{name: ici, a: 1}, {name: dcn, link: {speed: 3, hop: 1}}]\n", name="wide")
+    result = spec.extended(over, lambda _: base)
+    assert result.data["levels"] == [
+        {"name": "ici", "a": 1},
+        {"name": "dcn", "link": {"speed": 4, "hop": 1}},
+    ]
+    places = [result.place("levels", *keys) for keys in ([0, "a"], [1, "link", "hop"], [1, "link", "speed"])]
+    assert [place.file for place in places] == ["wide", "wide", "mine"]
+    assert (places[2].line, places[2].column) == (3, 23)
+
+
+def test_an_item_that_the_other_file_has_not_is_answered_with_the_nearest_one():
+    with pytest.raises(InputError) as error:
+        spec.extended(spec.load("extends: base\nlevels:\n  dcm: {}\n", name="mine"), from_library)
+    assert str(error.value) == (
+        'error[unknown-item]: "dcm" is not an item of levels of base\n'
+        " --> mine:3:3\n"
+        "  |\n"
+        "3 |   dcm: {}\n"
+        '  |   ^^^ did you mean "dcn"?\n'
+        "  = known: ici, dcn"
+    )
+
+
 def test_extends_that_goes_round_is_refused():
     with pytest.raises(InputError) as error:
         spec.extended(from_library("loop"), from_library)

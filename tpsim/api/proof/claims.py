@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.api.proof.checks import Check, counted, judged
+from tpsim.api.proof.sorts import planned, sort_of
 from tpsim.api.proof.wiring import BOOK
 
 if TYPE_CHECKING:
@@ -15,40 +15,15 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.api.plan import PlanResult
-    from tpsim.cost.rollup import Collective, Row
+    from tpsim.api.proof.sorts import Sort
+    from tpsim.cost.rollup import Row
     from tpsim.machine.timing import Timing
-    from tpsim.program.op import Phase, Reshard
+    from tpsim.program.op import Reshard
     from tpsim.reference.devices import Call
     from tpsim.reference.execute import Run
 
 OWN_WIRE = frozenset({"in-switch", "one-shot"})
 """Algorithms that inject other bytes than the least, which is what `wire` is; they are held by what they carry."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sort:
-    """What tells the calls of a step apart but for layer and microbatch: the same in a plan and in a run."""
-
-    phase: Phase
-    block: str
-    array: str
-    dtype: str
-    move: Move
-    again: bool
-    in_layers: bool
-    in_microbatches: bool
-
-    def __str__(self) -> str:
-        """In words."""
-        move, again = self.move, " again" if self.again else ""
-        return f"{move.kind} over {','.join(move.axes)} of {self.array} ({self.phase}{again}, {self.block})"
-
-
-def planned(one: Collective) -> list[Sort]:
-    """The sort of every array that travels in a planned call."""
-    where = one.where
-    here = where.again, where.layer is not None, where.microbatch is not None
-    return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in one.parts]
 
 
 class Made(NamedTuple):
@@ -61,9 +36,7 @@ class Made(NamedTuple):
     @property
     def sort(self) -> Sort:
         """What it is in a plan."""
-        where = self.op.where
-        here = where.again, where.layer is not None, where.microbatch is not None
-        return Sort(where.phase, where.block, self.op.output.name, self.call.dtype, self.move, *here)
+        return sort_of(self.op, self.move)
 
 
 def made(run: Run) -> list[Made]:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from tpsim.api.derivations import values
 from tpsim.api.proof.checks import Check, counted, judged
-from tpsim.api.proof.claims import by_sort, injected, injected_most, least_injected, planned
+from tpsim.api.proof.claims import by_sort, injected, injected_most, least_injected
+from tpsim.api.proof.sorts import planned
 from tpsim.cost import formula
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.api.plan import PlanResult
-    from tpsim.api.proof.claims import Made, Sort
+    from tpsim.api.proof.claims import Made
+    from tpsim.api.proof.sorts import Sort
     from tpsim.cost.rollup import Row
     from tpsim.reference.devices import Call
 

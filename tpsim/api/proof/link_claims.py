@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.api.proof.checks import Check, counted, judged
-from tpsim.api.proof.claims import planned
+from tpsim.api.proof.sorts import planned
 from tpsim.api.proof.wiring import BOOK, parts, staged
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import load
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.api.plan import PlanResult
-    from tpsim.api.proof.claims import Sort
+    from tpsim.api.proof.sorts import Sort
     from tpsim.cost.rollup import Row
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine

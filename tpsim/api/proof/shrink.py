@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Carrier, Piece
+from tpsim.fabric.wires import joined
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
 from tpsim.quantity.errors import InputError
@@ -109,7 +110,7 @@ def _least(placement: Placement, axis: str, place: int) -> int:
     """The fewest members that a part can have: a ring that it fills alone needs three."""
     piece = placement.pieces[axis][place]
     carrier = placement.carriers[piece.carrier]
-    return OTHER if carrier.topology != "switch" and carrier.closed and piece.n == carrier.extent else PAIR
+    return OTHER if carrier.closed and piece.n == carrier.extent else PAIR
 
 
 def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placement:
@@ -119,7 +120,7 @@ def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placeme
     inside_first = sorted(sizes, key=lambda key: placement.pieces[key[0]][key[1]].stride)
     for axis, place in inside_first:
         name, n = placement.pieces[axis][place].carrier, sizes[axis, place]
-        stride = 1 if placement.carriers[name].topology == "switch" else extents[name]
+        stride = 1 if joined(placement.carriers[name].topology) else extents[name]
         pieces[axis][place] = Piece(name, n, stride)
         extents[name] *= n
     mesh = Mesh({axis: prod(piece.n for piece in pieces[axis]) for axis in placement.mesh.axes})

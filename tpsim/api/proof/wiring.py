@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.api.proof.sorts import planned, sort_of
 from tpsim.machine import timing
 from tpsim.machine.additive import Group, groups
 from tpsim.quantity.errors import InputError
@@ -16,28 +17,37 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.api.plan import PlanResult
+    from tpsim.api.proof.sorts import Sort
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import Stage
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
+    from tpsim.program.op import Reshard
     from tpsim.quantity.size import Size
 
 
 def plan_wiring(plan: PlanResult) -> Wiring:
     """The wires of the plan's placement; every move goes as the plan prices its call.
 
-    A move that travels with others goes by the algorithm of their common call, one among one device goes nowhere.
+    A move that travels with others goes by the algorithm of their common call; one that the plan does not know by the
+    cheapest, so that the run goes on and shows what is missing.
     """
     question = plan.question
-    found: dict[tuple[Move, str], Sequence[Part]] = {}
+    found: dict[Sort, Sequence[Part]] = {}
     for row in reversed(plan.rows):
         route, kind = question.placement.route(row.collective.axes), row.collective.kind
         by_book = row.timing.algorithm == BOOK
         priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
         way = parts(question.machine, route, kind, priced)
-        found |= {(part.move, part.dtype): way for part in row.collective.parts}
-    return Wiring(Network.of(question.placement), lambda move, _, dtype: found.get((move, dtype), ()))
+        found |= dict.fromkeys(planned(row.collective), way)
+    cheapest = machine_wiring(question.machine, question.placement)
+
+    def way(move: Move, volume: float, op: Reshard) -> Sequence[Part]:
+        sort = sort_of(op, move)
+        return found[sort] if sort in found else cheapest.parts(move, volume, op)
+
+    return Wiring(cheapest.network, way)
 
 
 BOOK = "book"
@@ -55,7 +65,7 @@ def plain(machine: Machine, route: Route, kind: MoveKind, V: Size) -> Timing:
 def machine_wiring(machine: Machine, placement: Placement) -> Wiring:
     """The wires of a placement; every move goes by the algorithm that is the cheapest for its bytes."""
 
-    def way(move: Move, volume: float, _: str) -> Sequence[Part]:
+    def way(move: Move, volume: float, _: Reshard) -> Sequence[Part]:
         route = placement.route(move.axes)
         return parts(machine, route, move.kind, timing.time(machine, route, move.kind, volume))
 

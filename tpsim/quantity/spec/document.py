@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import InputError, Place, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -125,9 +125,12 @@ def merge(base: Any, over: Any) -> Any:
 def extended(document: Document, load: Callable[[str], Document]) -> Document:
     """The document laid on the one that its ``extends`` names, on the one that that one names, and so on.
 
+    Maps merge and lists replace. A map where the other document has a list of named items changes those items:
+    ``levels: {network: {link: {...}}}``.
+
     load  reads a document by the name that ``extends`` gives
 
-    Raises InputError when the chain goes round in a circle.
+    Raises InputError when the chain goes round in a circle, and for the name of an item that there is not.
     """
     chain = [document]
     while "extends" in chain[-1].data:
@@ -147,10 +150,33 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
 
 
 def _laid_on(base: Document, over: Document) -> Document:
+    named = [key for key, value in over.data.items() if isinstance(value, dict) and _has_names(base.data.get(key))]
+    for key in named:
+        over = _numbered(over, key, [item["name"] for item in base.data[key]], base.data.get("name", base.path))
     own = {key: value for key, value in over.data.items() if key != "extends"}
-    replaced = [at for at in over.spots if at and not _is_map(base.data, at, over.data)]
+    below = {**base.data, **{key: dict(enumerate(base.data[key])) for key in named}}
+    replaced = [at for at in over.spots if at and not _is_map(below, at, over.data)]
     kept = {at: spot for at, spot in base.spots.items() if not any(at[: len(top)] == top for top in replaced)}
-    return replace(over, data=merge(base.data, own), spots={**kept, **over.spots})
+    merged = merge(below, own)
+    data = {**merged, **{key: list(merged[key].values()) for key in named}}
+    return replace(over, data=data, spots={**kept, **over.spots})
+
+
+def _has_names(items: Any) -> bool:
+    return isinstance(items, list) and all(isinstance(item, dict) and "name" in item for item in items)
+
+
+def _numbered(over: Document, key: str, names: Sequence[str], base: str) -> Document:
+    """The document with the changes to items of a list, which it calls by name, under the items' numbers."""
+    for name in over.data[key]:
+        if name not in names:
+            raise unknown(str(name), f"item of {key} of {base}", names, over.key_place(key, name))
+    items = {names.index(name): changes or {} for name, changes in over.data[key].items()}
+    spots = {
+        (key, names.index(str(at[1])), *at[2:]) if at[:1] == (key,) and len(at) > 1 else at: spot
+        for at, spot in over.spots.items()
+    }
+    return replace(over, data={**over.data, key: items}, spots=spots)
 
 
 def _is_map(base: Any, keys: Keys, over: Any) -> bool:
