@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.api.inputs import inputs
+from tpsim.fabric.wires import Wrap
 from tpsim.quantity.errors import InputError
 from tpsim.report.frame import frame
 
@@ -44,10 +45,7 @@ class HwResult:
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
         machine = self.machine
-        levels = [
-            {"name": one.name, "topology": one.topology, "shape": list(one.shape), "steps": one.steps}
-            for one in machine.levels
-        ]
+        levels = [level_record(one) for one in machine.levels]
         sources = {key: {"title": one.title, "read": one.read} for key, one in machine.sources.items()}
         result = {"levels": levels, "constants": self.records(), "sources": sources, "guesses": self.guesses}
         return _document(SCHEMA, [machine], {"hardware": machine.name}, result)
@@ -187,6 +185,21 @@ def problem_record(problem: Problem) -> dict[str, Any]:
         "problem": problem.message,
         "remedy": problem.remedy or problem.note or None,
         "slug": problem.slug,
+    }
+
+
+def level_record(level: Level) -> dict[str, Any]:
+    """What a level is beside its constants; no algorithms are the plain ones of its topology."""
+    wrap, has_axes = level.wrap, level.topology == "torus"
+    return {
+        "name": level.name,
+        "topology": level.topology,
+        "shape": list(level.shape),
+        "steps": level.steps,
+        "wrap": str(wrap) if has_axes else None,
+        "wrap_kind": level.wrap_kind if has_axes and wrap != Wrap() else None,
+        "wrap_source": level.wrap_source or None,
+        "algorithms": list(level.algorithms),
     }
 
 

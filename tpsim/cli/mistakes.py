@@ -55,6 +55,12 @@ def of_the_notation(error: Exception) -> Exception:
     return InputError.one("notation", error.message, place, error.remedy)
 
 
+def of_a_file(error: OSError) -> InputError:
+    """What the system says of a path that the command line or a file gave."""
+    message = f"{error.filename} cannot be used: {error.strerror}"
+    return InputError.one("unreadable-file", message, remedy="check its permissions and its name")
+
+
 def _no_such_option(error: click.NoSuchOption) -> InputError:
     verb, word = _verb(error.ctx), error.option_name
     message = f"{word} is not an option of {verb}"

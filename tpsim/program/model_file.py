@@ -16,7 +16,9 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
 
-Count = Annotated[int, Field(strict=True, gt=0)]
+Count = Annotated[int, Field(strict=True, gt=0, le=10**9)]
+"""A size of a model; what is larger by orders of magnitude than any model is a slip of the keyboard."""
+
 Flag = Annotated[bool, Field(strict=True)]
 At = Callable[..., Place | None]
 
@@ -146,7 +148,11 @@ def check_sizes(model: Model, at: At) -> None:
             "every kv head serves the same number of heads",
         )
     if model.positions == "rope" and model.head_dim % 2:
-        _refuse(f"head_dim {model.head_dim} is odd, and rope turns pairs", at("head_dim"), "")
+        _refuse(
+            f"head_dim {model.head_dim} is odd, and rope turns pairs",
+            at("head_dim"),
+            "an even head_dim, or positions: learned",
+        )
     if model.positions == "learned" and model.max_positions is None:
         _refuse("positions are learned and max_positions is not stated", at("positions"), "add max_positions: 2048")
     if model.vocab_padded < model.vocab:

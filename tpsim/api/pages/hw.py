@@ -111,4 +111,6 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _level(level: Level) -> str:
     size = f", at most {' x '.join(map(str, level.shape))}" if level.shape else ""
-    return f"{level.topology}{size}, {level.steps} steps"
+    wrap = f", {level.wrap}" if level.topology == "torus" else ""
+    offered = f", offers {', '.join(level.algorithms)}" if level.algorithms else ""
+    return f"{level.topology}{size}, {level.steps} steps{wrap}{offered}"

@@ -135,7 +135,7 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
         name = last.data["extends"]
         if not isinstance(name, str):
             raise InputError.one("bad-value", "extends is not a name", last.place("extends"), "write one name or file")
-        parent = load(name)
+        parent = _asked_by(last, name, load)
         if parent.path in {link.path for link in chain}:
             message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, parent])}"
             raise InputError.one("circular-extends", message, last.place("extends"), "break the circle")
@@ -144,6 +144,15 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
     for link in reversed(chain):
         result = _laid_on(result, link)
     return result
+
+
+def _asked_by(document: Document, name: str, load: Callable[[str], Document]) -> Document:
+    """The document of that name; that there is none is a mistake where the name stands."""
+    try:
+        return load(name)
+    except InputError as error:
+        place = document.place("extends")
+        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:
