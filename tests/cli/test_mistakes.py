@@ -72,4 +72,7 @@ def test_a_scenario_with_an_impossible_layout_shows_the_flag_that_asked_for_it(t
 def test_an_unwritable_file_is_a_mistake_of_the_request(tpsim, tmp_path):
     ran = tpsim("plan", "llama3-70b-h100", "-q", "-o", str(tmp_path / "no" / "plan.json"))
     assert ran.code == 2
-    assert ran.err == f"error[cannot-write]: {tmp_path}/no/plan.json: No such file or directory\n"
+    assert ran.err == (
+        f"error[cannot-write]: {tmp_path}/no/plan.json: No such file or directory\n"
+        "  = name a file in a folder that you may write to\n"
+    )

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 
 from tests.fuzz.mutations import Mutation, mutations
-from tests.fuzz.verdict import Subject, complaint, subjects
+from tests.fuzz.verdict import PROBE, Subject, complaint, planned, subjects
 from tpsim.api.question import Workload
 from tpsim.api.scenario_file import ScenarioFile
 from tpsim.quantity.spec import Strict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALL = os.environ.get("TPSIM_FUZZ") == "all"
 
@@ -54,6 +57,12 @@ def cases(name: str, *keys: str) -> list[Mutation]:
 def outcomes(name: str, tmp_path, *keys: str) -> dict[str, str]:
     subject = subject_of(name)
     return {one.name: complaint(subject, one, tmp_path) for one in cases(name, *keys)}
+
+
+def test_the_question_that_is_put_to_every_machine_is_answered_by_those_that_tpsim_ships():
+    for subject in subjects():
+        if subject.kind == "hardware":
+            assert planned({**PROBE, "hardware": str(subject.path)})
 
 
 UNSEEN = "nothing of the answer shows it"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.api.inputs import inputs
-from tpsim.fabric.wires import Wrap
 from tpsim.quantity.errors import InputError
 from tpsim.report.frame import frame
 
@@ -190,15 +189,14 @@ def problem_record(problem: Problem) -> dict[str, Any]:
 
 def level_record(level: Level) -> dict[str, Any]:
     """What a level is beside its constants; no algorithms are the plain ones of its topology."""
-    wrap, has_axes = level.wrap, level.topology == "torus"
     return {
         "name": level.name,
         "topology": level.topology,
         "shape": list(level.shape),
         "steps": level.steps,
-        "wrap": str(wrap) if has_axes else None,
-        "wrap_kind": level.wrap_kind if has_axes and wrap != Wrap() else None,
-        "wrap_source": level.wrap_source or None,
+        "wrap": str(level.wrap) if level.topology == "torus" else None,
+        "wrap_kind": level.wrap_kind,
+        "wrap_source": level.wrap_source,
         "algorithms": list(level.algorithms),
     }
 

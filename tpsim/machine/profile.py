@@ -84,8 +84,8 @@ class Level:
     hop_latency  of one step; None costs nothing
     launch       per collective and harness, the first one is the default; none costs nothing
     algorithms   those offered, with what differs for them; none: the plain ones of the topology
-    wrap_source  key of the sources that states the wraparound rule
-    wrap_kind    what kind of knowledge it is
+    wrap_source  key of the sources that states the wraparound rule; None if none is stated
+    wrap_kind    what kind of knowledge it is; None if it is not stated
     """
 
     name: str
@@ -98,8 +98,8 @@ class Level:
     hop_latency: Constant | None
     launch: Mapping[str, Constant]
     algorithms: Mapping[str, Tuning]
-    wrap_source: str = ""
-    wrap_kind: Kind = "guess"
+    wrap_source: str | None = None
+    wrap_kind: Kind | None = None
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the level."""

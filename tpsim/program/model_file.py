@@ -10,15 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tpsim.program.huggingface import NAMES, read_config
-from tpsim.program.model import FeedForward, Model
+from tpsim.program.model import LARGEST, FeedForward, Model
 from tpsim.program.parameters import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
 
-Count = Annotated[int, Field(strict=True, gt=0, le=10**9)]
-"""A size of a model; what is larger by orders of magnitude than any model is a slip of the keyboard."""
-
+Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
 Flag = Annotated[bool, Field(strict=True)]
 At = Callable[..., Place | None]
 

@@ -144,7 +144,7 @@ def test_an_unclosed_bracket_is_shown_at_the_end_of_the_text():
         " --> f.yaml:2:7\n"
         "  |\n"
         "2 | b: [1,\n"
-        "  |       ^\n"
+        "  |       ^ close what is open, and quote what is text\n"
         "  = while parsing a flow node that starts in line 4"
     )
 

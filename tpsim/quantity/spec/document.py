@@ -71,7 +71,8 @@ def with_value(
 
     Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given.
 
-    None takes a field away, so that its default holds.
+    None takes a field away, so that its default holds; one that is not there stays to be judged, for its name may be
+    misspelled.
 
     Raises InputError when `keys` leads into something that has no fields.
     """
@@ -106,7 +107,7 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
         what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
         raise InputError.one("bad-override", what, place, f"set {here} itself")
     held = data or {}
-    if value is None and depth == len(path) - 1:
+    if value is None and depth == len(path) - 1 and key in held:
         return {other: kept for other, kept in held.items() if other != key}
     return {**held, key: _set(held.get(key), path, value, depth + 1, place)}
 

@@ -6,7 +6,6 @@ in JSON. Duplicate keys, tags, several documents and merge keys are refused.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from copy import deepcopy
@@ -31,6 +30,7 @@ MAX_UNFOLDED = 10_000
 
 FLATTER = "is it a tpsim file? None is nested more than ten deep"
 SMALLER = "is it a tpsim file?"
+FIELDS = "write fields: name: value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def _refuse_pipe(path: Path) -> None:
 
 def _absent(path: Path) -> str:
     """What helps somebody whose file is not there."""
-    if os.path.islink(path):
-        return f"it is a link to {os.readlink(path)}, which is not there"
+    if path.is_symlink():
+        return f"it is a link to {path.readlink()}, which is not there"
     near = suggest(path.stem, _siblings(path))
     return f'did you mean "{path.with_stem(near)}"?' if near else "check the folder and the name"
 
@@ -157,15 +157,15 @@ class _Reader:
             at = self.text[: error.position] if isinstance(error.position, int) else ""
             lines = _LINE_END.split(at)
             place = self._place(len(lines) - 1, len(lines[-1]), 1)
-            self._refuse("bad-yaml", f"YAML forbids this character: {error.reason}", place)
+            self._refuse("bad-yaml", f"YAML forbids this character: {error.reason}", place, "remove it")
 
     def _root(self, event: yaml.Event) -> dict[str, Any]:
         if isinstance(event, yaml.StreamEndEvent):
-            self._refuse("empty-file", "the file is empty", Place(self.path, 0, 0, ""))
+            self._refuse("empty-file", "the file is empty", Place(self.path, 0, 0, ""), FIELDS)
         first = next(self.events)
         if not isinstance(first, yaml.MappingStartEvent):
             what = "a list" if isinstance(first, yaml.SequenceStartEvent) else "a single value"
-            self._refuse("not-a-map", f"the file holds {what}", self._at(first), "write fields: name: value")
+            self._refuse("not-a-map", f"the file holds {what}", self._at(first), FIELDS)
         data: dict[str, Any] = self._value(first, (), None)
         next(self.events)
         last = next(self.events)
@@ -261,7 +261,7 @@ class _Reader:
         if line >= len(self.lines) or not self.lines[line][column:].strip():
             line, column = self._last_written(line, column)
         text = self.lines[line]
-        problem, remedy, start = str(error.problem), "", error.context_mark
+        problem, remedy, start = str(error.problem), "close what is open, and quote what is text", error.context_mark
         if text[column : column + 1] == "\t" or text[:column].strip(" ") == "\t":
             problem, remedy = "a tab cannot indent YAML", "use spaces"
         elif "mapping values are not allowed" in problem:
