@@ -76,3 +76,9 @@ def test_an_unwritable_file_is_a_mistake_of_the_request(tpsim, tmp_path):
         f"error[cannot-write]: {tmp_path}/no/plan.json: No such file or directory\n"
         "  = name a file in a folder that you may write to\n"
     )
+
+
+def test_a_file_of_the_library_is_named_as_the_library_names_it(tpsim):
+    ran = tpsim("plan", "llama3-70b-h100", "--microbatches", "7")
+    assert ran.code == 2
+    assert " --> scenarios/llama3-70b-h100.yaml:" in ran.err

@@ -66,7 +66,9 @@ def _say(error: Exception) -> int:
         from tpsim.cli.mistakes import of_the_notation
 
         error = of_the_notation(error)
-    click.echo(str(error), err=True)
+    from tpsim.cli.mistakes import named_by_library
+
+    click.echo(str(named_by_library(error)), err=True)
     return int(getattr(error, "exit_code", BUG))
 
 
