@@ -166,8 +166,32 @@ def _near(value: Any) -> dict[str, Any]:
     return {"nested": [value], "wrapped": Pairs([("value", value)])}
 
 
+OTHER_CHOICE = "other choice"
+PAIRS = (
+    ("rmsnorm", "layernorm"),
+    ("swiglu", "geglu"),
+    ("gelu", "relu"),
+    ("rope", "none"),
+    ("learned", "none"),
+    ("bf16", "f16"),
+    ("f32", "f64"),
+    ("lockstep", "streamed"),
+    ("ring", "line"),
+    ("megatron", "ideal"),
+    ("fsdp2", "xla"),
+    ("both", "backward"),
+    ("additive", "book"),
+    ("stated", "guess"),
+    ("datasheet", "measured"),
+)
+CHOICES = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])} | {"none": "rope"}
+"""A value of a field that has a few -> another one, so that a field nobody reads is seen."""
+
+
 def _texts(text: str) -> dict[str, Any]:
+    other = {OTHER_CHOICE: CHOICES[text]} if text in CHOICES else {}
     return {
+        **other,
         "listed": [text],
         "nested": Pairs([("value", text)]),
         **{f"value: {name}": new for name, new in misspelled(text or "q").items()},

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.fuzz.mutations import Mutation, mutations
+from tests.fuzz.mutations import OTHER_CHOICE, Mutation, mutations
 from tests.fuzz.verdict import PROBE, Subject, complaint, planned, subjects
 from tpsim.api.question import Workload
 from tpsim.api.scenario_file import ScenarioFile
@@ -27,10 +27,12 @@ ALL = os.environ.get("TPSIM_FUZZ") == "all"
 
 
 def tried(subject: Subject) -> Iterator[Mutation]:
-    """All mutations, or one of each field, drawn by the names of file and field."""
+    """All mutations, or one of each field, drawn by the names of file and field, and another choice if it has some."""
     for field, group in groupby(mutations(subject.head), lambda mutation: mutation.keys):
         every = list(group)
-        yield from every if ALL else [every[crc32(f"{subject.name} {field}".encode()) % len(every)]]
+        drawn = every[crc32(f"{subject.name} {field}".encode()) % len(every)]
+        chosen = [one for one in every if one.name == OTHER_CHOICE and field[-1] != "kind" and one != drawn]
+        yield from every if ALL else [drawn, *chosen]
 
 
 def complaints(subject: Subject, folder) -> list[str]:

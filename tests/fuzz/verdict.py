@@ -99,10 +99,19 @@ class Subject:
     @property
     def head(self) -> Mapping[str, Any]:
         """The file, of a lock the first two facts of each section: its other ones are like them."""
-        data = self.data
         if self.kind != "lock":
-            return data
-        return {key: dict(list(one.items())[:2]) if isinstance(one, dict) else one for key, one in data.items()}
+            return self.data
+        return {
+            key: {name: _start(fact) for name, fact in list(one.items())[:2]} if isinstance(one, dict) else one
+            for key, one in self.data.items()
+        }
+
+
+def _start(fact: Any) -> Any:
+    """A fact, of a scenario the first six of each kind."""
+    if not isinstance(fact, dict):
+        return fact
+    return {key: dict(list(one.items())[:6]) if isinstance(one, dict) else one for key, one in fact.items()}
 
 
 def subjects() -> list[Subject]:
