@@ -25,7 +25,7 @@ STEP_KEYS = [
     "because",
 ]
 DTYPE_REFUSAL = """\
-bf61 is not a dtype
+"bf61" is not a dtype
   bf61
   ^^^^
 did you mean "bf16"? there are: f64, f32, bf16, f16, fp8, int8, int32"""
@@ -180,7 +180,7 @@ def test_a_dim_without_a_size_is_named():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"dims": "I=8,J=4,Q=3"}, "Q is not a dim of the expression\n  I=8,J=4,Q=3\n          ^\nthere are: I, J"),
+        ({"dims": "I=8,J=4,Q=3"}, '"Q" is not a dim of the expression\n  I=8,J=4,Q=3\n          ^\nthere are: I, J'),
         ({"dims": "I=8;J"}, "the dims cannot be read\n  I=8;J\n  ^^^^^\nwrite sizes as I=8192,J=4096"),
         ({"dims": "I=8,J=0"}, "the dims cannot be read\n  I=8,J=0\n      ^^^\nwrite sizes as I=8192,J=4096"),
         ({"mesh": "X=4,X=2"}, "X has two sizes\n  X=4,X=2\n      ^\ndrop one X"),
@@ -189,10 +189,10 @@ def test_a_dim_without_a_size_is_named():
             {"dtype": "bf61"},
             DTYPE_REFUSAL,
         ),
-        ({"cost_model": "alpha"}, "alpha is not a cost model\n  alpha\n  ^^^^^\nthere are: additive, book"),
+        ({"cost_model": "alpha"}, '"alpha" is not a cost model\n  alpha\n  ^^^^^\nthere are: additive, book'),
         (
             {"planner": "bok"},
-            'bok is not a planner\n  bok\n  ^^^\ndid you mean "book"? there are: book, cheapest',
+            '"bok" is not a planner\n  bok\n  ^^^\ndid you mean "book"? there are: book, cheapest',
         ),
     ],
 )

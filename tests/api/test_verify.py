@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 import tpsim
 from tpsim.algebra import moves
+from tpsim.api import plan as plan_module
 from tpsim.api import shelf as shelf_module
 from tpsim.api.plan import PlanResult
 from tpsim.api.proof import trial as trial_module

@@ -231,9 +231,9 @@ def test_what_is_no_scenario_is_a_wrong_request_with_the_files_name(tpsim, tmp_p
 
 
 def test_a_folder_and_a_file_that_is_not_there_are_wrong_requests(tpsim, tmp_path):
-    assert tpsim("plan", str(tmp_path)).err == f"error[no-such-file]: {tmp_path} is a folder, not a file\n"
-    missing = tmp_path / "no.yaml"
-    assert tpsim("plan", str(missing)).err == f"error[no-such-file]: there is no file {missing}\n"
+    folder, absent = tpsim("plan", str(tmp_path)).err, tpsim("plan", str(tmp_path / "no.yaml")).err
+    assert folder == f"error[no-such-file]: {tmp_path} is a folder, not a file\n  = name a file in it\n"
+    assert absent == f"error[no-such-file]: there is no file {tmp_path}/no.yaml\n  = check the folder and the name\n"
 
 
 def test_a_placement_without_a_machine_is_not_ignored(tpsim):

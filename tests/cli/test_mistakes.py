@@ -72,4 +72,13 @@ def test_a_scenario_with_an_impossible_layout_shows_the_flag_that_asked_for_it(t
 def test_an_unwritable_file_is_a_mistake_of_the_request(tpsim, tmp_path):
     ran = tpsim("plan", "llama3-70b-h100", "-q", "-o", str(tmp_path / "no" / "plan.json"))
     assert ran.code == 2
-    assert ran.err == f"error[cannot-write]: {tmp_path}/no/plan.json: No such file or directory\n"
+    assert ran.err == (
+        f"error[cannot-write]: {tmp_path}/no/plan.json: No such file or directory\n"
+        "  = name a file in a folder that you may write to\n"
+    )
+
+
+def test_a_file_of_the_library_is_named_as_the_library_names_it(tpsim):
+    ran = tpsim("plan", "llama3-70b-h100", "--microbatches", "7")
+    assert ran.code == 2
+    assert " --> scenarios/llama3-70b-h100.yaml:" in ran.err

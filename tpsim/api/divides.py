@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
+from math import isqrt, prod
 from typing import TYPE_CHECKING
 
 from tpsim.quantity.errors import Place, Problem
@@ -42,7 +42,8 @@ def divisors(number: int) -> list[int]:
     >>> divisors(12)
     [1, 2, 3, 4, 6, 12]
     """
-    return [n for n in range(1, number + 1) if not number % n]
+    small = [n for n in range(1, isqrt(number) + 1) if not number % n]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def next_multiple(number: int, of: int) -> int:

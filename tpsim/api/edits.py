@@ -111,12 +111,20 @@ def parse_mesh(text: str) -> dict[str, int]:
     axes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = (piece.strip() for piece in part.partition("="))
-        if not (name and equals and size.removeprefix("-").isdecimal()):
+        if not (name and equals and _is_count(size.removeprefix("-"))):
             _refuse_mesh(text, f'"{part.strip()}" is not an axis and its size')
         if name in axes:
             _refuse_mesh(text, f"axis {name} is given twice")
         axes[name] = int(size)
     return axes
+
+
+DIGITS = 18
+"""Digits of a number that can be a size; a longer one is refused as a name that no axis has."""
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) <= DIGITS
 
 
 def _refuse_mesh(text: str, message: str) -> None:
@@ -153,7 +161,7 @@ def _size_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[E
 
     One number alone keeps the scenario's chips and refills the other role's axis; two numbers make the chips.
     """
-    numbers = {role: given[role] for role in AXES if role in given and str(given[role]).isdecimal()}
+    numbers = {role: given[role] for role in AXES if role in given and _is_count(str(given[role]))}
     for role in AXES:
         if role in given and role not in numbers:
             yield Edit(("layout", role), str(given[role]).split(","), _flag(role, given[role]))

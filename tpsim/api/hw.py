@@ -44,10 +44,7 @@ class HwResult:
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
         machine = self.machine
-        levels = [
-            {"name": one.name, "topology": one.topology, "shape": list(one.shape), "steps": one.steps}
-            for one in machine.levels
-        ]
+        levels = [level_record(one) for one in machine.levels]
         sources = {
             key: {"title": one.title, "read": one.read or None, "sha256": list(one.sha256)}
             for key, one in machine.sources.items()
@@ -190,6 +187,21 @@ def problem_record(problem: Problem) -> dict[str, Any]:
         "problem": problem.message,
         "remedy": problem.remedy or problem.note or None,
         "slug": problem.slug,
+    }
+
+
+def level_record(level: Level) -> dict[str, Any]:
+    """What a level is beside its constants; no algorithms are the plain ones of its topology."""
+    return {
+        "name": level.name,
+        "topology": level.topology,
+        "shape": list(level.shape),
+        "steps": level.steps,
+        "wrap": str(level.wrap) if level.topology == "torus" else None,
+        "wrap_kind": level.wrap_kind,
+        "wrap_source": level.wrap_source,
+        "algorithms": list(level.algorithms),
+        "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
     }
 
 

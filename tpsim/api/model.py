@@ -62,7 +62,11 @@ class ModelResult:
             "tpsim": __version__,
             "inputs": _inputs(self.read),
             "resolved": asdict(self.read.model),
-            "result": {"parameters": self.parameters, "padding_parameters": self.padding_parameters},
+            "result": {
+                "parameters": self.parameters,
+                "padding_parameters": self.padding_parameters,
+                "source": self.read.source,
+            },
             "assumptions": [{"text": note, "kind": "derived"} for note in self.read.notes],
             "not_modelled": [],
         }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.notation import Expression
 
 
-_PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9_]+)\s*(?:,|$)")
+_PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")
 
 
 def _pairs(text: str, what: str, example: str) -> dict[str, int]:
@@ -67,7 +67,7 @@ def _unknown(word: str, text: str, what: str, known: Sequence[str]) -> NotationE
     start = text.index(word)
     hint = f'did you mean "{meant}"? ' if meant else ""
     return NotationError(
-        f"{word} is not a {what}", text, (start, start + len(word)), f"{hint}there are: {', '.join(known)}"
+        f'"{word}" is not a {what}', text, (start, start + len(word)), f"{hint}there are: {', '.join(known)}"
     )
 
 

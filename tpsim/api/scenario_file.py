@@ -25,8 +25,11 @@ NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "stri
 """One name or a list of names, as editors check it."""
 
 Axes = Annotated[tuple[str, ...], BeforeValidator(_as_names), WithJsonSchema(NAMES)]
-Count = Annotated[int, Field(strict=True, gt=0)]
-AxisSize = Annotated[int, Field(strict=True, ge=-1)]
+MOST = 10**9
+"""No size of a workload or a mesh is larger: it is a slip of the keyboard."""
+
+Count = Annotated[int, Field(strict=True, gt=0, le=MOST)]
+AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
 Flag = Annotated[bool, Field(strict=True)]
 Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 

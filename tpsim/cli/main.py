@@ -52,6 +52,10 @@ def run(args: Sequence[str]) -> int:
         return INTERRUPTED
     except TpsimError as error:
         return _say(error)
+    except OSError as error:
+        from tpsim.cli.mistakes import of_a_file
+
+        return _say(of_a_file(error)) if error.filename else _bug(error, show="--traceback" in args)
     except Exception as error:  # noqa: BLE001  # the last stop: whatever gets here is a bug of ours
         return _bug(error, show="--traceback" in args)
 
@@ -62,7 +66,9 @@ def _say(error: Exception) -> int:
         from tpsim.cli.mistakes import of_the_notation
 
         error = of_the_notation(error)
-    click.echo(str(error), err=True)
+    from tpsim.cli.mistakes import named_by_library
+
+    click.echo(str(named_by_library(error)), err=True)
     return int(getattr(error, "exit_code", BUG))
 
 

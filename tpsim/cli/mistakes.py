@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -53,6 +54,22 @@ def of_the_notation(error: Exception) -> Exception:
     start, end = error.span
     place = Place("command line", 1, start + 1, " ".join(error.text.splitlines()), max(1, end - start))
     return InputError.one("notation", error.message, place, error.remedy)
+
+
+def named_by_library(error: Exception) -> Exception:
+    """The error with files of the library named as the library names them, wherever tpsim is installed."""
+    from tpsim.api.inputs import shown
+
+    if not isinstance(error, InputError):
+        return error
+    places = [one.place and replace(one.place, file=shown(one.place.file)) for one in error.problems]
+    return InputError(replace(one, place=place) for one, place in zip(error.problems, places, strict=True))
+
+
+def of_a_file(error: OSError) -> InputError:
+    """What the system says of a path that the command line or a file gave."""
+    message = f"{error.filename} cannot be used: {error.strerror}"
+    return InputError.one("unreadable-file", message, remedy="check its permissions and its name")
 
 
 def _no_such_option(error: click.NoSuchOption) -> InputError:

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from dataclasses import dataclass
+from errno import EISDIR
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
@@ -110,6 +111,7 @@ def write_files(pages: Mapping[Path, str]) -> None:
     All are written beside their places first, so that one that cannot be written leaves the others as they were.
     Raises InputError if one cannot be written.
     """
+    _refuse_aliases(pages)
     staged: dict[Path, Path] = {}
     try:
         for path, text in pages.items():
@@ -117,15 +119,26 @@ def write_files(pages: Mapping[Path, str]) -> None:
         for path, temporary in staged.items():
             temporary.replace(path.resolve())
     except OSError as error:
-        raise InputError.one("cannot-write", f"{path}: {error.strerror}") from error
+        message = f"{path}: {error.strerror}"
+        raise InputError.one("cannot-write", message, remedy="name a file in a folder that you may write to") from error
     finally:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
 
 
+def _refuse_aliases(pages: Mapping[Path, str]) -> None:
+    """Two names of one file ask for two contents of it."""
+    for path in pages:
+        twins = [other for other in pages if other != path and os.path.realpath(other) == os.path.realpath(path)]
+        if twins:
+            raise InputError.one("same-file", f"{path} and {twins[0]} are one file", remedy="name each file once")
+
+
 def _stage(path: Path, text: str, staged: dict[Path, Path]) -> None:
     """Write `text` beside the file that `path` leads to, with its permissions; `staged` knows it from the start."""
     place = path.resolve()
+    if place.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
     with NamedTemporaryFile(
         "w", encoding="utf-8", newline="\n", dir=place.parent, prefix=".tpsim-", delete=False
     ) as page:
@@ -181,6 +194,8 @@ def _listed(suffixes: Sequence[str]) -> str:
 
 
 def _file(name: str, suffixes: Sequence[str]) -> Path:
+    if "\0" in name:
+        raise InputError.one("cannot-write", f"{name}: no file can be called that", remedy="give it another name")
     path = Path(name)
     if path.suffix not in suffixes:
         near = suggest(path.suffix, suffixes) if path.suffix else None

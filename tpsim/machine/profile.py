@@ -115,6 +115,8 @@ class Level:
     algorithms   those offered, with what differs for them; none: the plain ones of the topology
     protocols    ways to carry bytes from one device to the next, with what differs for them; none: a single one
     pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
+    wrap_source  key of the sources that states the wraparound rule; None if none is stated
+    wrap_kind    what kind of knowledge it is; None if it is not stated
     """
 
     name: str
@@ -129,6 +131,8 @@ class Level:
     algorithms: Mapping[str, Tuning]
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     pipelined: Constant | None = None
+    wrap_source: str | None = None
+    wrap_kind: Kind | None = None
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the level."""

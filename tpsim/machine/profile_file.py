@@ -132,7 +132,9 @@ class WrapFields(spec.Strict):
 
     noun: ClassVar[str] = "a wraparound rule"
     axis: int | None = Field(None, gt=2, description="only on an axis of this length")
-    cube: list[int] | None = Field(None, description="only if each axis of the slice is a multiple of its side")
+    cube: list[Annotated[int, Field(gt=0)]] | None = Field(
+        None, description="only if each axis of the slice is a multiple of its side"
+    )
     always: bool = Field(default=False, description="on every axis longer than 2")
     source: str | None = None
     kind: Kind | None = None
@@ -302,6 +304,8 @@ class _Reading:
             topology=level.topology,
             shape=tuple(level.shape),
             wrap=_wrap(level.wrap),
+            wrap_source=level.wrap.source if level.wrap else None,
+            wrap_kind=level.wrap.kind if level.wrap else None,
             steps=level.steps,
             bandwidth=self._constant(level.link.bandwidth, "bytes_per_s", f"{path}.link.bandwidth"),
             efficiency=self._maybe(level.link.efficiency, "ratio", f"{path}.link.efficiency"),
@@ -365,7 +369,8 @@ def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
     for at, level in enumerate(fields.levels):
         here = ("levels", at)
         if level.name in names[:at]:
-            yield Problem("duplicate-level", f'two levels are called "{level.name}"', document.place(*here, "name"))
+            place = document.place(*here, "name")
+            yield Problem("duplicate-level", f'two levels are called "{level.name}"', place, "rename one of them")
         if not level.shape and (not joined(level.topology) or at + 1 < len(fields.levels)):
             message = f"level {level.name} has no shape"
             yield Problem("missing-shape", message, document.place(*here), "write shape: [8]")
@@ -373,6 +378,9 @@ def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
             place = document.place(*here, "shape")
             yield Problem("bad-shape", f"a {level.topology} has one axis", place, "write shape: [8]")
         yield from _wrap_misfits(level, here, document)
+        if level.wrap and level.wrap.source is not None and level.wrap.source not in fields.sources:
+            place = document.place(*here, "wrap", "source")
+            yield from unknown(level.wrap.source, "source", fields.sources, place, "add it to sources").problems
         for name in level.algorithms or {}:
             if name not in ALGORITHMS:
                 place = document.place(*here, "algorithms", name)

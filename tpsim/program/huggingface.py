@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tpsim.program.model import FeedForward, Model
+from tpsim.program.model import LARGEST, FeedForward, Model
 from tpsim.quantity.errors import InputError, Place
 
 if TYPE_CHECKING:
@@ -221,6 +221,8 @@ class _Config:
             raise InputError.one("missing-field", f"the config has no {names}", self._place(), remedy=f"add {names}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             self._refuse(key, f"{key}: {_text(value)} is not a positive whole number", "write a number of 1 or more")
+        if value > LARGEST:
+            self._refuse(key, f"{key}: {_text(value)} is too large", f"it must be at most {LARGEST}")
         return value
 
     def _head_dim(self, family: Family, hidden: int, heads: int) -> int:

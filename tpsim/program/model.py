@@ -12,6 +12,10 @@ FeedForward = Literal["gelu", "relu", "swiglu", "geglu"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu"})
 
 
+LARGEST = 10**9
+"""No size of a model is larger: it is a slip of the keyboard."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A dense decoder-only transformer.

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tpsim.program.huggingface import NAMES, read_config
-from tpsim.program.model import FeedForward, Model
+from tpsim.program.model import LARGEST, FeedForward, Model
 from tpsim.program.parameters import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
 
-Count = Annotated[int, Field(strict=True, gt=0)]
+Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
 Flag = Annotated[bool, Field(strict=True)]
 At = Callable[..., Place | None]
 
@@ -146,7 +146,11 @@ def check_sizes(model: Model, at: At) -> None:
             "every kv head serves the same number of heads",
         )
     if model.positions == "rope" and model.head_dim % 2:
-        _refuse(f"head_dim {model.head_dim} is odd, and rope turns pairs", at("head_dim"), "")
+        _refuse(
+            f"head_dim {model.head_dim} is odd, and rope turns pairs",
+            at("head_dim"),
+            "an even head_dim, or positions: learned",
+        )
     if model.positions == "learned" and model.max_positions is None:
         _refuse("positions are learned and max_positions is not stated", at("positions"), "add max_positions: 2048")
     if model.vocab_padded < model.vocab:

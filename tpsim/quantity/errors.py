@@ -16,6 +16,10 @@ WINDOW = 120
 """Characters of a source line that are printed; a longer line is cut around the caret."""
 
 
+LONGEST = 1000
+"""Characters of a message that are printed: a list of known names fits, a name as long as a page does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A stretch of text in a file. Lines and columns count from 1; line 0 means the file as a whole.
@@ -97,20 +101,20 @@ def _grouped(problems: Sequence[Problem]) -> list[Problem]:
 
 def _lines(problem: Problem) -> Iterator[str]:
     place = problem.place
-    yield f"error[{problem.slug}]: {_printable(problem.message)}"
+    yield f"error[{problem.slug}]: {_short(_printable(problem.message))}"
     pad = " " * len(str(place.line)) if place and place.line else " "
     if place and place.line:
         text, before, width = _excerpt(place)
         yield f"{pad}--> {_printable(place.file)}:{place.line}:{place.column}"
         yield f"{pad} |"
         yield f"{place.line} | {text}".rstrip()
-        yield f"{pad} | {before}{'^' * width} {_printable(problem.remedy)}".rstrip()
+        yield f"{pad} | {before}{'^' * width} {_short(_printable(problem.remedy))}".rstrip()
     elif place:
         yield f"{pad}--> {_printable(place.file)}"
     remedy = "" if place and place.line else problem.remedy
     for line in (remedy, problem.note):
         if line:
-            yield f"{pad} = {_printable(line)}"
+            yield f"{pad} = {_short(_printable(line))}"
 
 
 def _excerpt(place: Place) -> tuple[str, str, int]:
@@ -122,6 +126,11 @@ def _excerpt(place: Place) -> tuple[str, str, int]:
     left, right = ("... " if start else ""), (" ..." if start + WINDOW < len(place.text) else "")
     blanks = "".join("\t" if char == "\t" else " " * _cells(char) for char in left + before)
     return left + _printable(text) + right, blanks, max(1, sum(map(_cells, marked)))
+
+
+def _short(text: str) -> str:
+    """`text` without the middle of what nobody reads to its end, such as a name of a thousand letters."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def _cells(char: str) -> int:

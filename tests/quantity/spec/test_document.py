@@ -63,7 +63,7 @@ def test_maps_are_made_on_the_way_to_a_new_value(document):
 
 def test_an_override_of_null_takes_a_field_away(document):
     assert spec.overridden(document, ["chip.peak=null"]).data["chip"] == {}
-    assert spec.overridden(document, ["chip.memory="]).data["chip"] == document.data["chip"]
+    assert spec.overridden(document, ["chip.memory="]).data["chip"]["memory"] is None  # to be judged
 
 
 def test_merge_joins_maps_and_replaces_lists():
@@ -184,7 +184,7 @@ def test_overrides_are_yaml_values_at_a_path(document):
                 " --> command line:1:12\n"
                 "  |\n"
                 "1 | --set name=[1\n"
-                "  |            ^^"
+                "  |            ^^ close what is open, and quote what is text"
             ),
         ),
     ],

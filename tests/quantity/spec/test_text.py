@@ -144,7 +144,7 @@ def test_an_unclosed_bracket_is_shown_at_the_end_of_the_text():
         " --> f.yaml:2:7\n"
         "  |\n"
         "2 | b: [1,\n"
-        "  |       ^\n"
+        "  |       ^ close what is open, and quote what is text\n"
         "  = while parsing a flow node that starts in line 4"
     )
 
@@ -183,7 +183,7 @@ def test_an_alias_stands_for_a_copy_of_its_anchor():
 
 def test_an_alias_explosion_is_refused_before_it_unfolds():
     lines = ["a0: &x0 [1, 1]"] + [f"a{n}: &x{n} [*x{n - 1}, *x{n - 1}]" for n in range(1, 45)]
-    assert "aliases unfold to more than 100,000 entries" in refused("\n".join(lines))
+    assert "aliases unfold to more than 10,000 entries" in refused("\n".join(lines))
 
 
 def test_aliases_cannot_nest_deeper_than_a_file_may():

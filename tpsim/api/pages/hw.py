@@ -111,4 +111,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _level(level: Level) -> str:
     size = f", at most {' x '.join(map(str, level.shape))}" if level.shape else ""
-    return f"{level.topology}{size}, {level.steps} steps"
+    wrap = f", {level.wrap}" if level.topology == "torus" else ""
+    names = [f"{name} (not across levels)" if one.alone else name for name, one in level.algorithms.items()]
+    offered = f", offers {', '.join(names)}" if names else ""
+    return f"{level.topology}{size}, {level.steps} steps{wrap}{offered}"

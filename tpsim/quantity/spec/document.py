@@ -71,7 +71,8 @@ def with_value(
 
     Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given.
 
-    None takes a field away, so that its default holds.
+    None takes a field away, so that its default holds; one that is not there stays to be judged, for its name may be
+    misspelled.
 
     Raises InputError when `keys` leads into something that has no fields.
     """
@@ -106,7 +107,7 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
         what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
         raise InputError.one("bad-override", what, place, f"set {here} itself")
     held = data or {}
-    if value is None and depth == len(path) - 1:
+    if value is None and depth == len(path) - 1 and key in held:
         return {other: kept for other, kept in held.items() if other != key}
     return {**held, key: _set(held.get(key), path, value, depth + 1, place)}
 
@@ -138,7 +139,7 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
         name = last.data["extends"]
         if not isinstance(name, str):
             raise InputError.one("bad-value", "extends is not a name", last.place("extends"), "write one name or file")
-        parent = load(name)
+        parent = _asked_by(last, name, load)
         if parent.path in {link.path for link in chain}:
             message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, parent])}"
             raise InputError.one("circular-extends", message, last.place("extends"), "break the circle")
@@ -147,6 +148,15 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
     for link in reversed(chain):
         result = _laid_on(result, link)
     return result
+
+
+def _asked_by(document: Document, name: str, load: Callable[[str], Document]) -> Document:
+    """The document of that name; that there is none is a mistake where the name stands."""
+    try:
+        return load(name)
+    except InputError as error:
+        place = document.place("extends")
+        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:

@@ -49,6 +49,17 @@ _LIMITS = {
 }
 
 
+_OTHERS = {
+    "string_pattern_mismatch": ("", "it must match {pattern}"),
+    "too_short": (", too short a list", "write at least {min_length}"),
+    "too_long": (", too long a list", "write at most {max_length}"),
+    "finite_number": ("", "write a finite number"),
+    "int_from_float": ("", "write a whole number"),
+    "int_parsing_size": ("", "it is too large"),
+}
+"""pydantic's error type -> the end of the message, and the remedy."""
+
+
 def header_problem(document: Document, model: type[BaseModel]) -> Problem | None:
     """What is wrong with the line ``tpsim: hardware/1``, if the model asks for one: kind and version come first."""
     header = model.model_fields.get("tpsim")
@@ -173,7 +184,7 @@ def _unknown(
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in _value_at(document.data, here)]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
-    remedy = f'did you mean "{near}"?' if near else ""
+    remedy = f'did you mean "{near}"?' if near else "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
 
 
@@ -198,7 +209,7 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
     if isinstance(cause, UnitError):
         return Problem(cause.slug, f"{name}: {cause.message}", place, cause.remedy)
     if cause is not None:
-        return Problem("bad-value", f"{name}: {cause}", place)
+        return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if one.type in {"literal_error", "enum"}:
         return _not_one_of(name, value, list(_choices(model, one.keys)), str(context.get("expected", "")), place)
     if one.type in _LIMITS:
@@ -208,7 +219,8 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
         quote = one.due == "text" and isinstance(value, int | float)
         remedy = f'write "{_shown(value)}"' if quote else f"write {one.due}"
         return Problem("bad-value", f"{name} is {_shown(value)}, not {one.due}", place, remedy)
-    return Problem("bad-value", f"{name}: {one.finding['msg']}", place)
+    message, remedy = _OTHERS.get(one.type, (str(one.finding["msg"]), "correct it"))
+    return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
 
 
 def _not_one_of(name: str, value: object, choices: list[str], expected: str, place: Any) -> Problem:
@@ -283,8 +295,10 @@ def _branches(annotation: Any) -> Iterator[Any]:
 
 
 def _model_at(model: type[BaseModel], keys: Keys) -> type[BaseModel] | None:
-    found = (one for one in _annotations(model, keys) if isinstance(one, type) and issubclass(one, BaseModel))
-    return next(found, None)
+    """The model of the map at `keys`; of its entries where it may also be a map of such maps."""
+    found = _annotations(model, keys)
+    entries = [part for one in found if get_origin(one) is dict for part in _branches(get_args(one)[1])]
+    return next((one for one in (*found, *entries) if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def _choices(model: type[BaseModel], keys: Keys) -> Iterator[str]:

@@ -12,6 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISFIFO
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 50
 MAX_DIGITS = 400
+MAX_UNFOLDED = 10_000
+"""Entries that all aliases of a file may stand for together: people write a few, and tpsim none."""
+
+FLATTER = "is it a tpsim file? None is nested more than ten deep"
+SMALLER = "is it a tpsim file?"
+FIELDS = "write fields: name: value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +62,31 @@ def load(source: Path | str, name: str | None = None, *, most: Most = WRITTEN) -
 
 def _content(path: Path, most: Most) -> bytes:
     try:
+        _refuse_pipe(path)
         with path.open("rb") as file:
             return file.read(most.bytes + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        near = suggest(path.stem, _siblings(path))
-        remedy = f'did you mean "{path.with_stem(near)}"?' if near else ""
-        raise InputError.one("no-such-file", f"there is no file {path}", remedy=remedy) from None
+        raise InputError.one("no-such-file", f"there is no file {path}", remedy=_absent(path)) from None
     except IsADirectoryError:
-        raise InputError.one("no-such-file", f"{path} is a folder, not a file") from None
+        message = f"{path} is a folder, not a file"
+        raise InputError.one("no-such-file", message, remedy="name a file in it") from None
     except OSError as error:
-        raise InputError.one("unreadable-file", f"{path} cannot be read: {error.strerror}") from None
+        message = f"{path} cannot be read: {error.strerror}"
+        raise InputError.one("unreadable-file", message, remedy="check its permissions and its name") from None
+
+
+def _refuse_pipe(path: Path) -> None:
+    """Nobody may ever write into a named pipe, and reading would wait; those that a shell makes are fed."""
+    if S_ISFIFO(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/proc/")):
+        raise InputError.one("unreadable-file", f"{path} is a pipe", remedy="give standard input instead, as -")
+
+
+def _absent(path: Path) -> str:
+    """What helps somebody whose file is not there."""
+    if path.is_symlink():
+        return f"it is a link to {path.readlink()}, which is not there"
+    near = suggest(path.stem, _siblings(path))
+    return f'did you mean "{path.with_stem(near)}"?' if near else "check the folder and the name"
 
 
 def _siblings(path: Path) -> list[str]:
@@ -79,7 +101,7 @@ def _document(content: bytes, path: str, most: Most) -> Document:
     whole = Place(path, 0, 0, "")
     if len(content) > most.bytes:
         size = f"{most.bytes // 1_000_000} MB"
-        raise InputError.one("file-too-large", f"the file is larger than {size}", whole, "is it a tpsim file?")
+        raise InputError.one("file-too-large", f"the file is larger than {size}", whole, SMALLER)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -116,6 +138,7 @@ class _Reader:
     spots: dict[Keys, Spot] = field(default_factory=dict)
     anchors: dict[str, Any] = field(default_factory=dict)
     entries: int = 0
+    unfolded: int = 0
 
     def document(self) -> Document:
         """The whole document."""
@@ -134,15 +157,15 @@ class _Reader:
             at = self.text[: error.position] if isinstance(error.position, int) else ""
             lines = _LINE_END.split(at)
             place = self._place(len(lines) - 1, len(lines[-1]), 1)
-            self._refuse("bad-yaml", f"YAML forbids this character: {error.reason}", place)
+            self._refuse("bad-yaml", f"YAML forbids this character: {error.reason}", place, "remove it")
 
     def _root(self, event: yaml.Event) -> dict[str, Any]:
         if isinstance(event, yaml.StreamEndEvent):
-            self._refuse("empty-file", "the file is empty", Place(self.path, 0, 0, ""))
+            self._refuse("empty-file", "the file is empty", Place(self.path, 0, 0, ""), FIELDS)
         first = next(self.events)
         if not isinstance(first, yaml.MappingStartEvent):
             what = "a list" if isinstance(first, yaml.SequenceStartEvent) else "a single value"
-            self._refuse("not-a-map", f"the file holds {what}", self._at(first), "write fields: name: value")
+            self._refuse("not-a-map", f"the file holds {what}", self._at(first), FIELDS)
         data: dict[str, Any] = self._value(first, (), None)
         next(self.events)
         last = next(self.events)
@@ -155,9 +178,9 @@ class _Reader:
         self.entries += 1
         place = self._at(event)
         if self.entries > self.most.entries:
-            self._refuse("file-too-large", f"the file holds more than {self.most.entries:,} entries", place)
+            self._refuse("file-too-large", f"the file holds more than {self.most.entries:,} entries", place, SMALLER)
         if len(keys) > MAX_DEPTH:
-            self._refuse("too-deep", f"the file is nested more than {MAX_DEPTH} deep", place)
+            self._refuse("too-deep", f"the file is nested more than {MAX_DEPTH} deep", place, FLATTER)
         if isinstance(event, yaml.AliasEvent):
             self.spots[keys] = Spot(key, place)
             return self._alias(event, keys, place)
@@ -205,14 +228,15 @@ class _Reader:
     def _alias(self, event: Any, keys: Keys, place: Place) -> Any:
         """A copy of what the anchor stands for, so that changing one does not change the other."""
         if event.anchor not in self.anchors:
-            self._refuse("unknown-alias", f'no "&{event.anchor}" stands before this', place)
+            message = f'no "&{event.anchor}" stands before this'
+            self._refuse("unknown-alias", message, place, "write the value itself, or quote a text")
         value = self.anchors[event.anchor]
         entries, depth = _extent(value)
-        self.entries += entries
-        if self.entries > self.most.entries:
-            self._refuse("file-too-large", f"aliases unfold to more than {self.most.entries:,} entries", place)
+        self.unfolded += entries
+        if self.unfolded > MAX_UNFOLDED:
+            self._refuse("file-too-large", f"aliases unfold to more than {MAX_UNFOLDED:,} entries", place, SMALLER)
         if len(keys) + depth > MAX_DEPTH:
-            self._refuse("too-deep", f"aliases unfold to a file nested more than {MAX_DEPTH} deep", place)
+            self._refuse("too-deep", f"aliases unfold to a file nested more than {MAX_DEPTH} deep", place, FLATTER)
         return deepcopy(value)
 
     def _at(self, event: Any, last: Any = None) -> Place:
@@ -237,7 +261,7 @@ class _Reader:
         if line >= len(self.lines) or not self.lines[line][column:].strip():
             line, column = self._last_written(line, column)
         text = self.lines[line]
-        problem, remedy, start = str(error.problem), "", error.context_mark
+        problem, remedy, start = str(error.problem), "close what is open, and quote what is text", error.context_mark
         if text[column : column + 1] == "\t" or text[:column].strip(" ") == "\t":
             problem, remedy = "a tab cannot indent YAML", "use spaces"
         elif "mapping values are not allowed" in problem:

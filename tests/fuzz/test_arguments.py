@@ -1,0 +1,174 @@
+"""No argument gets an answer to another question than the one asked, a traceback, or a file that is half written."""
+
+from __future__ import annotations
+
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpsim.cli.main import run
+
+COMMANDS: dict[str, list[str]] = {
+    "plan": ["plan", "--model", "gpt-tiny", "--hw", "tpu-v5e", "--seq", "8", "--tp", "2", "--dp", "2", "--batch", "8"],
+    "plan of a scenario": ["plan", "gpt2-xl-a100-dp"],
+    "collective": ["collective", "all-gather", "--hw", "dgx-h100", "--ranks", "8", "--sizes", "8MB"],
+    "shard": ["shard", "A[I_X,J] -> A[I,J_X]", "--mesh", "X=4", "--dims", "I=64,J=32", "--hw", "tpu-v5e"],
+}
+"""A command line of each verb that computes."""
+
+OPTIONS: dict[str, list[str]] = {
+    "plan": [
+        *("--model", "--hw", "--seq", "--tp", "--dp", "--chips", "--mesh", "--zero", "--batch", "--microbatches"),
+        *("--dtype", "--placement", "--practice", "--cost-model", "--planner", "--set"),
+    ],
+    "plan of a scenario": ["--tp", "--dp", "--chips", "--mesh", "--zero", "--batch", "--microbatches", "--set"],
+    "collective": [
+        *("--hw", "--ranks", "--level", "--sizes", "--dtype", "--cost-model", "--algorithm", "--protocol", "--launch")
+    ],
+    "shard": ["--mesh", "--dims", "--hw", "--placement", "--dtype", "--planner", "--cost-model"],
+}
+NUMBERS = ["0", "-1", "3", "1e30", "9" * 40, "9" * 5000, "nan", "inf", "1.5", "0x10", "1_000", "٤", " 4 ", ""]
+LONG = "9" * 5000
+TEXTS = [
+    f"X={LONG}",
+    f"data={LONG},tensor=2",
+    "X=_",
+    "X=1__0",
+    "X=8_",
+    "xyzzy",
+    ",",
+    "=",
+    "X=",
+    "=4",
+    "X=4,X=4",
+    "X=0",
+    "X=-1",
+    "X=1e3",
+    "X=4;Y=2",
+    "X" * 3000,
+    "\x1b[31m",
+    "é",
+    "-",
+    "--",
+]
+SIZES = ["0 B", "1 B", "8 MB:1 kB", "8 mB", "1e300 B", "1 B:1e300 B", "8 MB,,", "7 us", "1 us", "-1 us", "1e300 s"]
+PATHS = [
+    "workload.seq",
+    "workload.seq=",
+    "=3",
+    "workload.seq.x=1",
+    "workload..seq=1",
+    "mesh.data=0",
+    "mesh.data=[1",
+    "x=1",
+]
+SETS = [
+    "workload.seq=1e3",
+    "workload.seq=true",
+    "workload.seq=128",
+    "layout.tp=xyzzy",
+    "model.hidden=-1",
+    "tpsim=scenario/2",
+]
+VALUES = [*NUMBERS, *TEXTS, *SIZES, *PATHS, *SETS]
+
+SAME = {
+    ("plan of a scenario", "--zero", "0"),
+    ("plan", "--zero", "0"),
+    ("plan", "--chips", " 4 "),
+    ("plan", "--chips", "٤"),
+}
+"""What the command line says already."""
+
+CASES = [
+    (command, option, value)
+    for command in COMMANDS
+    for option in OPTIONS[command]
+    for value in VALUES
+    if (command, option, value) not in SAME
+]
+
+
+def ran(*args: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr of a command line, run here."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = run(args)
+    return code, out.getvalue(), err.getvalue()
+
+
+def complaint(args: list[str], shown: str) -> str:
+    """What is wrong with the outcome of a command line; `shown` is what the one without the last option answers."""
+    code, out, err = ran(*args, "-f", "csv", "-o", "answer.txt")
+    written = Path("answer.txt").exists()
+    if written:
+        Path("answer.txt").unlink()
+    if code == 2:
+        refused = re.match(r"error\[[a-z0-9-]+\]: \S", err) and ("^ " in err or " = " in err) and len(err) < 6000
+        return "" if refused and not out and not written else f"a poor refusal: {err}"
+    if code not in (0, 1):
+        return f"exit code {code}: {err}"
+    return "" if written and out != shown else f"an answer that does not show it: {out[:100]}"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO()))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_argument_is_refused_or_shown_in_the_answer(command):
+    shown = ran(*COMMANDS[command], "-f", "csv")[1]
+    assert shown
+    found = {
+        (option, value[:40]): wrong
+        for verb, option, value in CASES
+        if verb == command and (wrong := complaint([*COMMANDS[command], option, value], shown))
+    }
+    assert found == {}
+
+
+def test_the_judge_sees_an_option_that_is_not_read():
+    shown = ran(*COMMANDS["plan"], "-f", "csv")[1]
+    assert "does not show it" in complaint([*COMMANDS["plan"], "--color", "never"], shown)
+
+
+NOTATION = st.text(st.sampled_from("ABCXYIJK_{},.[]->·→ U'0189=∂é\t"), max_size=30)
+"""Texts of the letters that expressions are made of."""
+
+PIECES = st.lists(
+    st.sampled_from(
+        ["A", "B", "C", "[", "]", "I", "J", "K", "_X", "_Y", "_XY", ",", " ", "{U_X}", "{U_Y}", " . ", " -> "]
+    ),
+    max_size=24,
+).map("".join)
+
+
+@given(NOTATION | PIECES)
+def test_any_expression_is_answered_or_shown_with_a_caret(expression):
+    code, out, err = ran("shard", "--mesh", "X=4,Y=2", "--", expression)
+    refused = code == 2 and not out and err.startswith("error[") and "^ " in err
+    assert (code == 0 and out) or refused, (code, err)
+
+
+@given(NOTATION, st.sampled_from(["--mesh", "--dims", "--placement"]))
+def test_any_sizes_beside_an_expression_are_read_or_refused(text, option):
+    code, out, err = ran(*COMMANDS["shard"], option, text)
+    assert (code == 0 and out) or (code == 2 and not out and err.startswith("error[")), (code, err)
+
+
+@given(st.text(st.sampled_from("0189kMGKiB:,| .-e"), max_size=16))
+def test_any_sizes_of_a_collective_are_read_or_refused(text):
+    code, out, err = ran(*COMMANDS["collective"], "--sizes", text)
+    assert (code == 0 and out) or (code == 2 and not out and err.startswith("error[")), (code, err)
+
+
+@given(st.text(st.sampled_from("layout.zerpdtpmshwk=:[]{}#&*!|>-0189'\" \n"), max_size=24))
+def test_any_override_is_applied_or_refused(text):
+    code, out, err = ran(*COMMANDS["plan"], "--set", text, "-q")
+    assert (code in (0, 1) and out) or (code == 2 and not out and err.startswith("error[")), (code, err)

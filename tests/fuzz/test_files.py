@@ -1,0 +1,96 @@
+"""No file that is wrong in one field gets an answer that hides it.
+
+``TPSIM_FUZZ=all python -m pytest tests/fuzz/test_files.py`` tries every mutation of every field (about six minutes of
+one core); otherwise each field gets one of its mutations, another one in each file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import groupby
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pytest
+
+from tests.fuzz.mutations import OTHER_CHOICE, Mutation, mutations
+from tests.fuzz.verdict import Subject, complaint, planned, probe, subjects
+from tpsim.api.question import Workload
+from tpsim.api.scenario_file import ScenarioFile
+from tpsim.quantity.spec import Strict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ALL = os.environ.get("TPSIM_FUZZ") == "all"
+
+
+def tried(subject: Subject) -> Iterator[Mutation]:
+    """All mutations, or one of each field, drawn by the names of file and field, and another choice if it has some."""
+    for field, group in groupby(mutations(subject.head), lambda mutation: mutation.keys):
+        every = list(group)
+        drawn = every[crc32(f"{subject.name} {field}".encode()) % len(every)]
+        chosen = [one for one in every if one.name == OTHER_CHOICE and field[-1] != "kind" and one != drawn]
+        yield from every if ALL else [drawn, *chosen]
+
+
+def complaints(subject: Subject, folder) -> list[str]:
+    found = ((mutation, complaint(subject, mutation, folder)) for mutation in tried(subject))
+    return [f"{mutation.field}, {mutation.name}: {wrong}" for mutation, wrong in found if wrong]
+
+
+@pytest.mark.parametrize("subject", subjects(), ids=lambda subject: subject.name)
+def test_a_wrong_field_is_refused_at_its_place_or_shown_in_the_answer(subject, tmp_path):
+    assert complaints(subject, tmp_path) == []
+
+
+def subject_of(name: str) -> Subject:
+    return next(one for one in subjects() if one.name == name)
+
+
+SCENARIO = "scenarios/llama3-70b-h100.yaml"
+
+
+def cases(name: str, *keys: str) -> list[Mutation]:
+    return [one for one in mutations(subject_of(name).head) if one.keys == keys]
+
+
+def outcomes(name: str, tmp_path, *keys: str) -> dict[str, str]:
+    subject = subject_of(name)
+    return {one.name: complaint(subject, one, tmp_path) for one in cases(name, *keys)}
+
+
+def test_the_question_that_is_put_to_every_machine_is_answered_by_those_that_tpsim_ships():
+    for subject in subjects():
+        if subject.kind == "hardware":
+            assert planned(probe(subject.path))
+
+
+UNSEEN = "nothing of the answer shows it"
+
+
+def test_the_judge_sees_a_field_that_is_ignored(tmp_path, monkeypatch):
+    honest = Strict.model_validate_json.__func__
+
+    def careless(model, text, **how):
+        data = {key: value for key, value in json.loads(text).items() if key in model.model_fields}
+        return honest(model, json.dumps(data), **how)
+
+    monkeypatch.setattr(ScenarioFile, "model_validate_json", classmethod(careless))
+    assert outcomes(SCENARIO, tmp_path, "mesh")["unknown beside"] == UNSEEN
+
+
+def test_the_judge_sees_a_silent_default(tmp_path, monkeypatch):
+    always = Workload(global_batch=512, seq=4096, microbatches=4)
+    monkeypatch.setattr("tpsim.api.scenario._workload", lambda _fields: always)
+    assert outcomes(SCENARIO, tmp_path, "workload", "seq")["twice"] == UNSEEN
+
+
+def test_the_judge_sees_a_traceback(tmp_path, monkeypatch):
+    def falls_over(*_args, **_kwargs):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tests.fuzz.verdict.priced", falls_over)
+    found = outcomes(SCENARIO, tmp_path, "workload", "seq")
+    assert "ZeroDivisionError: " in set(found.values())
