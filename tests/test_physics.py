@@ -109,7 +109,7 @@ def test_an_all_reduce_over_nodes_is_the_lesser_of_trees_and_flat_rings(count):
     climb = V / g * min(count / 2, 2) / CARD
     hops = 2 * (g - 1) * PORT_HOP + 2 * ceil(log2(count)) * CARD_HOP
     tree = START + hops + max(2 * link, climb) + 2 * chunks + ramp(climb, chunk=14e-6)
-    hops = 2 * (n - count) * PORT_HOP + 2 * (count - 1) * CARD_HOP
+    hops = 2 * (n - 1 - count) * PORT_HOP + 2 * count * CARD_HOP
     link = 2 * max(V * (g - 1) * (n - 1) / (g * n) / PORT, V * (n - 1) / (g * n) / CARD)
     flat = START + hops + link + ramp(link, V / n)
     run = timing.time(load("dgx-a100"), nodes(g, count), "all_reduce", V, protocol="simple")

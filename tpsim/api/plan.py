@@ -34,7 +34,7 @@ from tpsim.machine import timing
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.lower import lower
 from tpsim.program.trace import book_path
-from tpsim.quantity.errors import unknown
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
@@ -113,6 +113,7 @@ def pricer(question: Question) -> Pricer:
 
     def seconds(kind: MoveKind, axes: tuple[str, ...], volume: Size) -> timing.Timing:
         route = question.placement.route(axes)
+        timing.reaches_everyone(kind, route)
         known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, kind)
         return timing.time(
             machine,
@@ -149,7 +150,10 @@ def cheapest_path(question: Question) -> Paths:
             if not all(fits(move.after, dim, dims, question.mesh) for dim in move.after.dims):
                 return inf
             volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
-            return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+            try:
+                return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+            except InputError:
+                return inf  # no closed form is known for this move on these wires: not a way to offer
 
         return Routes(question.mesh.order, price)
 
