@@ -137,8 +137,8 @@ VALUE = "value"
 def extended(document: Document, load: Callable[[str], Document]) -> Document:
     """The document laid on the one that its ``extends`` names, on the one that that one names, and so on.
 
-    Maps merge, and lists and values with their sources replace. A map where the other document has a list of named items changes those items:
-    ``levels: {network: {link: {...}}}``.
+    Maps merge; lists, and values with their sources, replace. A map where the other document has a list of named items
+    changes those items: ``levels: {network: {link: {...}}}``.
 
     load  reads a document by the name that ``extends`` gives
 
