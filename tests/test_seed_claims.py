@@ -226,7 +226,7 @@ def test_claim_000_31_an_all_to_all_is_a_quarter_of_a_gather_only_where_the_tabl
 
 @pytest.mark.parametrize("sides", [(4, 4), (4, 8), (2, 8, 4), (16, 16)])
 def test_claim_000_31_on_a_torus_the_longest_axis_counts(sides):
-    axes = [algorithms.TorusAxis(side, closed=True) for side in sides]
+    axes = [algorithms.TorusAxis(side, closed=side > 2) for side in sides]
     chips = sympy.prod(sides)
     assert algorithms.torus_all_to_all(V, axes).link_total / (V / 2) == sympy.Rational(max(sides), 4 * chips)
 

@@ -118,6 +118,32 @@ def test_a_profile_can_extend_another_one(tmp_path):
     assert fast.levels == load("dgx-h100").levels
 
 
+def test_a_profile_that_extends_another_states_only_what_differs_on_a_level(tmp_path):
+    path = tmp_path / "slow.yaml"
+    path.write_text(
+        "tpsim: hardware/1\nname: slow\nextends: dgx-h100\n"
+        "levels:\n  network: {link: {bandwidth: {value: 200 Gbit/s, kind: guess}}}\n"
+    )
+    slow, whole = load(path), load("dgx-h100")
+    assert slow.level("nvlink") == whole.level("nvlink")
+    card = slow.level("network").bandwidth
+    assert (card.value, card.kind, card.source, card.note) == (25e9, "guess", "", "")
+    assert slow.level("network").hop_latency == whole.level("network").hop_latency
+
+
+def test_a_level_that_the_other_machine_has_not_is_answered_with_the_nearest_one(tmp_path):
+    path = tmp_path / "slow.yaml"
+    path.write_text("tpsim: hardware/1\nname: slow\nextends: dgx-h100\nlevels:\n  netwrk: {shape: [4]}\n")
+    assert refusal(path) == (
+        'error[unknown-item]: "netwrk" is not an item of levels of dgx-h100\n'
+        f" --> {path}:5:3\n"
+        "  |\n"
+        "5 |   netwrk: {shape: [4]}\n"
+        '  |   ^^^^^^ did you mean "network"?\n'
+        "  = known: nvlink, network"
+    )
+
+
 def test_a_misspelt_field_is_shown_with_a_caret(tmp_path):
     path = mine(tmp_path, ("      bandwidth", "      bandwith"))
     assert refusal(path) == (

@@ -159,7 +159,7 @@ def test_ports_and_nics_of_a_flat_ring_work_at_once(kind, halves):
     (port_hop, _, port), (nic_hop, _, nic) = port_and_nic("dgx-h100")
     through_nic = V * 31 / 32 / g
     assert timed.bandwidth_s == pytest.approx(halves * max(7 * through_nic / port, through_nic / nic))
-    assert timed.latency_s == pytest.approx(halves * (28 * port_hop + 3 * nic_hop))
+    assert timed.latency_s == pytest.approx(halves * (27 * port_hop + 4 * nic_hop))
     assert timed.steps == halves * 31
 
 
@@ -250,7 +250,7 @@ ROUTES = {
     "ring": lambda n: ("tpu-v5e", ring(n)),
     "line": lambda n: ("tpu-v5e", ring(n, "line")),
     "strided line": lambda n: ("tpu-v5e", ring(n, "line", 4)),
-    "torus": lambda n: ("tpu-v5e", (*ring(n), Segment("ici", "ici.1", "line", n))),
+    "torus": lambda n: ("tpu-v5e", (*ring(n + 2), Segment("ici", "ici.1", "line", n))),
     "shared axis beside another": lambda n: ("tpu-v5e", (*ring(n, "ring", 4), Segment("ici", "ici.1", "ring", n))),
     "node": lambda n: ("dgx-h100", nodes(n, 1)[:1]),
     "two levels": lambda n: ("dgx-h100", nodes(8, n)),

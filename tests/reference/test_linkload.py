@@ -15,8 +15,9 @@ from tpsim.fabric.wires import Segment
 from tpsim.machine import algorithms as closed
 from tpsim.machine import timing
 from tpsim.machine.additive import groups
-from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis, strided
+from tpsim.machine.algorithms import FORMS, STREAMED, TORUS_FORMS, TorusAxis, strided
 from tpsim.machine.profile import load as machine
+from tpsim.quantity.errors import InputError
 from tpsim.reference import lines, rings
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load, read
@@ -54,14 +55,11 @@ ONE_AXIS = [
     if kind != "permute"
 ]
 
-NOT_AS_INJECTED = {"one-shot", "in-switch"}
+NOT_AS_INJECTED = {"one-shot", "in-switch", "in-switch-tree"}
 """They inject other bytes than the move must: copies of everything, or what the switch sums."""
 
 CABLES = range(1, 20)
 """Devices with a cable between each two: no machine has more."""
-
-STREAMED = {"in-switch", "tree"}
-"""Their bytes flow through both phases at once: run as whole steps, links wait longer than the form says."""
 
 
 @pytest.mark.parametrize(("topology", "kind", "name"), ONE_AXIS)
@@ -180,7 +178,9 @@ def test_every_torus_is_loaded_as_its_forms_say(shape, joined):
 
 
 @pytest.mark.parametrize(("shape", "joined"), tori([(2, 3), (4, 4), (3, 5), (2, 3, 4)]))
-def test_a_reduce_scatter_loads_a_torus_as_a_gather_does(shape, joined):
+def test_scatters_and_all_reduces_load_a_torus_as_their_forms_say(shape, joined):
+    assert wrong_on_torus("all_reduce", "in-turn", shape, joined, FIELDS) == {}
+    assert wrong_on_torus("all_reduce", "rotated", shape, joined, IN_ALL) == {}
     assert wrong_on_torus("reduce_scatter", "in-turn", shape, joined, FIELDS) == {}
     assert wrong_on_torus("reduce_scatter", "rotated", shape, joined, IN_ALL) == {}
 
@@ -241,16 +241,15 @@ def as_priced(name, route, kind, algorithm, fields=FIELDS):
     """What `machine` prices on a route and its messages do not show."""
     V = 240 * prod(one.n for one in route) ** 3
     priced = timing.time(loaded(name), route, kind, V, algorithm=algorithm)
-    return differences(priced, load(kind, run_parts(loaded(name), route, kind, priced), V), fields)
+    return differences(priced, load(kind, run_parts(loaded(name), route, priced), V), fields)
 
 
-def run_parts(of, route, kind, priced):
+def run_parts(of, route, priced):
     """The algorithm of every level; a call without stages runs over both levels at once."""
     found = groups({level.name: level for level in of.levels}, route)
     if not priced.stages:
         return [Part(tuple(one for group in found for one in group.segments), priced.algorithm)]
-    each = 2 if kind == "all_reduce" else 1
-    return [Part(group.segments, priced.stages[each * at].algorithm) for at, group in enumerate(found)]
+    return [Part(group.segments, stage.algorithm) for group, stage in zip(found, priced.stages, strict=True)]
 
 
 PAIRS = [(2, 2), (2, 3), (8, 2), (4, 3), (3, 5), (5, 2)]
@@ -287,15 +286,56 @@ def test_a_flat_ring_splits_its_steps_and_bytes_over_both_kinds_of_links(sizes):
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 4), (4, 3), (1, 4)])
-def test_a_chunk_round_a_flat_ring_waits_for_a_card_as_its_form_says_and_once_more_if_it_starts_inside_a_node(sizes):
-    inner, outer = sizes
-    plan = schedule("all_gather", (Part(nodes(*sizes), "flat-ring"),))
+def test_a_chunk_round_a_flat_ring_waits_for_cards_as_its_form_says_or_once_less_if_it_starts_where_a_node_does(sizes):
+    plan, form = schedule("all_gather", (Part(nodes(*sizes), "flat-ring"),)), closed.flat_ring_gather(1, *sizes)
     crossed = Counter()
     for send in (send for step in plan.steps for send in step):
         crossed[send.pieces] += send.along
-    inside = {outer} if inner > 1 else set()
-    assert set(crossed.values()) == {closed.flat_ring_gather(1, *sizes).outer_steps} | inside
-    assert len(plan.steps) == closed.flat_ring_gather(1, *sizes).inner_steps + outer - 1
+    assert max(crossed.values()) == form.outer_steps == sizes[1] - (sizes[0] == 1)
+    assert min(crossed.values()) == sizes[1] - 1
+    assert len(plan.steps) == form.inner_steps + form.outer_steps
+
+
+def test_some_chunk_crosses_a_card_in_every_step_of_a_flat_ring():
+    assert load("all_gather", [Part(nodes(4, 3), "flat-ring")]).levels["network"].steps == 11
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 3), (8, 2), (4, 4), (3, 5)])
+def test_sums_in_switches_under_trees_load_ports_and_cards_as_priced(sizes):
+    held = ("steps", "carried", "link_total")
+    assert as_priced(H100, nodes(*sizes), "all_reduce", "in-switch-tree", held) == {}
+    priced = timing.time(loaded(H100), nodes(*sizes), "all_reduce", 2**20, algorithm="in-switch-tree")
+    assert priced.link_serial == priced.link_total
+
+
+def joined_by_network(name, topology, inner, outer, groups=1):
+    """Nodes of cables or hosts, joined by a network."""
+    inside = Segment(name, name, topology, inner, groups)
+    return (inside, Segment("network", "network", "switch", outer)) if outer > 1 else (inside,)
+
+
+WAYS = (
+    [(kind, "flat-ring") for kind in MOVES[:3]] + [("all_to_all", "pairwise")] + [(kind, "ring") for kind in MOVES[:3]]
+)
+
+
+@pytest.mark.parametrize(("kind", "name"), WAYS)
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (4, 3), (5, 2)])
+def test_nodes_of_cables_and_hosts_joined_by_a_network_are_loaded_as_priced(sizes, kind, name):
+    cables, hosts = joined_by_network("xgmi", "mesh", *sizes), joined_by_network("pcie", "host", *sizes)
+    assert as_priced("mi300x", cables, kind, name) == {}
+    assert as_priced("l40s-pcie", hosts, kind, name) == {}
+
+
+@pytest.mark.parametrize("kind", [*MOVES, "permute"])
+@pytest.mark.parametrize(("n", "groups"), [(2, 2), (2, 4), (4, 2), (3, 2)])
+def test_groups_on_one_host_share_its_path(kind, n, groups):
+    assert as_priced("l40s-pcie", joined_by_network("pcie", "host", n, 1, groups), kind, None) == {}
+    alone, together = (
+        timing.time(loaded("l40s-pcie"), joined_by_network("pcie", "host", n, 1, one), kind, 2**20, launch=0)
+        for one in (1, groups)
+    )
+    assert (together.steps, together.link_total) == (alone.steps, groups * alone.link_total)
 
 
 @pytest.mark.parametrize("kind", [*MOVES, "permute"])
@@ -305,19 +345,31 @@ def test_slices_joined_by_a_switch_are_loaded_as_priced(kind, route):
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_an_axis_whose_links_others_share_comes_after_the_others_of_its_level(kind):
-    route, V = slices(1, ("ring", 4), ("ring", 3, 2)), 240 * 12**3
-    assert as_priced(V5P, route, kind, None, IN_ALL) == {}
-    priced = timing.time(loaded(V5P), route, kind, V)
-    counted = load(kind, run_parts(loaded(V5P), route, kind, priced), V)
-    assert counted.levels["ici"].serial == sum(stage.traffic.link_serial for stage in priced.stages)
+@pytest.mark.parametrize(("topology", "n"), [("ring", 3), ("line", 3)])
+def test_an_axis_whose_links_others_share_comes_after_the_others_of_its_level(topology, n, kind):
+    assert as_priced(V5P, slices(1, ("ring", 4), (topology, n, 2)), kind, None) == {}
+    assert as_priced(V5P, slices(2, ("ring", 4), (topology, n, 2)), kind, None) == {}
+
+
+def test_two_groups_on_one_level_wait_for_both():
+    """A ring of 4, and a line of 3 whose links two groups share: a gather waits 3/8 and 1/3."""
+    route = slices(1, ("ring", 4), ("line", 3, 2))
+    assert timing.time(loaded(V5P), route, "all_gather", 24).link_serial == 17
+    assert timing.time(loaded(V5P), route, "all_gather", 24, cost_model="book").link_serial == 17
 
 
 def test_scatter_and_gather_on_a_line_have_their_busiest_links_at_different_places():
-    """Twice the gather's busiest link is more than any link carries; in lock-step it is what the run waits for."""
-    open_torus = [Part(segments((4, 4), (False, False)), "rotated")]
-    over_switch = [Part((segment("line", 4),), "line"), Part((Segment("out", "out", "switch", 3),), "ring")]
-    once, both = load("all_gather", open_torus), load("all_reduce", open_torus)
-    assert (2 * once.link_total, both.link_total) == (Fraction(15, 16), Fraction(5, 8))
-    assert 2 * once.link_serial == both.link_serial
-    assert load("all_reduce", over_switch).levels["wires"].total == 1
+    """Twice the gather's busiest link is more than any link carries."""
+    lines_of_4 = (TorusAxis(4, closed=False), TorusAxis(4, closed=False))
+    assert closed.torus_all_reduce(Fraction(1), lines_of_4).link_total == Fraction(5, 8)
+    assert closed.torus_all_reduce_in_turn(Fraction(1), lines_of_4).link_total == 1
+    over_switch = slices(3, ("line", 4))
+    priced = timing.time(loaded(V5P), over_switch, "all_reduce", Fraction(1))
+    assert (priced.stages[0].traffic.link_total, priced.stages[0].traffic.link_serial) == (1, Fraction(3, 2))
+    assert as_priced(V5P, over_switch, "all_reduce", None) == {}
+
+
+def test_an_axis_of_two_is_no_closed_ring_of_a_torus():
+    assert (TorusAxis(2, closed=False).n, TorusAxis(3, closed=True).n) == (2, 3)
+    with pytest.raises(InputError, match="an axis of 2 is no closed ring"):
+        TorusAxis(2, closed=True)

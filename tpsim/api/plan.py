@@ -32,7 +32,7 @@ from tpsim.cost.rollup import (
 from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
 from tpsim.machine import timing
 from tpsim.program.layout import DTYPE_BYTES
-from tpsim.quantity.errors import unknown
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
@@ -116,6 +116,7 @@ def pricer(question: Question) -> Pricer:
 
     def seconds(kind: MoveKind, axes: tuple[str, ...], volume: Size) -> timing.Timing:
         route = question.placement.route(axes)
+        timing.reaches_everyone(kind, route)
         known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, kind)
         return timing.time(
             machine,
@@ -152,7 +153,10 @@ def cheapest_path(question: Question) -> Paths:
             if not all(fits(move.after, dim, dims, question.mesh) for dim in move.after.dims):
                 return inf
             volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
-            return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+            try:
+                return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+            except InputError:
+                return inf  # no closed form is known for this move on these wires: not a way to offer
 
         return Routes(question.mesh.order, price)
 

@@ -37,9 +37,10 @@ class Clock:
         return self.timed(self.placement.route(move.axes), move.kind, volume)
 
     def timed(self, route: Route, kind: MoveKind, volume: Any) -> Any:
-        """The same for any route."""
+        """The same for any route. Raises InputError where no closed form is known."""
         from tpsim.machine import timing
 
+        timing.reaches_everyone(kind, route)
         return timing.time(self.machine, route, kind, volume, cost_model=self.cost_model)
 
     def product(self, work: Any) -> Any:

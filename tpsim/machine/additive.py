@@ -18,6 +18,7 @@ from tpsim.machine.algorithms import (
     direct_all_to_all_nic,
     direct_all_to_all_port,
     flat_ring_gather,
+    on_one_host,
     own_share,
     strided,
     switch_in_switch,
@@ -180,7 +181,8 @@ class _Run:
         parts = [part for at in range(len(self.groups)) if (part := self._part(at, V)) is not None]
         if len(parts) == len(self.groups):
             hidden = self.groups[-1].level.pipelined
-            yield chained(parts, HIERARCHICAL, 0.0 if hidden is None else hidden.value)
+            levels = [group.level.name for group in self.groups]
+            yield chained(parts, HIERARCHICAL, levels, 0.0 if hidden is None else hidden.value)
 
     def _part(self, at: int, V: Size) -> Cost | None:
         """One group's share of the run; None if its level cannot do it with this protocol.
@@ -197,23 +199,30 @@ class _Run:
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(at, self.kind, here)
-        half = self._least(at, "all_gather", here)
+        halves = [
+            twice(half, forms(self.groups[at], "all_reduce")[half.algorithm](here).link_total)
+            for half in self._ways(at, "all_gather", here)
+        ]
         whole = self._least(at, self.kind, here)
-        if half is None or whole is None:
+        if not halves or whole is None:
             return None
-        return where_more(product(one.n for one in outside), twice(half), whole)
+        return where_more(product(one.n for one in outside), least(halves), whole)
 
     def _least(self, at: int, kind: MoveKind, V: Size) -> Cost | None:
+        ways = self._ways(at, kind, V)
+        return least(ways) if ways else None
+
+    def _ways(self, at: int, kind: MoveKind, V: Size) -> list[Cost]:
+        """Every algorithm of one level that runs with this protocol."""
         group = self.groups[at]
         if (at, kind) not in self.moved:
             self.moved[at, kind] = self._moved(group, kind, V)
         links = {name: tuned(group.level, name, self.protocol) for name in self.moved[at, kind]}
-        ways = [
+        return [
             self._single(group, link, name, *self.moved[at, kind][name])
             for name, link in links.items()
             if link is not None
         ]
-        return least(ways) if ways else None
 
     def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
@@ -263,7 +272,7 @@ class _Run:
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
         own = own_share(self.kind, V, inner.n * outer.n)
         steps = halves * (ring.inner_steps + ring.outer_steps)
-        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sent, own))
+        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sum(sent), sent, own))
 
     def in_switch_tree(self, V: Size) -> Iterator[Cost]:
         """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
@@ -276,8 +285,9 @@ class _Run:
         sent = (summed.link_total, tree.link_total)
         latency = summed.steps * reducing.hop_s + tree.steps * climbing.hop_s
         bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
-        steps = summed.steps + tree.steps
-        yield self._across("in-switch-tree", (reducing, climbing), Crossing(latency, bandwidth, steps, sent, 0))
+        steps, carried = summed.steps + tree.steps, summed.carried + tree.carried
+        crossing = Crossing(latency, bandwidth, steps, carried, sent, 0)
+        yield self._across("in-switch-tree", (reducing, climbing), crossing)
 
     def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
@@ -287,10 +297,13 @@ class _Run:
             return
         sent = (direct_all_to_all_port(V, inner.n, outer.n), direct_all_to_all_nic(V, inner.n, outer.n))
         port, nic = self._busiest(sent)
+        if inner.segments[0].topology == "mesh":
+            port = sent[0]  # one cable after another
         latency = (inner.n - 1) * links[0].hop_s + inner.n * (outer.n - 1) * links[1].hop_s
         bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
         n = inner.n * outer.n
-        crossing = Crossing(latency, bandwidth, n - 1, sent, own_share(self.kind, V, n))
+        own = own_share(self.kind, V, n)
+        crossing = Crossing(latency, bandwidth, n - 1, sum(sent), sent, own, largest(port, nic))
         yield self._across("pairwise", links, crossing)
 
     def _links(self, name: str) -> tuple[Link, Link] | None:
@@ -302,7 +315,8 @@ class _Run:
     def _busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
         """Bytes on the busiest link of either level."""
         inner, outer = (
-            BUSIEST[group.segments[0].topology](part, group.n) for group, part in zip(self.groups, sent, strict=True)
+            BUSIEST[group.segments[0].topology](part, group.n) * group.segments[0].stride
+            for group, part in zip(self.groups, sent, strict=True)
         )
         return inner, outer
 
@@ -312,12 +326,13 @@ class _Run:
             *(where_many(group.n, self.launch_s(link)) for group, link in zip(self.groups, links, strict=True))
         )
         busiest = largest(*self._busiest(crossing.sent))
+        serial = busiest if crossing.serial is None else crossing.serial
         ramp = links[0].ramp(crossing.own, crossing.bandwidth)
         work = crossing.latency + crossing.bandwidth + ramp
         if self.forced is None:  # with one device on a level, the other one's own ways serve
             work = work + where_many(inner.n, 0, inf) + where_many(outer.n, 0, inf)
         seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
-        totals = (crossing.steps, sum(crossing.sent), busiest, busiest)
+        totals = (crossing.steps, crossing.carried, busiest, serial)
         return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)
 
 
@@ -325,15 +340,19 @@ class Crossing(NamedTuple):
     """A way over both levels.
 
     latency, bandwidth  seconds
-    sent                bytes that a device sends inside its node, and out of it
+    carried             bytes that a device sends, on average
+    sent                bytes that the busiest device sends inside its node, and out of it
     own                 bytes that it sends to itself
+    serial              bytes that are waited for on the level where that is most; None: those of its busiest link
     """
 
     latency: Any
     bandwidth: Any
     steps: Any
+    carried: Any
     sent: tuple[Any, Any]
     own: Any
+    serial: Any = None
 
 
 HIERARCHICAL = "hierarchical"
@@ -376,25 +395,22 @@ What a device sends to itself goes through the switch with everything else.
 
 
 def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment) -> Callable[[Size], Traffic]:
+    if segment.topology == "host":
+        return lambda V: on_one_host(form(V, segment.n), segment.stride)
     if joined(segment.topology):
         return lambda V: form(V, segment.n)
     return lambda V: strided(form(V, segment.n), segment.stride)
 
 
 def _torus_forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:
-    halves = TORUS_FORMS.get("all_gather" if kind == "all_reduce" else kind)
-    if halves is None:
+    known = TORUS_FORMS.get(kind)
+    if known is None:
         raise _no_form(group, kind)
-    runs = {name: partial(_on_torus, form, group.torus) for name, form in halves.items()}
-    return {name: _twice(run) for name, run in runs.items()} if kind == "all_reduce" else runs
+    return {name: partial(_on_torus, form, group.torus) for name, form in known.items()}
 
 
 def _on_torus(form: Callable[[Size, Sequence[TorusAxis]], Traffic], axes: Sequence[TorusAxis], V: Size) -> Traffic:
     return form(V, axes)
-
-
-def _twice(half: Callable[[Size], Traffic]) -> Callable[[Size], Traffic]:
-    return lambda V: half(V).then(half(V))
 
 
 def _no_form(group: Group, kind: MoveKind) -> InputError:

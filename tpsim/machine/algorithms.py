@@ -1,8 +1,8 @@
 """What each collective algorithm moves on each fabric: one plain function of bytes and devices per closed form.
 
 V is the bytes of the whole array that takes part, n the devices. Every form is arithmetic only, vanishes at n = 1, and
-serves ints (exactly), float64 arrays and sympy symbols. tests/reference/test_linkload.py holds each against messages,
-step by step. A combination that is not here has no known closed form and is refused.
+serves ints (exactly), float64 arrays and sympy symbols. tests/reference/test_linkload.py holds each against the
+messages of every step. A combination that is not here has no known closed form and is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tpsim.algebra.moves import MoveKind, wire
+from tpsim.fabric.wires import PAIR
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, product, smallest, where_many
 
 
@@ -215,9 +217,9 @@ def permute(V: Size, n: Size) -> Traffic:
 
 
 def mesh_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round n-1 rings at once that share no cable: n-1 steps, cable V/n.
+    """All-gather or reduce-scatter round rings at once that use all cables alike: n-1 steps, cable V/n.
 
-    For n = 4 and 6, where no n-1 such rings exist, round all rings with equal parts of the array.
+    For odd n the n-1 rings share no cable; for even n 2(n-1) rings with half the bytes cross each cable twice.
     """
     return _on_links(one_way_gather(V, n), where_many(n, over(V, n)))
 
@@ -282,6 +284,13 @@ BUSIEST: Mapping[str, Callable[[Size, Size], Any]] = {
 # Several groups, axes and levels ---------------------------------------------------------------------------------
 
 
+def on_one_host(traffic: Traffic, groups: Size) -> Traffic:
+    """The same run by `groups` groups of one host at once: its path carries them all, their steps coincide."""
+    return Traffic(
+        traffic.steps, traffic.wire, traffic.carried, traffic.link_total * groups, traffic.link_serial * groups
+    )
+
+
 def strided(traffic: Traffic, groups: Size) -> Traffic:
     """The same run by `groups` interleaved groups at once: each link of one is `groups` links that all of them use."""
     return Traffic(
@@ -293,18 +302,26 @@ def strided(traffic: Traffic, groups: Size) -> Traffic:
     )
 
 
-class TorusAxis(NamedTuple):
-    """An axis of a torus: its devices, and whether its ends are joined."""
+@dataclass(frozen=True, slots=True)
+class TorusAxis:
+    """An axis of a torus: its devices, and whether its ends are joined.
+
+    Raises InputError for two devices whose ends are joined: with one cable between them they are a line.
+    """
 
     n: Size
     closed: bool
+
+    def __post_init__(self) -> None:
+        if self.closed and isinstance(self.n, int) and self.n == PAIR:
+            message = "an axis of 2 is no closed ring: that takes two cables between two devices"
+            raise InputError.one("no-such-torus", message, remedy="take it as a line, or three devices and more")
 
 
 def torus_gather(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """All-gather or reduce-scatter on a torus in rotated parts that use all links: V(N-1)/(N d).
 
-    d is 2 per closed axis and 1 per line, axes of one device left out. The parts are weighted by the shape. Holds for
-    closed axes of three and more, which all are that machines close.
+    d is 2 per closed axis and 1 per line, axes of one device left out. The parts are weighted by the shape.
     """
     total = product(axis.n for axis in axes)
     sent = wire("all_gather", V, total)
@@ -312,18 +329,39 @@ def torus_gather(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     return _even(_torus_steps(axes), sent, over(sent, largest(links, 1)))
 
 
+def torus_all_reduce(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
+    """Reduce-scatter and all-gather in rotated parts: closed axes carry twice the gather, lines less.
+
+    On a line scatter and gather load opposite links most, so all of them carry alike: n/(n-1) of the gather's busiest.
+    """
+    gather = torus_gather(V, axes)
+    both = gather.then(gather)
+    halves = largest(*(where_many(axis.n, 2 if axis.closed else over(axis.n, largest(axis.n - 1, 1))) for axis in axes))
+    busiest = gather.link_total * halves
+    return Traffic(both.steps, both.wire, both.carried, busiest, busiest)
+
+
 def torus_gather_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """All-gather or reduce-scatter one axis after another, the first one on the smallest part.
 
     All closed: V(N-1)/(2N) in sum; a link works in its own axis' turn only.
     """
-    total = product(axis.n for axis in axes)
-    gathered: Any = over(V, total)
+    return in_turn(_axis_by_axis(V, axes, ring_gather, line_gather))
+
+
+def torus_all_reduce_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
+    """Reduce-scatter one axis after another and all-gather the same way back: every axis has both halves."""
+    return in_turn(_axis_by_axis(V, axes, _twice(ring_gather), line_all_reduce))
+
+
+def _axis_by_axis(V: Size, axes: Sequence[TorusAxis], closed: Form, line: Form) -> list[Traffic]:
+    """The runs of all axes, each on what those before it have gathered."""
+    gathered: Any = over(V, product(axis.n for axis in axes))
     runs = []
     for axis in axes:
         gathered = gathered * axis.n
-        runs.append((ring_gather if axis.closed else line_gather)(gathered, axis.n))
-    return in_turn(runs)
+        runs.append((closed if axis.closed else line)(gathered, axis.n))
+    return runs
 
 
 def in_turn(runs: Sequence[Traffic]) -> Traffic:
@@ -387,13 +425,15 @@ class FlatRing(NamedTuple):
 def flat_ring_gather(V: Size, g: Size, nodes: Size) -> FlatRing:
     """All-gather or reduce-scatter round one ring per rail over all devices: both kinds of links work at once.
 
-    NIC V(n-1)/(g n), port V(g-1)(n-1)/(g n), n = g*nodes; n-1 steps, of which nodes-1 wait for a NIC.
+    NIC V(n-1)/(g n), port V(g-1)(n-1)/(g n), n = g*nodes; n-1 steps. A chunk that starts inside a node waits for a NIC
+    `nodes` times, with one device per node nodes-1 times.
     A single node sends nothing over its NICs: its ring is closed inside.
     """
     n = g * nodes
     sent = wire("all_gather", V, n)
     nic = where_many(nodes, over(sent, g))
-    return FlatRing((n - 1) - (nodes - 1), nodes - 1, sent - nic, nic)
+    crossings = where_many(nodes, nodes - 1 + where_many(g, 1))
+    return FlatRing(n - 1 - crossings, crossings, sent - nic, nic)
 
 
 def own_share(kind: MoveKind, V: Size, n: Size) -> Any:
@@ -475,10 +515,18 @@ TORUS_GATHERS = {"rotated": torus_gather, "in-turn": torus_gather_in_turn}
 TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]], Traffic]]] = {
     "all_gather": TORUS_GATHERS,
     "reduce_scatter": TORUS_GATHERS,
+    "all_reduce": {"rotated": torus_all_reduce, "in-turn": torus_all_reduce_in_turn},
     "all_to_all": {"rotated": torus_all_to_all, "in-turn": torus_all_to_all_in_turn},
     "permute": {"permute": torus_permute},
 }
-"""Every closed form of several axes of one torus that no other group shares; an all-reduce is two gathers."""
+"""Every closed form of several axes of one torus that no other group shares."""
+
+STREAMED = frozenset({"rotated", "tree", "in-switch", "in-switch-tree"})
+"""Algorithms that run in many small pieces, each of which waits for its own data only.
+
+Their `link_serial` is the `link_total`: the limit to which the time of ever more pieces tends, as tests/reference/
+test_stream.py shows. In one piece, whose steps all devices wait for, they take longer.
+"""
 
 ROUTE_ALGORITHMS: Mapping[str, frozenset[MoveKind]] = {
     "flat-ring": frozenset({"all_gather", "reduce_scatter", "all_reduce"}),

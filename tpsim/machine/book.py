@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.additive import Group, forms
 from tpsim.machine.algorithms import Traffic, in_turn
-from tpsim.machine.cost import FREE, Cost, Link
+from tpsim.machine.cost import FREE, Cost, Link, by_level
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size) -> Cost:
         for group, volume, run in zip(found, volumes, runs, strict=True)
     ]
     bandwidth = largest(*terms)
-    moved = in_turn(runs) if halves == 1 else in_turn(runs).then(in_turn(runs))
-    work = largest(latency, bandwidth)
-    totals = (moved.steps, moved.carried, moved.link_total, largest(*(halves * run.link_serial for run in runs)))
+    moved = [_traffic(group, kind, volume) for group, volume in zip(found, volumes, strict=True)]
+    serial = by_level([run.link_serial for run in moved], [group.level.name for group in found])
+    whole, work = in_turn(moved), largest(latency, bandwidth)
+    totals = (whole.steps, whole.carried, whole.link_total, serial)
     return Cost("book", 0, latency, bandwidth, work, work, *totals)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile import Level, Tuning
@@ -20,7 +20,7 @@ SIMPLE = "simple"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One algorithm on one level: what moves there and how long it takes."""
+    """One algorithm on one level: what moves there and how long it takes; of a scatter and a gather both together."""
 
     level: str
     algorithm: str
@@ -156,9 +156,10 @@ def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_
     return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol)
 
 
-def chained(costs: Sequence[Cost], name: str, pipelined: float = 0.0) -> Cost:
+def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Cost:
     """Ways on different links one after another: launched once, the busiest link is on one of them.
 
+    levels     the level of each: ways on one level are waited for in turn
     pipelined  share of the shorter ways' bandwidth time that is hidden behind the longest one's
     """
     if len(costs) == 1:
@@ -177,15 +178,26 @@ def chained(costs: Sequence[Cost], name: str, pipelined: float = 0.0) -> Cost:
         sum(cost.steps for cost in costs),
         sum(cost.carried for cost in costs),
         largest(*(cost.link_total for cost in costs)),
-        largest(*(cost.link_serial for cost in costs)),
+        by_level([cost.link_serial for cost in costs], levels),
         tuple(stage for cost in costs for stage in cost.stages),
         sum(cost.ramp_s for cost in costs),
         costs[0].protocol,
     )
 
 
-def twice(cost: Cost) -> Cost:
-    """A way run two times on the same links, launched once: what it loads them with doubles."""
+def by_level(serial: Sequence[Any], levels: Sequence[str]) -> Any:
+    """What is waited for on the level where that is most."""
+    sums: dict[str, Any] = {}
+    for one, level in zip(serial, levels, strict=True):
+        sums[level] = sums.get(level, 0) + one
+    return largest(*sums.values())
+
+
+def twice(cost: Cost, link_total: Any) -> Cost:
+    """A way run two times on the same links, launched once: what is waited for doubles.
+
+    link_total  what the busiest link carries in both: a link may be the busiest one in only one of them
+    """
     return Cost(
         cost.algorithm,
         cost.launch_s,
@@ -195,12 +207,18 @@ def twice(cost: Cost) -> Cost:
         2 * cost.pipelined_s,
         2 * cost.steps,
         2 * cost.carried,
-        2 * cost.link_total,
+        link_total,
         2 * cost.link_serial,
-        2 * cost.stages,
+        tuple(_twice(stage, link_total) for stage in cost.stages),
         2 * cost.ramp_s,
         cost.protocol,
     )
+
+
+def _twice(stage: Stage, link_total: Any) -> Stage:
+    traffic = replace(stage.traffic.then(stage.traffic), link_total=link_total)
+    seconds = (2 * stage.latency_s, 2 * stage.bandwidth_s, 2 * stage.work_s)
+    return Stage(stage.level, stage.algorithm, traffic, *seconds)
 
 
 def least(costs: Sequence[Cost]) -> Cost:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
-from tpsim.fabric.wires import Route, ranks
+from tpsim.fabric.wires import Route, joined, ranks, ranks_text
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
@@ -78,6 +78,20 @@ def time(
         _leaves_no_choice(algorithm, launch, protocol)
         return _timing(book.cost(found, kind, V), kind, V, ranks(route))
     return _timing(additive.cost(found, kind, V, Choice(launch, algorithm, protocol)), kind, V, ranks(route))
+
+
+def reaches_everyone(kind: MoveKind, route: Route) -> None:
+    """Refuse a change of an array's axes where its shards go farther than to the device beside.
+
+    A permute is timed as one hop. That holds for any of them where every device reaches every other one directly; on
+    rings, lines and over several levels shards take several hops and meet on the way.
+
+    Raises InputError there.
+    """
+    busy = [segment for segment in route if not (isinstance(segment.n, int) and segment.n == 1)]
+    if kind == "permute" and (len(busy) > 1 or any(not joined(segment.topology) for segment in busy)):
+        message = f"no closed form of a permute that changes axes is known on {ranks_text(busy)}"
+        raise InputError.one("no-closed-form", message, remedy="gather and slice, or exchange by an all-to-all")
 
 
 def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:

@@ -71,6 +71,14 @@ def test_merge_joins_maps_and_replaces_lists():
     assert spec.merge(base, {"a": {"y": {"w": 3}}, "list": [9]}) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "list": [9]}
 
 
+def test_a_value_does_not_inherit_the_source_of_the_value_it_replaces():
+    base = spec.load("name: base\nlink: {value: 45 GB/s, source: book, note: as achieved}\n", name="base")
+    over = spec.load("extends: base\nlink: {value: 50 GB/s, kind: guess}\n", name="mine")
+    result = spec.extended(over, lambda _: base)
+    assert result.data["link"] == {"value": "50 GB/s", "kind": "guess"}
+    assert result.place("link", "source").file == "mine"
+
+
 LIBRARY = {
     "base": "name: base\nlevels: [{name: ici}, {name: dcn}]\nchip: {a: 1, b: 2}\n",
     "middle": "extends: base\nchip: {b: 3}\n",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.api.proof.checks import Check, counted, judged
 from tpsim.api.proof.sorts import planned
 from tpsim.api.proof.wiring import BOOK, parts, staged
+from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import load
 
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
     from tpsim.reference.collectives import Part
     from tpsim.reference.devices import Call
     from tpsim.reference.linkload import Load
-
-STREAMED = frozenset({"in-switch", "tree", "rotated"})
-"""Algorithms that are claimed to stream many small pieces, so that the busiest link never waits: serial is the total.
-
-Their schedules run in one piece, whose steps wait for each other; of them only the total is held.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ class LinkClaim:
     @property
     def parts(self) -> tuple[Part, ...]:
         """The algorithm, level by level."""
-        return parts(self.machine, self.route, self.kind, self.priced)
+        return parts(self.machine, self.route, self.priced)
 
     @property
     def even(self) -> bool:
@@ -104,7 +99,8 @@ def _whole(priced: Timing, run: Load) -> Iterator[tuple[str, Any, Fraction]]:
     yield "carried bytes", priced.carried, run.carried
     yield "link total", priced.link_total, run.link_total
     if not priced.stages:
-        yield "link serial", priced.link_serial, max(level.serial for level in run.levels.values())
+        waits = run.link_total if priced.algorithm in STREAMED else max(level.serial for level in run.levels.values())
+        yield "link serial", priced.link_serial, waits
 
 
 def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]]:
@@ -112,11 +108,11 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
     totals: dict[str, Any] = {}
     serials: dict[str, Any] = {}
     streamed: set[str] = set()
-    for group, stages in staged(claim.machine, claim.route, claim.kind, claim.priced) if claim.priced.stages else ():
+    for group, stage in staged(claim.machine, claim.route, claim.priced) if claim.priced.stages else ():
         name = group.level.name
-        totals[name] = max(totals.get(name, 0), sum(stage.traffic.link_total for stage in stages))
-        serials[name] = serials.get(name, 0) + sum(stage.traffic.link_serial for stage in stages)
-        streamed |= {name} if stages[0].algorithm in STREAMED else set()
+        totals[name] = max(totals.get(name, 0), stage.traffic.link_total)
+        serials[name] = serials.get(name, 0) + stage.traffic.link_serial
+        streamed |= {name} if stage.algorithm in STREAMED else set()
     for name, level in run.levels.items():
         if name in totals:
             yield f"link total on {name}", totals[name], level.total

@@ -39,8 +39,7 @@ def plan_wiring(plan: PlanResult) -> Wiring:
         route, kind = question.placement.route(row.collective.axes), row.collective.kind
         by_book = row.timing.algorithm == BOOK
         priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
-        way = parts(question.machine, route, kind, priced)
-        found |= dict.fromkeys(planned(row.collective), way)
+        found |= dict.fromkeys(planned(row.collective), parts(question.machine, route, priced))
     cheapest = machine_wiring(question.machine, question.placement)
 
     def way(move: Move, volume: float, op: Reshard) -> Sequence[Part]:
@@ -67,12 +66,12 @@ def machine_wiring(machine: Machine, placement: Placement) -> Wiring:
 
     def way(move: Move, volume: float, _: Reshard) -> Sequence[Part]:
         route = placement.route(move.axes)
-        return parts(machine, route, move.kind, timing.time(machine, route, move.kind, volume))
+        return parts(machine, route, timing.time(machine, route, move.kind, volume))
 
     return Wiring(Network.of(placement), way)
 
 
-def parts(machine: Machine, route: Route, kind: MoveKind, priced: Timing) -> tuple[Part, ...]:
+def parts(machine: Machine, route: Route, priced: Timing) -> tuple[Part, ...]:
     """The algorithm of a priced call, level by level: what `reference` runs.
 
     A call without stages runs over all its levels at once.
@@ -80,19 +79,12 @@ def parts(machine: Machine, route: Route, kind: MoveKind, priced: Timing) -> tup
     if not priced.stages:
         segments = [segment for group in _groups(machine, route) for segment in group.segments]
         return (Part(tuple(segments), priced.algorithm),)
-    return tuple(Part(group.segments, stages[0].algorithm) for group, stages in staged(machine, route, kind, priced))
+    return tuple(Part(group.segments, stage.algorithm) for group, stage in staged(machine, route, priced))
 
 
-def staged(
-    machine: Machine, route: Route, kind: MoveKind, priced: Timing
-) -> tuple[tuple[Group, tuple[Stage, ...]], ...]:
-    """The stages of a priced call by the group of wires that they run on, innermost first.
-
-    On every group but the outermost an all-reduce has two, a scatter and a gather, by one algorithm.
-    """
-    found = _groups(machine, route)
-    each = 2 if kind == "all_reduce" else 1
-    return tuple((group, priced.stages[each * at : each * at + each]) for at, group in enumerate(found))
+def staged(machine: Machine, route: Route, priced: Timing) -> tuple[tuple[Group, Stage], ...]:
+    """The stage of a priced call on every group of wires, innermost first."""
+    return tuple(zip(_groups(machine, route), priced.stages, strict=True))
 
 
 def _groups(machine: Machine, route: Route) -> tuple[Group, ...]:

@@ -113,21 +113,33 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
 
 
 def merge(base: Any, over: Any) -> Any:
-    """`over` laid on `base`: maps merge key by key, anything else replaces.
+    """`over` laid on `base`: maps merge key by key, anything else replaces; so does a map with a value of its own.
+
+    What a value's source and note say holds for that value alone.
 
     >>> merge({"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b": []})
     {'a': {'x': 1, 'y': 3}, 'b': []}
+    >>> merge({"link": {"value": "45 GB/s", "source": "book"}}, {"link": {"value": "50 GB/s"}})
+    {'link': {'value': '50 GB/s'}}
     """
-    if not (isinstance(base, Mapping) and isinstance(over, Mapping)):
+    if not _merge(base, over):
         return over
     return {**base, **{key: merge(base[key], value) if key in base else value for key, value in over.items()}}
+
+
+def _merge(base: Any, over: Any) -> bool:
+    return isinstance(base, Mapping) and isinstance(over, Mapping) and VALUE not in over
+
+
+VALUE = "value"
+"""The key of a figure that stands with its source, kind and note."""
 
 
 def extended(document: Document, load: Callable[[str], Document]) -> Document:
     """The document laid on the one that its ``extends`` names, on the one that that one names, and so on.
 
-    Maps merge and lists replace. A map where the other document has a list of named items changes those items:
-    ``levels: {network: {link: {...}}}``.
+    Maps merge; lists, and values with their sources, replace. A map where the other document has a list of named items
+    changes those items: ``levels: {network: {link: {...}}}``.
 
     load  reads a document by the name that ``extends`` gives
 
@@ -195,4 +207,4 @@ def _is_map(base: Any, keys: Keys, over: Any) -> bool:
         if not (isinstance(base, dict) and isinstance(over, dict)):
             return False
         base, over = base.get(key), over.get(key)
-    return isinstance(base, dict) and isinstance(over, dict)
+    return _merge(base, over)

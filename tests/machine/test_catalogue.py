@@ -1,0 +1,72 @@
+"""The catalogue holds the machines that people train on: their headline figures, and collectives priced on each."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.fabric.placement import place
+from tpsim.machine import timing
+from tpsim.machine.profile import load, validate
+
+EXPECTED = yaml.safe_load((Path(__file__).parents[1] / "data" / "catalogue.yaml").read_text())
+MOVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+SIZES = [2**power for power in range(10, 34, 2)]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_headline_figures_of_a_machine_are_those_read_elsewhere(name):
+    expected, machine = EXPECTED[name], load(name)
+    inner, outer, chip = machine.levels[0], machine.levels[-1], machine.chip
+    assert inner.bandwidth.value == pytest.approx(expected["link"] * 1e9)
+    assert prod(inner.shape) == expected["members"]
+    if expected["network"] is None:
+        assert outer is inner
+    else:
+        assert outer.bandwidth.value == pytest.approx(expected["network"] * 1e9)
+    memory = [chip.memory_capacity.value / 1e9, chip.memory_bandwidth.value / 1e9]
+    assert memory == pytest.approx(expected["memory"], rel=1e-4)
+    assert chip.peak["bf16"].value == expected["bf16"] * 1e12
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_no_figure_of_the_catalogue_lacks_unit_source_or_kind(name):
+    assert validate(name, shipped=True) == []
+    for constant in load(name).constants():
+        assert constant.value >= 0
+        assert constant.kind != "guess" or constant.source == ""
+
+
+def inside(machine):
+    """Four chips, as they are placed: on the innermost level."""
+    return place(machine.levels, Mesh({"x": 4})).route(["x"])
+
+
+def between(machine):
+    """Every chip of the levels that have a bound, times two of the one that has none."""
+    bound = prod(prod(level.shape) for level in machine.levels if level.shape)
+    outer = 1 if machine.levels[-1].shape else 2
+    return place(machine.levels, Mesh({"y": outer, "x": bound})).route(["y", "x"])
+
+
+@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("route", [inside, between])
+def test_more_bytes_never_take_less_time_on_any_machine(name, kind, route):
+    machine = load(name)
+    seconds = [timing.time(machine, route(machine), kind, size).time_s for size in SIZES]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[0] < seconds[-1]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_large_arrays_take_no_less_than_the_links_that_a_chip_has(name):
+    machine = load(name)
+    level, volume = machine.levels[0], SIZES[-1]
+    links = 2 * len(level.shape) if level.topology == "torus" else 3 if level.topology == "mesh" else 1
+    fastest = volume * 3 / 4 / (links * level.bandwidth.value)
+    assert timing.time(machine, inside(machine), "all_gather", volume).time_s > fastest
