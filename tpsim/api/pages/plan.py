@@ -225,7 +225,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield (
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
-    yield f"{len(result.assumptions)} assumptions, {guesses} guesses" + ("" if verbose else "; -v lists them")
+    counts = f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}"
+    yield counts + ("" if verbose else "; -v lists them")
 
 
 def _next(result: PlanResult) -> str:
