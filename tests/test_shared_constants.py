@@ -38,7 +38,7 @@ def test_a_machine_that_was_left_out_is_predicted_with_the_factors_of_another():
     factors = fitted(seen(A100, truth=TRUTH)).values
     series = measured(H100, "all_gather", 8, TRUTH)
     assert series.predicted(scaled(H100, factors)) == pytest.approx(series.seconds, rel=0.05)
-    assert np.abs(np.log(series.predicted(H100) / series.seconds)).max() > 0.3
+    assert np.abs(np.log(series.predicted(H100) / series.seconds)).max() > 0.2
 
 
 def test_what_is_stated_machine_by_machine_is_not_shared():
