@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a script, not a package
 """Checks hundreds of scenarios against their lock in a process of one core: seconds, and the most memory held.
 
     python benchmarks/check.py [SCENARIOS]

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a script, not a package
 """Prices a million layouts of a whole model in arrays, and some of them one by one beside it.
 
     python benchmarks/layouts.py [MODEL] [MACHINE]

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.machines import ISLAND
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
+from tpsim.fabric.wires import Segment
 from tpsim.machine.adjust import adjustable, adjusted, with_harness
 from tpsim.machine.calibrate import Series, calibrate
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 
 SIZES = tuple(4**k for k in range(5, 16))
+
+H100 = load("dgx-h100")
+NODE = (Segment("nvlink", "nvlink", "switch", 8),)
+OTHER = {
+    "levels.nvlink.launch.threads": 6e-6,
+    "levels.nvlink.protocols.simple.chunk_latency": 4e-6,
+    "levels.nvlink.link.efficiency": 0.7,
+}
+"""A machine that differs from the profile of the library."""
 
 
 @pytest.fixture
@@ -107,3 +119,54 @@ def test_a_collective_that_the_machine_cannot_run_so_is_refused(machine):
     series = measured(machine, {}, "all_gather", 8)
     with pytest.raises(InputError):
         calibrate(machine, [Series(series.kind, series.route, series.V, series.seconds, "threads", "no-such")])
+
+
+# A profile of the library, with its algorithms and protocols ---------------------------------------------------------
+
+
+def node(sizes=tuple(2**k for k in range(9, 31)), truth=OTHER):
+    """An all-gather over a node as the H100 with the figures of `truth` would take it."""
+    blank = Series("all_gather", NODE, sizes, (1.0,) * len(sizes), "threads")
+    return replace(blank, seconds=tuple(map(float, blank.predicted(adjusted(H100, truth)))))
+
+
+def off(series, machine):
+    """How far off a machine's predictions of a series are, relative to the times of the series."""
+    return np.abs(series.predicted(machine) / series.seconds - 1)
+
+
+def test_a_prediction_takes_the_figures_in_place_of_those_of_their_paths():
+    assert np.subtract(node(truth={"levels.nvlink.launch.threads": 13e-6}).seconds, node(truth={}).seconds) == (
+        pytest.approx(10e-6)
+    )
+
+
+def test_every_constant_of_a_level_can_be_replaced_by_its_path():
+    for constant in (one for level in H100.levels for one in level.constants()):
+        changed = adjusted(H100, {constant.path: 2 * constant.value})
+        assert {one.path: one.value for one in changed.constants()} == {
+            one.path: one.value * (2 if one.path == constant.path else 1) for one in H100.constants()
+        }
+
+
+def test_a_curve_of_another_machine_is_met_within_the_scatter_of_measurements():
+    assert off(node(), calibrate(H100, [node()]).machine).max() < 0.04
+    assert off(node(), H100).max() > 0.15
+
+
+def test_two_points_say_how_the_rest_of_the_curve_lies():
+    fitted = calibrate(H100, [node(sizes=(2**14, 2**25))]).machine
+    assert np.median(off(node(), fitted)) < np.median(off(node(), H100)) / 2
+
+
+def test_large_messages_say_nothing_about_the_protocol_of_small_ones():
+    moved = calibrate(H100, [node(sizes=tuple(2**k for k in range(26, 31)))]).moved
+    assert "levels.nvlink.link.efficiency" in moved
+    assert not any(".protocols.ll." in path or path.startswith("levels.network") for path in moved)
+
+
+def test_one_wild_point_does_not_bend_the_curve():
+    calm = node()
+    wild = replace(calm, seconds=(*calm.seconds[:5], 3 * calm.seconds[5], *calm.seconds[6:]))
+    fitted = [calibrate(H100, [series]).machine for series in (calm, wild)]
+    assert calm.predicted(fitted[1]) == pytest.approx(calm.predicted(fitted[0]), rel=0.03)

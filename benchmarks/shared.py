@@ -1,0 +1,71 @@
+"""Shape constants that machines share, fitted to measurements of several machines at once: one factor for each.
+
+A profile states them in its own figures, because latencies scale with a chip's clock and bandwidths with its links; a
+factor of `protocols.ll.latency` multiplies that figure of every machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tpsim.machine.adjust import adjustable, adjusted
+from tpsim.machine.determine import Fit, Parameter, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.machine.calibrate import Series
+    from tpsim.machine.determine import Array
+    from tpsim.machine.profile import Machine
+
+    Seen = Sequence[tuple[Machine, Sequence[Series]]]
+
+STATED = frozenset({"link.bandwidth", "link.efficiency", "algorithms.in-switch.efficiency"})
+"""Never shared: what machine by machine is stated."""
+
+FREE = 10.0
+"""How much farther off a shape constant may be than a figure that a user fits: what is left out is to be forgotten."""
+
+
+def fitted(seen: Seen) -> Fit:
+    """One factor for each shape constant, the same for all machines; 1 where the measurements do not tell it.
+
+    seen  machines, each with what was measured on it
+
+    Raises ValueError without any point.
+    """
+
+    def predict(factors: Mapping[str, float]) -> Array:
+        scaled_machines = [(scaled(machine, factors), series) for machine, series in seen]
+        return np.concatenate([one.predicted(machine) for machine, series in scaled_machines for one in series])
+
+    return fit(predict, factors_of(seen), [value for _, series in seen for one in series for value in one.seconds])
+
+
+def factors_of(seen: Seen) -> list[Parameter]:
+    """What is fitted: the shape constants of the levels that were measured, each a factor that starts at 1."""
+    spreads: dict[str, float] = {}
+    for machine, series in seen:
+        for one in adjustable(machine, {segment.level for each in series for segment in each.route}):
+            shape = shape_of(one.name)
+            spreads[shape] = max(spreads.get(shape, 0.0), FREE * one.spread)
+    return [Parameter(shape, 1.0, spread) for shape, spread in spreads.items() if shape not in STATED]
+
+
+def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
+    """The machine with its shape constants multiplied by these factors; a share stays at most the whole."""
+    every = adjustable(machine, {level.name for level in machine.levels})
+    named = [(one, shape_of(one.name)) for one in every]
+    values = {one.name: min(one.start * factors[shape], one.largest) for one, shape in named if shape in factors}
+    return adjusted(machine, values)
+
+
+def shape_of(path: str) -> str:
+    """The shape constant that a level's figure is an instance of: its path, less the level's name.
+
+    >>> shape_of("levels.nvlink.protocols.ll.latency")
+    'protocols.ll.latency'
+    """
+    return path.split(".", 2)[2]

@@ -1,0 +1,58 @@
+"""Shape constants fitted to several machines at once: a factor for all, which a machine that was left out takes too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared import factors_of, fitted, scaled
+from tpsim.fabric.wires import Segment
+from tpsim.machine.calibrate import Series
+from tpsim.machine.profile import load
+
+A100, H100, L40S = (load(name) for name in ("dgx-a100", "dgx-h100", "l40s-pcie"))
+SIZES = tuple(4**k for k in range(5, 16))
+TRUTH = {"protocols.ll.latency": 0.5, "protocols.ll.hop_latency": 0.7, "protocols.simple.own_bandwidth": 0.6}
+
+
+def measured(machine, kind, ranks, truth):
+    """A series as the machine with its shape constants scaled would take it."""
+    route = (Segment("nvlink", "nvlink", "switch", ranks),)
+    blank = Series(kind, route, SIZES, (1.0,) * len(SIZES), "threads")
+    return Series(kind, route, SIZES, tuple(map(float, blank.predicted(scaled(machine, truth)))), "threads")
+
+
+def seen(*machines, truth):
+    """Two collectives over three numbers of ranks on each of these machines."""
+    kinds = ("all_gather", "all_to_all")
+    return [(one, [measured(one, kind, ranks, truth) for kind in kinds for ranks in (2, 4, 8)]) for one in machines]
+
+
+def test_factors_that_made_the_times_of_two_machines_are_found():
+    found = fitted(seen(A100, H100, truth=TRUTH))
+    assert {shape: found.values[shape] for shape in TRUTH} == pytest.approx(TRUTH, rel=0.05)
+    assert np.abs(found.residuals).max() < 0.02
+
+
+def test_a_machine_that_was_left_out_is_predicted_with_the_factors_of_another():
+    factors = fitted(seen(A100, truth=TRUTH)).values
+    series = measured(H100, "all_gather", 8, TRUTH)
+    assert series.predicted(scaled(H100, factors)) == pytest.approx(series.seconds, rel=0.05)
+    assert np.abs(np.log(series.predicted(H100) / series.seconds)).max() > 0.2
+
+
+def test_what_is_stated_machine_by_machine_is_not_shared():
+    names = {one.name for one in factors_of(seen(A100, H100, truth={}))}
+    assert "protocols.ll.efficiency" in names
+    assert not names & {"link.efficiency", "link.bandwidth", "algorithms.in-switch.efficiency"}
+
+
+def test_a_factor_starts_at_the_shipped_figure():
+    assert fitted(seen(A100, truth={})).values == pytest.approx(dict.fromkeys(fitted(seen(A100, truth={})).values, 1.0))
+    assert scaled(H100, {}) == H100
+
+
+def test_a_scaled_share_stays_at_most_the_whole():
+    shape = "protocols.ll.efficiency"
+    level = scaled(L40S, {shape: 100.0}).levels[0]
+    assert level.protocols["ll"].efficiency.value == 1
