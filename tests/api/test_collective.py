@@ -110,8 +110,8 @@ def test_the_verdict_states_the_largest_size():
 
 
 def test_guesses_that_the_seconds_rest_on_are_named():
-    assumptions = collective("all-gather", hw="dgx-h100", ranks=16, sizes=2**20).assumptions
-    assert assumptions[-1].text == "dgx-h100 guesses levels.network.link.efficiency"
+    assumptions = collective("all-gather", hw="a3mega-h100", ranks=16, sizes=2**20).assumptions
+    assert assumptions[-1].text == "a3mega-h100 guesses levels.network.link.efficiency"
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,9 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         )
         yield from (f"assumed ({one['kind']}): {one['text']}" for one in result.assumptions)
         yield from (f"not modelled: {text}" for text in result.not_modelled)
-    yield f"{len(result.assumptions)} assumptions, {guesses} guesses" + ("" if verbose else "; -v lists them")
+    yield f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}" + (
+        "" if verbose else "; -v lists them"
+    )
 
 
 def _next(result: PlanResult) -> str:
