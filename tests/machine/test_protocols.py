@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.machine.stepwise import Run
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import Segment
-from tpsim.machine import algorithms, timing
+from tpsim.machine import timing
 from tpsim.machine.profile import load, names
 from tpsim.quantity.errors import InputError
 
@@ -141,67 +140,7 @@ def test_levels_that_stream_hide_the_shorter_one():
     assert timed.time_s < timed.launch_s + timed.latency_s + timed.bandwidth_s + timed.ramp_s
 
 
-# Meshes and hosts, message by message -----------------------------------------------------------------------------
-
-
-def rings_of_a_mesh(n):
-    """n-1 rings over a mesh, by the step that each takes; those of a prime number of devices share no cable."""
-    return [[(at * step) % n for at in range(n)] for step in range(1, n)]
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 7, 11])
-def test_rings_over_a_mesh_share_no_cable(n):
-    run, V = Run(), n * n * (n - 1)
-    part = V // (n - 1) // n  # a chunk of one ring's part of the array
-    for ring in rings_of_a_mesh(n):
-        for step in range(n - 1):
-            for at, device in enumerate(ring):
-                run.send(step, (device, ring[(at + 1) % n]), part)
-    form = algorithms.FORMS["mesh"]["all_gather"]["ring"](V, n)
-    assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
-    assert run.mean_sent(n) == form.carried == form.wire
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 6, 8])
-def test_messages_straight_over_a_mesh_load_every_cable_alike(n):
-    V = n * n
-    everyone = [(one, other) for one in range(n) for other in range(n) if one != other]
-    for kind, name, size in (
-        ("all_gather", "direct", V // n),
-        ("all_to_all", "direct", V // n**2),
-        ("all_reduce", "one-shot", V),
-    ):
-        run = Run()
-        for link in everyone:
-            run.send(0, link, size)
-        form = algorithms.FORMS["mesh"][kind][name](V, n)
-        assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
-        assert run.mean_sent(n) == form.carried
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 8])
-def test_peers_in_turn_use_one_cable_each_at_a_time(n):
-    run = Run()
-    for step in range(1, n):
-        for device in range(n):
-            run.send(step, (device, (device + step) % n), 1)
-    form = algorithms.FORMS["mesh"]["all_to_all"]["pairwise"](n * n, n)
-    assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
-def test_the_host_s_path_carries_every_byte_once_for_two_devices_and_in_and_out_for_more(n):
-    V, run = n * n, Run()
-    for step in range(n - 1):
-        for _device in range(n):
-            for _pass in range(1 if n == 2 else 2):
-                run.send(step, "path", V // n)
-    form = algorithms.FORMS["host"]["all_gather"]["ring"](V, n)
-    assert (run.total, run.serial, run.steps) == (form.link_total, form.link_serial, form.steps)
-    exchange = algorithms.FORMS["host"]["all_to_all"]["pairwise"](V, n)
-    assert exchange.link_total == form.link_total // n
-    shift = algorithms.FORMS["host"]["permute"]["permute"](V, n)
-    assert shift.link_total == V * (1 if n == 2 else 2)
+# Meshes and hosts ------------------------------------------------------------------------------------------------
 
 
 def test_two_peers_of_a_mesh_have_one_cable_and_eight_have_seven():
