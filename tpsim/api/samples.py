@@ -80,8 +80,8 @@ def _wire(kind: MoveKind, V: Any, n: Any) -> tuple[Any, ...]:
 
 
 def _on_torus(form: Callable[[Any, Any], Any], V: Any, n: Any) -> Any:
-    """The traffic on a torus of a closed axis of n and an open one of three."""
-    return form(V, (TorusAxis(n, closed=True), TorusAxis(3, closed=False)))
+    """The traffic on a torus of a closed axis of n + 2, for two devices close no ring, and an open one of n."""
+    return form(V, (TorusAxis(n + 2, closed=True), TorusAxis(n, closed=False)))
 
 
 def _loads(form: Callable[[Any, Any], Any], V: Any, n: Any) -> tuple[Any, ...]:

@@ -421,7 +421,7 @@ def _wires(found: Sequence[Group]) -> str:
     return " x ".join(str(segment) for group in found for segment in group.segments)
 
 
-PLAIN = ("ring", "line", "shortest", "farthest-first", "lockstep", "pairwise", "rotated", "permute")
+PLAIN = ("ring", "line", "shortest", "farthest-first", "lockstep", "all-peers", "pairwise", "rotated", "permute")
 """Algorithms that every fabric offers that has them; a profile may offer others."""
 
 

@@ -499,7 +499,7 @@ FORMS: Mapping[str, Mapping[MoveKind, Forms]] = {
     "mesh": _moves(
         gather={"ring": mesh_gather, "direct": mesh_direct_gather},
         all_reduce={"ring": _twice(mesh_gather), "direct": _twice(mesh_direct_gather), "one-shot": mesh_one_shot},
-        all_to_all={"direct": mesh_direct_all_to_all, "pairwise": mesh_pairwise_all_to_all},
+        all_to_all={"all-peers": mesh_direct_all_to_all, "pairwise": mesh_pairwise_all_to_all},
     ),
     "host": _moves(
         gather={"ring": host_gather},

@@ -190,7 +190,7 @@ FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
     ),
     "mesh": _families(
         MESH,
-        {"direct": switches.direct_exchange, "pairwise": switches.pairwise_exchange},
+        {"all-peers": switches.direct_exchange, "pairwise": switches.pairwise_exchange},
         scatters=_mirrored(MESH),
         one_shot=switches.one_shot,
     ),
