@@ -142,3 +142,14 @@ def test_a_path_that_is_not_there_is_refused(tpsim, folder):
     assert "error[" in ran.err
     (folder / "empty").mkdir()
     assert "no scenario is there" in tpsim("check", "empty").err
+
+
+def test_an_edit_of_a_machine_file_that_is_renamed_too_is_named(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    (folder / "hardware/pod.yaml").rename(folder / "hardware/cluster.yaml")
+    edit(folder / "scenarios/pod.yaml", "hardware/pod.yaml", "hardware/cluster.yaml")
+    causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
+    assert [(one["name"], one["change"], one["scenarios"]) for one in causes] == [
+        ("hardware/cluster.levels.ici.link.bandwidth", "-11.1 %", ["scenarios/pod"]),
+        ("hardware", None, []),
+    ]

@@ -15,7 +15,6 @@ from tests.guarded import INSIDE, lock, many, slower, with_constant
 from tpsim.api.check import CheckResult
 from tpsim.api.pages.drift import FEW, check_page
 from tpsim.report import markdown
-from tpsim.report.causes import Cause
 from tpsim.report.drift import UNKNOWN, at_least, drift
 from tpsim.report.moved import change, relative, same
 
@@ -136,16 +135,58 @@ def test_a_constant_that_no_held_scenario_uses_touches_nobody():
     assert (cause.name, cause.scenarios, cause.effect) == (unused, (), None)
 
 
+def renamed_machine(name, old_name="hardware/node"):
+    """The folder's lock with one machine under another name, in its constants, formulas and scenarios."""
+
+    def said(key):
+        return key.replace(f"{old_name}.", f"{name}.")
+
+    made = many(3)
+    scenarios = {
+        key: replace(one, inputs={**one.inputs, "hardware": name}) if one.inputs["hardware"] == old_name else one
+        for key, one in made.scenarios.items()
+    }
+    constants = {said(key): one for key, one in made.constants.items()}
+    formulas = {said(key): one for key, one in made.formulas.items()}
+    return replace(made, scenarios=scenarios, constants=constants, formulas=formulas)
+
+
 def test_another_machine_is_one_cause_and_brings_its_constants_with_it():
-    fact = lock().scenarios["scenarios/node"]
-    moved = replace(fact, inputs={**fact.inputs, "hardware": "other"}, results={**fact.results, "step_s": 1.0})
-    constants = {name.replace("hardware/node.", "other."): one for name, one in lock().constants.items()}
-    old = replace(lock(), scenarios={"scenarios/node": fact})
-    new = replace(old, constants=constants, scenarios={"scenarios/node": moved})
-    (cause,) = drift(old, new).causes
-    assert cause == Cause(
-        "scenario", "hardware", "hardware/node", "other", scenarios=("scenarios/node",), effect=cause.effect
-    )
+    new = renamed_machine("other")
+    for name in [name for name in new.constants if name.startswith("other.")]:
+        new = replace(new, constants={**new.constants, name: replace(new.constants[name], source="another")})
+    (cause,) = drift(many(3), new).causes
+    assert (cause.kind, cause.name, cause.old, cause.new) == ("scenario", "hardware", "hardware/node", "other")
+    assert cause.scenarios == ("scenarios/s000", "scenarios/s002")
+
+
+def test_a_machine_that_is_only_renamed_moves_nothing_and_is_said_to():
+    (cause,) = drift(many(3), renamed_machine("other")).causes
+    assert (cause.name, cause.old, cause.new) == ("hardware", "hardware/node", "other")
+    assert cause.note == "renamed, nothing in it moved: no number moves"
+
+
+def test_an_edit_of_a_machine_that_is_renamed_too_is_named():
+    new = with_constant(renamed_machine("other"), INSIDE.replace("hardware/node", "other"), 0.5)
+    slow = {name: slower(one, 1.1) if name != "scenarios/s001" else one for name, one in new.scenarios.items()}
+    edited, name, code = drift(many(3), replace(new, scenarios=slow)).causes
+    assert (edited.name, edited.change) == ("other.levels.inside.link.bandwidth", "-50 %")
+    assert edited.scenarios == ("scenarios/s000", "scenarios/s002")
+    assert code.name == UNKNOWN  # the network's collectives are slower, too, and no fact of it moved
+    assert (name.name, name.scenarios) == ("hardware", ())
+
+
+def test_an_edit_of_a_model_that_is_renamed_too_is_named():
+    new = many(3)
+    models = {key.replace("models/small.", "models/tiny."): one for key, one in new.models.items()}
+    scenarios = {
+        name: slower(replace(one, inputs={**one.inputs, "model": "models/tiny"}), 1.1)
+        for name, one in new.scenarios.items()
+    }
+    new = replace(new, models={**models, "models/tiny.heads": 64}, scenarios=scenarios)
+    edited, name = drift(many(3), new).causes
+    assert (edited.kind, edited.name, edited.old, edited.new) == ("model", "models/tiny.heads", 32, 64)
+    assert (name.name, name.old, name.new) == ("model", "models/small", "models/tiny")
 
 
 def test_a_tolerance_that_moved_is_a_cause_of_its_own():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.report.causes import STILL, Cause, causes
 from tpsim.report.moved import Moved, moved_in
+from tpsim.report.renamed import in_names_of
 from tpsim.report.uses import collective_of, uses
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ UNKNOWN = "code of tpsim that no formula of the lock samples"
 class Drift:
     """All that moved between two locks.
 
+    old             in the names of the new one, where a machine or a model was renamed
     moved           numbers, by scenario and collective
     added, dropped  scenarios that only the new lock has, or only the old one
     """
@@ -48,9 +50,10 @@ class Drift:
 
 def drift(old: Lock, new: Lock) -> Drift:
     """What moved from `old` to `new`; times are compared with the tolerance of the old lock."""
+    old, renamed = in_names_of(new, old)
     both = [name for name in new.scenarios if name in old.scenarios]
     moved = tuple(one for name in both for one in moved_in(name, old, new))
-    touching = [_touched(one, moved, old, new) for one in causes(old, new)]
+    touching = [_touched(one, moved, old, new) for one in [*causes(old, new), *renamed]]
     return Drift(
         old,
         new,

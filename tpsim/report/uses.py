@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.report.causes import STILL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,6 +34,8 @@ def uses(moved: Moved, cause: Cause, old: Lock, new: Lock) -> bool:
 
 def _uses(moved: Moved, cause: Cause, fact: ScenarioFact) -> bool:
     inputs, calls = fact.inputs, fact.collectives.get(moved.part)
+    if cause.note.endswith(STILL):
+        return False
     if cause.kind == "constant":
         machine = f"{inputs.get('hardware')}."
         return cause.name.startswith(machine) and _uses_part(cause.name.removeprefix(machine), moved, calls, fact)
