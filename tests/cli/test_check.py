@@ -153,3 +153,25 @@ def test_an_edit_of_a_machine_file_that_is_renamed_too_is_named(tpsim, folder):
         ("hardware/cluster.levels.ici.link.bandwidth", "-11.1 %", ["scenarios/pod"]),
         ("hardware", None, []),
     ]
+
+
+def test_a_scenario_that_stops_fitting_is_named_and_the_capacity_moves_no_second(tpsim, folder):
+    edit(folder / "hardware/node.yaml", "value: 80 GB", "value: 1 GB")
+    result = json.loads(tpsim("check", "-f", "json").out)["result"]
+    assert "scenarios/node: does not fit" in result["verdict"]
+    (cause,) = result["causes"]
+    assert (cause["name"], cause["step_relative"]) == ("hardware/node.chip.memory.capacity", None)
+    assert {(one["quantity"], one["old"], one["new"]) for one in result["changes"]} == {("fits", True, False)}
+
+
+def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
+    with (folder / "scenarios/pod.yaml").open("a") as file:
+        file.write("require: {mfu: '> 1 %'}\n")
+    found = json.loads(tpsim("check", "-f", "json").out)["result"]
+    assert [(one["name"], one["new"]) for one in found["causes"]] == [("require.mfu", "> 1 %")]
+    assert tpsim("check", "--update", "-q").code == 0
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 0.04 GB/s")
+    ran = tpsim("check")
+    assert "scenarios/pod: require.mfu is violated" in ran.out.replace("\n", " ")
+    causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
+    assert [one["name"] for one in causes] == ["hardware/pod.levels.ici.link.bandwidth"]

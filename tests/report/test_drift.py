@@ -261,3 +261,46 @@ def test_markup_in_a_name_stays_text():
     cells = [child.content for one in tokens if one.type == "inline" for child in one.children or ()]
     assert any("a|b <details> *c* `d`" in "".join(cells[at:]) for at in range(len(cells)))
     assert not any(one.type == "em_open" for token in tokens for one in token.children or ())
+
+
+# What a cause is credited with --------------------------------------------------------------------------------------
+
+
+def cause_rows(found):
+    return check_page(CheckResult(found, Path("tpsim.lock"), updated=False), verbose=False).tables[0]
+
+
+def test_a_single_cause_says_its_effect_on_a_step_and_one_of_several_does_not():
+    own = with_constant(many(1, 1.1), INSIDE, 0.5)
+    two = with_constant(own, "hardware/node.chip.memory.bandwidth", 0.5)
+    found = drift(many(1), own)
+    alone = drift(many(1), replace(own, scenarios={name: inside_alone(one) for name, one in own.scenarios.items()}))
+    assert [row["step"] for row in cause_rows(alone).rows] == ["+10 %"]
+    assert len(found.causes) == len(cause_rows(found).rows) == 2
+    for several in (found, drift(many(1), two)):
+        assert "step" not in [column.key for column in cause_rows(several).columns]
+
+
+def inside_alone(fact):
+    """The scenario with the seconds of collectives on any other level as they were."""
+    before = many(1).scenarios["scenarios/s000"].collectives
+    calls = {name: one if one.by.startswith("inside") else before[name] for name, one in fact.collectives.items()}
+    return replace(fact, collectives=calls)
+
+
+def test_a_chip_s_room_and_its_speed_are_credited_with_what_they_make_alone():
+    made = with_constant(many(1, 1.1), "hardware/node.chip.memory.capacity", 0.5)
+    made = with_constant(made, "hardware/node.chip.memory.bandwidth", 0.5)
+    speed, room, _ = drift(many(1), made).causes
+    assert (room.scenarios, room.effect) == ((), None)
+    assert (speed.collectives, speed.effect) == ((), pytest.approx(0.1))
+
+
+def test_names_that_the_row_above_shows_are_not_shown_again():
+    figures = (INSIDE, INSIDE.replace("bandwidth", "hop_latency"))
+    made = many(1, 1.1)
+    for name in figures:
+        made = with_constant(made, name, 0.5)
+    first, second = cause_rows(drift(many(1), made)).rows[:2]
+    assert "all_gather over tensor" in first["collectives"]
+    assert (second["collectives"], second["touched"]) == ("as above", "as above")

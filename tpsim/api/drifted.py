@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim import __version__
 from tpsim.quantity.units import show
 from tpsim.report.frame import frame
-from tpsim.report.moved import change, relative
+from tpsim.report.moved import change, is_outcome, outcome, relative
 from tpsim.report.uses import uses
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Drifted:
         parts = [sentence(cause) for cause in causes[:1]]
         parts += [f"{more} more cause{'s'[: more - 1]}"] if more > 0 else []
         parts += [f"numbers of {touched} of {both} scenarios moved"] if touched else []
+        said = [f"{name}: {', '.join(found)}" for name in drift.changed if (found := outcomes(name, drift))]
+        parts += [_some(tuple(said))] if said else []
         for names, word in ((drift.added, "new"), (drift.dropped, "gone")):
             parts += [f"{word}: {_some(names)}"] if names else []
         return "; ".join(parts)
@@ -157,6 +159,13 @@ def _said(value: Any, dimension: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return show(value, dimension, DIGITS) if dimension else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def outcomes(name: str, drift: Drift) -> list[str]:
+    """What a scenario satisfies now and did not before, or the other way round: ``does not fit``."""
+    return [
+        outcome(one.quantity, one.new) for one in drift.moved if one.scenario == name and is_outcome(one.quantity)
+    ]
 
 
 FEW = 3

@@ -83,12 +83,12 @@ def _touched(cause: Cause, moved: Sequence[Moved], old: Lock, new: Lock) -> Caus
     hits = [one for one in moved if uses(one, cause, old, new)]
     names = tuple(dict.fromkeys([*cause.scenarios, *(one.scenario for one in hits)]))
     over = dict.fromkeys(collective_of(one.part) for one in hits if one.part)
-    return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(names, moved))
+    return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(hits))
 
 
-def _effect(names: tuple[str, ...], moved: Sequence[Moved]) -> float | None:
-    """The largest change of a step among these scenarios."""
-    steps = [one.relative for one in moved if one.scenario in names and one.quantity == "step_s"]
+def _effect(hits: Sequence[Moved]) -> float | None:
+    """The largest change of a step among these numbers."""
+    steps = [one.relative for one in hits if one.quantity == "step_s"]
     return max((one for one in steps if one is not None), key=abs, default=None)
 
 
@@ -99,4 +99,4 @@ def _unexplained(found: Sequence[Cause], moved: Sequence[Moved], old: Lock, new:
         names = tuple(dict.fromkeys(one.scenario for one in left))
         over = tuple(dict.fromkeys(collective_of(one.part) for one in left if one.part))
         what = "moved: " + ", ".join(sorted({one.quantity for one in left}))
-        yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(names, moved))
+        yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(left))
