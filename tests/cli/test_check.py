@@ -175,3 +175,48 @@ def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
     assert "scenarios/pod: require.mfu is violated" in ran.out.replace("\n", " ")
     causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
     assert [one["name"] for one in causes] == ["hardware/pod.levels.ici.link.bandwidth"]
+
+
+def locked(folder):
+    from tpsim.api import lock_file
+
+    return lock_file.read(folder / "tpsim.lock")
+
+
+def test_an_update_of_one_scenario_leaves_the_others_in_the_lock(tpsim, folder):
+    before = locked(folder)
+    edit(folder / "scenarios/pod.yaml", "seq: 2048", "seq: 1024")
+    ran = tpsim("check", "--update", "scenarios/pod.yaml", "-q")
+    assert (ran.code, "gone" in ran.out) == (0, False)
+    after = locked(folder)
+    assert after.paths == ("scenarios",)
+    assert after.scenarios.keys() == before.scenarios.keys()
+    assert [name for name in before.scenarios if after.scenarios[name] != before.scenarios[name]] == ["scenarios/pod"]
+    assert tpsim("check").code == 0
+    text = (folder / "tpsim.lock").read_text()
+    assert tpsim("check", "--update", "-q").code == 0
+    assert (folder / "tpsim.lock").read_text() == text
+
+
+def test_an_update_adds_a_scenario_that_the_lock_does_not_hold(tpsim, folder):
+    shutil.copy(folder / "scenarios/pod.yaml", folder / "another.yaml")
+    edit(folder / "another.yaml", "../", "")
+    assert "new: another" in tpsim("check", "--update", "another.yaml", "-q").out
+    assert locked(folder).paths == ("another.yaml", "scenarios")
+    assert len(locked(folder).scenarios) == 4
+    assert tpsim("check").code == 0
+
+
+def test_an_update_of_a_folder_drops_what_is_gone_from_it(tpsim, folder):
+    (folder / "scenarios/shards.yaml").unlink()
+    assert tpsim("check", "--update", "scenarios", "-q").out.startswith("gone: scenarios/shards")
+    assert list(locked(folder).scenarios) == ["scenarios/node", "scenarios/pod"]
+
+
+def test_an_update_of_one_scenario_is_refused_where_a_fact_moved_that_others_use(tpsim, folder):
+    before = (folder / "tpsim.lock").read_bytes()
+    edit(folder / "hardware/node.yaml", "value: 400 GB/s", "value: 300 GB/s")
+    ran = tpsim("check", "--update", "scenarios/node.yaml")
+    assert ran.code == 2
+    assert "error[shared-fact]: hardware/node.levels.inside.link.bandwidth moved" in ran.err
+    assert (folder / "tpsim.lock").read_bytes() == before

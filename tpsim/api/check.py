@@ -10,11 +10,12 @@ from tpsim import __version__
 from tpsim.api import lock_file
 from tpsim.api.drifted import Drifted
 from tpsim.api.facts import held
-from tpsim.api.guarded import below, guarded, relative_paths
+from tpsim.api.guarded import SUFFIX, below, guarded, relative_paths
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.report.drift import drift
 from tpsim.report.lock import TOLERANCE, Lock
+from tpsim.report.merged import merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ class CheckResult(Drifted):
     """What moved since the lock was written.
 
     path     of the lock
+    asked    files, folders and names as they were typed
     updated  True if the lock is to be written as it should be now: `text` is its content
     first    True if there was no lock
     """
@@ -36,6 +38,7 @@ class CheckResult(Drifted):
     path: Path
     updated: bool
     first: bool = False
+    asked: tuple[str, ...] = ()
 
     schema = SCHEMA
 
@@ -77,8 +80,10 @@ def check(paths: Sequence[str] = (), *, lock: str | Path = lock_file.NAME, updat
     """Hold scenarios against a lock.
 
     paths   files, folders or library names; without any, those that the lock names
-    update  True: the result's `text` is to be written, also where there is no lock yet; it holds `paths` alone
-    Raises InputError if there is no lock or no scenario, or for a lock that cannot be trusted.
+    update  True: the result's `text` is to be written, also where there is no lock yet; scenarios that are held and
+            not of `paths` stay as they are
+    Raises InputError if there is no lock or no scenario, for a lock that cannot be trusted, and where some scenarios
+    cannot be brought up to date without others.
     """
     path = Path(lock)
     first = not path.exists()
@@ -87,8 +92,21 @@ def check(paths: Sequence[str] = (), *, lock: str | Path = lock_file.NAME, updat
     known = Lock(__version__) if first else lock_file.read(path)
     asked = relative_paths(paths, path.parent) or known.paths or _home(path.parent)
     found = guarded(asked if paths else _still_there(asked, path.parent), path.parent)
-    now = held(found, replace(known, paths=asked), path.parent, texts=update)
-    return CheckResult(drift(known if update else _only(known, asked), now), path, update, first)
+    now = held(found, replace(known, paths=_joined(known.paths, asked)), path.parent, texts=update)
+    if not update:
+        return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(paths))
+    others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if paths else ()
+    return CheckResult(drift(known, merged(known, now, others)), path, updated=True, first=first, asked=tuple(paths))
+
+
+def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+    """The paths of a lock and those that are asked for, without what lies below another one."""
+    every = dict.fromkeys([*known, *asked])
+    return tuple(one for one in every if not any(below({_stem(one): one}, [above]) for above in every if above != one))
+
+
+def _stem(path: str) -> str:
+    return path.removesuffix(SUFFIX)
 
 
 def _command(paths: Sequence[str]) -> str:
