@@ -304,3 +304,54 @@ def test_names_that_the_row_above_shows_are_not_shown_again():
     first, second = cause_rows(drift(many(1), made)).rows[:2]
     assert "all_gather over tensor" in first["collectives"]
     assert (second["collectives"], second["touched"]) == ("as above", "as above")
+
+
+def test_a_small_change_is_said_to_be_small():
+    assert change(1.0, 1.00001) == change(1.0, 0.99999) == "<0.01 %"
+    assert change(1.0, 1.001) == "+0.1 %"
+
+
+def test_sums_that_differ_by_rounding_are_not_told():
+    old, slow = many(1), many(1, 1 + 1e-14)
+    new = with_constant(slow, INSIDE, 0.5)
+    fact = new.scenarios["scenarios/s000"]
+    part = next(name for name in fact.collectives if " data " in name)
+    calls = {**fact.collectives, part: replace(fact.collectives[part], messages=5)}
+    new = replace(new, scenarios={"scenarios/s000": replace(fact, collectives=calls)})
+    page = check_page(CheckResult(drift(old, new), Path("tpsim.lock"), updated=False), verbose=False)
+    assert "Axes" not in [table.title for table in page.tables]
+
+
+# Formulas that came or went -----------------------------------------------------------------------------------------
+
+
+def with_formulas(made, *names, version="99.0.0"):
+    """A lock of another tpsim, which samples more formulas."""
+    sample = next(iter(made.formulas.values()))
+    return replace(made, version=version, formulas={**made.formulas, **dict.fromkeys(names, sample)})
+
+
+NEW = ("form.moon.all_gather.ring", "form.moon.reduce_scatter.ring")
+
+
+def test_new_formulas_are_one_cause_that_explains_no_number_and_comes_after_what_does():
+    new = with_formulas(with_constant(many(3, 1.1), INSIDE, 0.5), *NEW)
+    found = drift(many(3), new)
+    assert [one.name for one in found.causes] == [INSIDE, f"{NEW[0]} and 1 more", UNKNOWN]
+    assert (found.causes[1].note, found.causes[1].scenarios) == ("new: no number moves", ())
+    verdict = CheckResult(found, Path("tpsim.lock"), updated=False).verdict
+    assert verdict.startswith(f"tpsim changed since: 0.1.0 -> 99.0.0; constant {INSIDE} ")
+
+
+def test_formulas_that_are_gone_are_one_cause():
+    old = with_formulas(many(3), *NEW, version="0.1.0")
+    (cause,) = drift(old, many(3)).causes
+    assert (cause.name, cause.note) == (f"{NEW[0]} and 1 more", "gone")
+
+
+def test_a_verdict_holds_no_formula_s_text():
+    name = "wire.all_gather"
+    made = many(3)
+    moved = replace(made.formulas[name], text="7*V", samples=("7",))
+    found = drift(made, replace(made, formulas={**made.formulas, name: moved}))
+    assert CheckResult(found, Path("tpsim.lock"), updated=False).verdict == f"formula {name}"

@@ -57,7 +57,9 @@ def recorded(plan: PlanResult) -> Lock:
         },
         "memory": {
             "fits": plan.fits,
-            **{f"{part}_bytes": number(getattr(plan.memory, part)) for part in ("parameters", "gradients", "optimizer")},
+            **{
+                f"{part}_bytes": number(getattr(plan.memory, part)) for part in ("parameters", "gradients", "optimizer")
+            },
         },
         "require": [{"name": limit.name, "ok": holds} for limit, _, holds in plan.requirements],
     }

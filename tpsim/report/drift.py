@@ -53,7 +53,8 @@ def drift(old: Lock, new: Lock) -> Drift:
     old, renamed = in_names_of(new, old)
     both = [name for name in new.scenarios if name in old.scenarios]
     moved = tuple(one for name in both for one in moved_in(name, old, new))
-    touching = [_touched(one, moved, old, new) for one in [*causes(old, new), *renamed]]
+    found = [_touched(one, moved, old, new) for one in [*causes(old, new), *renamed]]
+    touching = sorted(found, key=lambda one: not one.scenarios)  # what moved a number comes before what moved none
     return Drift(
         old,
         new,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity.errors import InputError
-from tpsim.report.renamed import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
         return now
     sections = {name: dict(_used(getattr(known, name), kept.values())) for name in SECTIONS}
     _refuse_moved(sections, now, kept)
-    both = {name: {**_own(facts), **getattr(now, name)} for name, facts in sections.items()}
+    both: dict[str, Any] = {name: {**_own(facts), **getattr(now, name)} for name, facts in sections.items()}
     return replace(now, scenarios=dict(sorted({**kept, **now.scenarios}.items())), **both)
 
 

@@ -54,7 +54,13 @@ def change(old: Any, new: Any) -> str:
     if new is None or (new == 0 and not isinstance(new, bool) and old):
         return "gone"
     share = relative(old, new)
-    return "" if share is None else f"{100 * share:+.3g} %"
+    if share is None:
+        return ""
+    return f"{100 * share:+.3g} %" if abs(share) >= LEAST else "<0.01 %"
+
+
+LEAST = 1e-4
+"""The relative change below which its size is of no interest: it is said to be below this."""
 
 
 def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:

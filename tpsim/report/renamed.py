@@ -82,8 +82,9 @@ def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
     section = OWNERS[pair.field]
     facts = getattr(old, section)
     own = {f"{pair.new}.{path}": one for path, one in facts_of(facts, pair.old).items()}
+    both: dict[str, Any] = {section: {**facts, **own}}
     scenarios = {name: _scenario(name, one, pair, new) for name, one in old.scenarios.items()}
-    told = replace(old, scenarios=scenarios, **{section: {**facts, **own}})
+    told = replace(old, scenarios=scenarios, **both)
     if pair.field != "hardware":
         return told
     seconds = {_of_machine(name, pair): one for name, one in old.formulas.items()}

@@ -78,7 +78,7 @@ def is_timed(quantity: str) -> bool:
 
 
 def _uses_chip(path: str, quantity: str) -> bool:
-    """A chip's room decides what fits, and moves no second; its other figures make compute, and what that is part of."""
+    """A chip's room decides what fits, and moves no second; its other figures make compute and all with it."""
     if path == "chip.memory.capacity":
         return quantity == "fits"
     return quantity == "compute_s" or quantity in TIMED

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.api.drifted import SIGN, outcomes, values
+from tpsim.api.drifted import SIGN, outcomes, sizes, values
 from tpsim.quantity.units import show
-from tpsim.report.moved import change, outcome, relative
+from tpsim.report.moved import change, outcome, relative, same
 from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
 from tpsim.report.uses import axes_of, collective_of
@@ -48,6 +48,9 @@ SCENARIOS = (
     Column("new_bytes", "wire, new"),
     Column("wire", "change"),
     Column("outcome", "outcome"),
+    Column("compute", "compute", below=True),
+    Column("exposed", "exposed", below=True),
+    Column("memory", "held memory", below=True),
 )
 SUMS = (
     Column("old_bytes", "wire, old"),
@@ -197,6 +200,7 @@ def _scenarios(drift: Drift) -> Iterator[Row]:
             **_pair("bytes", wires, "bytes"),
             "wire": change(*wires),
             "outcome": "; ".join(outcomes(name, drift)),
+            **{what: text for what, text in sizes(name, drift).items() if what != "step"},
         }
 
 
@@ -228,7 +232,8 @@ def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
     for key in dict.fromkeys([*new, *old]):
         before, after = old.get(key, (0, 0)), new.get(key, (0, 0))
-        wire, time = change(before[0], after[0]), change(before[1], after[1])
+        wire = change(before[0], after[0])
+        time = "" if same(before[1], after[1], drift.old.tolerance) else change(before[1], after[1])
         if wire or time:
             yield {
                 "scenario": name,
@@ -237,7 +242,7 @@ def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
                 "wire": wire,
                 **_pair("s", (before[1], after[1]), "seconds"),
                 "time": time,
-                "effect": relative(before[1], after[1]),
+                "effect": relative(before[1], after[1]) if time else None,
             }
 
 
