@@ -57,9 +57,7 @@ def recorded(plan: PlanResult) -> Lock:
         },
         "memory": {
             "fits": plan.fits,
-            **{
-                f"{part}_bytes": number(getattr(plan.memory, part)) for part in ("parameters", "gradients", "optimizer")
-            },
+            **{key: number(getattr(plan.memory, key.removesuffix("_bytes"))) for key in MEMORY},
         },
         "require": [{"name": limit.name, "ok": holds} for limit, _, holds in plan.requirements],
     }
