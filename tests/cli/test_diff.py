@@ -150,3 +150,17 @@ def test_compute_exposed_and_memory_stand_with_the_scenario(tpsim):
 def test_what_differs_by_rounding_alone_is_not_told(tpsim):
     page = tpsim("diff", BASE, *ZERO3, "-v").out
     assert "e-1" not in page
+
+
+def test_a_least_change_of_more_than_all_is_said_to_be_a_share(tpsim):
+    page = tpsim("diff", BASE, *ZERO3, "--min-change", "5").out
+    assert "--min-change 5 is 500 %; 5 % is written 5%" in page
+    assert "is written" not in tpsim("diff", BASE, *ZERO3, "--min-change", "5%").out
+
+
+def test_a_faster_side_is_not_shown_as_a_failure(tpsim):
+    failure = "\x1b[1;31m"
+    faster = tpsim("diff", BASE, "--set", "workload.seq=2048", "--color", "always").out
+    assert failure not in faster
+    tight = ("--set", "require={step: < 1 s}")
+    assert failure in tpsim("diff", BASE, *tight, "--color", "always").out

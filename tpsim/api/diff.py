@@ -66,6 +66,13 @@ class DiffResult(Drifted):
         return "; ".join([", ".join(found), *outcomes(name, self.drift), f"because {sentence(first)}{rest}"])
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """That a least change of 1 and more is a share, and not so many percent."""
+        share = f"{self.least:g}"
+        said = f"--min-change {share} is {100 * self.least:g} %; {share} % is written {share}%"
+        return (said,) if self.least >= 1 else ()
+
+    @property
     def resolved(self) -> dict[str, Any]:
         """What was asked."""
         return {"base": self.base, "new": self.against, "min_change": self.least}

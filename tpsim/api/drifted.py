@@ -29,6 +29,16 @@ class Drifted:
     drift: Drift
 
     schema: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = (
+        "scenario",
+        "collective",
+        "quantity",
+        "old",
+        "new",
+        "relative",
+        "change",
+        "causes",
+    )
 
     @property
     def summary(self) -> str:
@@ -149,7 +159,7 @@ def sentence(cause: Cause) -> str:
     """
     text = cause.kind == "formula" and cause.name != VERSION
     old, new = ("", "") if text else values(cause)
-    moved = f" {old} -> {new}" if old or new else ""
+    moved = f" {old or 'none'} -> {new or 'none'}" if old or new else ""
     said = ", ".join(filter(None, ["" if text else cause.change, cause.note]))
     return f"{cause.kind} {cause.name}{moved}" + (f" ({said})" if said else "")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.api.drifted import SIGN, outcomes, sizes, values
 from tpsim.quantity.units import show
-from tpsim.report.moved import change, outcome, relative, same
+from tpsim.report.moved import change, is_outcome, outcome, relative, same
 from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
 from tpsim.report.uses import axes_of, collective_of
@@ -83,16 +83,18 @@ NAMED = 6
 
 def check_page(result: CheckResult, *, verbose: bool) -> Document:
     """What moved since the lock was written; `verbose` adds every number."""
-    following = "tpsim check --update" if result.drift and not result.updated else "tpsim check -v"
-    return _page(result, f"tpsim check: {result.path}", following, verbose=verbose)
+    title = f"tpsim check: {result.path}"
+    return _page(result, title, result.following(verbose=verbose), verbose=verbose, ok=not result.drift)
 
 
 def diff_page(result: DiffResult, *, verbose: bool) -> Document:
     """What moved from one side to the other; `verbose` adds every number."""
-    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose)
+    lost = any(one.new is False and is_outcome(one.quantity) for one in result.drift.moved)
+    title = f"{result.base} -> {result.against}"
+    return _page(result, title, result.following, verbose=verbose, ok=not lost)
 
 
-def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Document:
+def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Document:
     drift = result.drift
     return Document(
         title=title,
@@ -101,7 +103,7 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Docu
         notes=result.notices,
         verdict=result.verdict,
         next_command=following,
-        ok=not drift,
+        ok=ok,
         silent=not drift,
     )
 
