@@ -226,7 +226,8 @@ def following(ran):
     return ran.out.splitlines()[-1]
 
 
-def test_the_next_command_of_a_clean_check_plans_a_scenario_that_it_held(tpsim, folder):
+@pytest.mark.usefixtures("folder")
+def test_the_next_command_of_a_clean_check_plans_a_scenario_that_it_held(tpsim):
     assert following(tpsim("check")) == "next: tpsim plan scenarios/node.yaml"
 
 

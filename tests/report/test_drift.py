@@ -263,6 +263,35 @@ def test_markup_in_a_name_stays_text():
     assert not any(one.type == "em_open" for token in tokens for one in token.children or ())
 
 
+def without_outcome(made):
+    """The lock as a tpsim wrote it that did not hold what fits."""
+    scenarios = {
+        name: replace(one, results={key: value for key, value in one.results.items() if key != "fits"})
+        for name, one in made.scenarios.items()
+    }
+    return replace(made, scenarios=scenarios)
+
+
+def with_results(made, **results):
+    scenarios = {name: replace(one, results={**one.results, **results}) for name, one in made.scenarios.items()}
+    return replace(made, scenarios=scenarios)
+
+
+def test_what_fits_moves_nothing_against_a_lock_that_does_not_say_it():
+    full = with_results(many(3), fits=False)
+    assert not drift(without_outcome(full), full)
+    assert len(drift(many(3), full).moved) == 3
+
+
+def test_a_demand_that_is_new_moves_nothing_while_it_holds():
+    held, violated = (with_results(many(1), **{"require.step": holds}) for holds in (True, False))
+    assert not drift(many(1), held)
+    assert not drift(held, many(1))
+    assert [(one.quantity, one.old, one.new) for one in drift(many(1), violated).moved] == [
+        ("require.step", True, False)
+    ]
+
+
 # What a cause is credited with --------------------------------------------------------------------------------------
 
 

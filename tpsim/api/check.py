@@ -71,12 +71,8 @@ class CheckResult(Drifted):
 
         verbose  True where all numbers are shown
         """
-        again = [
-            "tpsim",
-            "check",
-            *self.asked,
-            *(() if str(self.path) == lock_file.NAME else ("--lock", str(self.path))),
-        ]
+        named = () if str(self.path) == lock_file.NAME else ("--lock", str(self.path))
+        again = ["tpsim", "check", *self.asked, *named]
         code = next((one.scenarios for one in self.drift.causes if one.name == UNKNOWN), ())
         if self.updated:
             words = again

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.report.lock import Lock
+    from tpsim.report.lock import Lock, ScenarioFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,18 @@ def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:
     """The numbers of one scenario that moved."""
     before, after = old.scenarios[name], new.scenarios[name]
     for key in keys(before.results, after.results):
-        absent = True if is_outcome(key) else None  # a demand that is new or gone moves nothing while it holds
-        values = before.results.get(key, absent), after.results.get(key, absent)
+        values = _result(before, after, key), _result(after, before, key)
         if not same(*values, old.tolerance if key.endswith("_s") else 0):
             yield Moved(name, "", key, *values)
     for key in keys(before.collectives, after.collectives):
         yield from _moved_calls(name, key, old, new)
+
+
+def _result(fact: ScenarioFact, other: ScenarioFact, key: str) -> Any:
+    """A result; a demand that is not made holds, and what fits is not known to a lock that does not say it."""
+    if key in fact.results or not is_outcome(key):
+        return fact.results.get(key)
+    return other.results[key] if key == "fits" else True
 
 
 def is_outcome(quantity: str) -> bool:
