@@ -17,6 +17,7 @@ SPREADS: Mapping[str, float] = {
     "latency": 0.5,
     "hop_latency": 0.35,
     "chunk_latency": 0.5,
+    "device_latency": 0.5,
     "own_bandwidth": 0.5,
     "efficiency": 0.18,
     "bandwidth": 0.18,

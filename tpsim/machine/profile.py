@@ -78,6 +78,7 @@ class Tuning:
     efficiency     share of the bandwidth that large messages reach
     own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
     chunk_latency  what each chunk costs that a message is cut into; None costs nothing
+    device_latency  per call and device that takes part; None costs nothing
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
     alone          of an algorithm: only for a collective that stays on this level
     """
@@ -88,6 +89,7 @@ class Tuning:
     efficiency: Constant | None = None
     own_bandwidth: Constant | None = None
     chunk_latency: Constant | None = None
+    device_latency: Constant | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     alone: bool = False
 
@@ -99,7 +101,7 @@ class Tuning:
             yield from tuning.constants()
 
 
-FIGURES = ("launch", "latency", "hop_latency", "efficiency", "own_bandwidth", "chunk_latency")
+FIGURES = ("launch", "latency", "hop_latency", "efficiency", "own_bandwidth", "chunk_latency", "device_latency")
 """The figures of a tuning."""
 
 
