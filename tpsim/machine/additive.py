@@ -199,9 +199,11 @@ class _Run:
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(at, self.kind, here)
+        both = forms(group, "all_reduce")
         halves = [
-            twice(half, forms(self.groups[at], "all_reduce")[half.algorithm](here).link_total)
+            twice(half, both[half.algorithm](here).link_total)
             for half in self._ways(at, "all_gather", here)
+            if half.algorithm in both
         ]
         whole = self._least(at, self.kind, here)
         if not halves or whole is None:
