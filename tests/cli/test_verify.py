@@ -161,3 +161,12 @@ def test_a_wrong_request_is_code_2_and_says_what_to_do(tpsim, args, said):
     ran = tpsim("verify", *args)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(said)
+
+
+def test_the_command_after_an_expression_keeps_its_placement_and_is_quoted_as_shard_quotes(tpsim):
+    asked = ("A[I_X,J] -> A[I,J]", "--mesh", "X=4", "--hw", "tpu-v5e", "--placement", "X=ici.0")
+    following = tpsim("verify", *asked).out.splitlines()[-1]
+    assert following == (
+        'next: tpsim shard "A[I_X,J] -> A[I,J]" --mesh X=4 --dims I=8,J=2 --hw tpu-v5e --placement X=ici.0'
+    )
+    assert tpsim(*shlex.split(following)[2:]).code == 0

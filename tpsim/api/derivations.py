@@ -165,7 +165,8 @@ def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: s
 
 
 def _said(one: Constant) -> str:
-    return f"{one.path} {show(one.value, one.dimension)} ({one.kind}{', ' if one.source else ''}{one.source})"
+    origin = ", ".join(dict.fromkeys(filter(None, (one.kind, one.source))))
+    return f"{one.path} {show(one.value, one.dimension)} ({origin})"
 
 
 def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:

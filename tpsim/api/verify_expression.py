@@ -57,7 +57,9 @@ def verify_expression(
         raise InputError.one("too-large", message, remedy=f"take {DEVICES} devices or fewer")
     asked = shard(expr, grid, dims=dims or _least_dims(shard(expr, grid)), hw=hw, placement=placement, dtype=dtype)
     _runnable(asked)
-    return VerifyResult((_verified(asked),), asked.inputs)
+    run = _verified(asked)
+    words = f"{run.asked} --placement {shlex.quote(placement)}" if isinstance(placement, str) else run.asked
+    return VerifyResult((replace(run, asked=words),), asked.inputs)
 
 
 def _least_dims(asked: ShardResult) -> dict[str, int]:
@@ -139,8 +141,8 @@ def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:
 
 def _asked(asked: ShardResult) -> str:
     """The words that ask `shard` for the same."""
-    words = [asked.expression.text, "--mesh", ",".join(f"{axis}={n}" for axis, n in asked.mesh.axes.items())]
+    words = ["--mesh", ",".join(f"{axis}={n}" for axis, n in asked.mesh.axes.items())]
     words += ["--dims", ",".join(f"{dim}={n}" for dim, n in (asked.dims or {}).items())]
     words += ["--dtype", asked.dtype] if asked.dtype != "bf16" else []
     words += ["--hw", asked.hardware] if asked.hardware else []
-    return shlex.join(words)
+    return f'"{asked.expression.text}" {shlex.join(words)}'
