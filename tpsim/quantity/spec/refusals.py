@@ -79,7 +79,8 @@ def header_problem(document: Document, model: type[BaseModel]) -> Problem | None
         message = f"this is version {its_version} of the {kind} format; this tpsim reads version {version}"
         return Problem("newer-version", message, place, "update tpsim" if newer else write)
     if slash and its_version.isdecimal() and not suggest(its_kind, [kind]):
-        return Problem("wrong-kind", f"this is a {its_kind} file where a {kind} file is due", place, write)
+        message = f"this is a {its_kind} file where a {kind} file is due"
+        return Problem("wrong-kind", message, place, f"name a {kind} file")
     return Problem("bad-header", f'"{given}" is not a kind of file', place, write)
 
 
