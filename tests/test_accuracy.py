@@ -37,6 +37,16 @@ def test_the_datasheet_figures_of_the_page_are_fresh():
         assert section in page, "run: python benchmarks/accuracy.py"
 
 
+def test_the_readme_quotes_the_page():
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    median, high, _ = script().figures(one_node())
+    assert f"within {median:.0f} % (median) and {high:.0f} % (90th percentile) over {len(one_node())} points" in readme
+    page = (ROOT / "docs" / "accuracy.md").read_text()
+    for nodes, words in (("p6b200x8_ar", "on one node of Blackwell"), ("p6b200x32_ar", "on four")):
+        found = next(row for row in page.splitlines() if nodes in row).split("|")[3]
+        assert f"{found.strip().replace(' / ', ' % and ')} % {words}" in readme
+
+
 def test_the_page_reports_machines_that_nobody_has_tuned_to():
     page = (ROOT / "docs" / "accuracy.md").read_text()
     for section in script().held_out_sections():

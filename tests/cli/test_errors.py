@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -251,3 +252,30 @@ def test_a_number_of_a_plan_asked_for_without_a_scenario(tpsim):
         'error[missing-scenario]: "step.time_s" is a number of a plan and needs a scenario\n'
         "  = name one: tpsim explain step.time_s llama3-70b-h100\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            ("plan", "llama3-70b-h100", "--tp", "16"),
+            "error[does-not-fit]: mesh axis tensor of 16 does not fit on nvlink 8 beside the other axes\n",
+        ),
+        (("verify", "{model}"), "error[wrong-kind]: this is a model file where a scenario file is due\n"),
+        (("plan", "{own}"), "error[wrong-kind]: this is a hardware file where a scenario file is due\n"),
+        (
+            ("plan", "llama3-70b-h100", "--set", "mesh={data:32,tensor:8}"),
+            'error[bad-override]: "data:32" is one word: YAML wants a space after the colon\n',
+        ),
+        (("plan", "llama3-70b-h10"), 'error[unknown-scenario]: "llama3-70b-h10" is not a scenario\n'),
+    ],
+)
+def test_a_mistake_is_named_where_the_user_made_it(tpsim, tmp_path, args, said):
+    own = tmp_path / "own.yaml"
+    own.write_text("tpsim: hardware/1\nextends: dgx-h100\n", encoding="utf-8")
+    model = Path(__file__).parents[2] / "scenarios" / "models" / "llama-3-8b.yaml"
+    ran = tpsim(*(arg.format(own=own, model=model) if arg in ("{own}", "{model}") else arg for arg in args))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(said)
+    assert "write tpsim: " not in ran.err
+    assert "known: " not in ran.err

@@ -88,3 +88,35 @@ def test_every_check_that_is_named_exists():
     files = [check for checks in CHECKS.values() for check in checks if check.startswith("tests/")]
     assert [file for file in files if not (ROOT / file).is_file()] == []
     assert files
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("mfu", "mfu"),
+        ("step.mfu", "mfu"),
+        ("tokens_per_s", "tokens_per_s"),
+        ("breakeven", "breakeven_tokens_per_chip"),
+        ("result.step.breakeven_tokens_per_chip", "breakeven_tokens_per_chip"),
+    ],
+)
+@pytest.mark.parametrize("scenario", ["llama3-70b-h100", "llama3-8b-v5e"])
+def test_what_the_verdict_says_beside_seconds_is_explained(scenario, name, key):
+    (found,) = explain(name, scenario).derivations
+    assert found.value == plan(scenario).to_json()["result"]["step"][key]
+    assert found.text
+
+
+def test_a_scenario_alone_lists_every_name_and_a_wrong_one_too_unless_one_is_near(tpsim):
+    ran = tpsim("explain", "llama3-70b-h100")
+    assert ran.code == 2
+    assert ran.err.startswith("error[missing-name]: llama3-70b-h100 is a scenario: which of its numbers?\n")
+    assert "  = name one: tpsim explain step.time_s llama3-70b-h100\n" in ran.err
+    for name in ("all_gather", "mlp.out", "mlp", "memory.static", "mfu", "breakeven"):
+        assert f" {name}, " in ran.err.replace("\n", ", ")
+        assert f" {name}, " in tpsim("explain", "zzzzzzzzzz", "llama3-70b-h100").err.replace("\n", ", ")
+    assert "known: " not in tpsim("explain", "per_layer.wires", "llama3-70b-h100").err
+
+
+def test_a_number_of_a_plan_without_a_scenario_asks_for_one(tpsim):
+    assert 'error[missing-scenario]: "mfu" is a number of a plan' in tpsim("explain", "mfu").err

@@ -52,7 +52,7 @@ def test_the_list_shows_every_machine_and_what_it_has(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2 : 2 + len(names())]] == names()
     assert next(line for line in lines if line.startswith("tpu-v5e ")).split() == [
-        "tpu-v5e", "197.0", "16.00", "820.0", "ici", "16x16,", "dcn", "2",
+        "tpu-v5e", "197.0", "16.00", "0.8200", "ici", "16x16,", "dcn", "2",
     ]  # fmt: skip
     assert lines[-2:] == [
         f"{len(names())} machines; your own: a .yaml file, or a folder in TPSIM_PATH",

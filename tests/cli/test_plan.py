@@ -43,3 +43,58 @@ def test_set_and_flag_say_the_same(tpsim):
         tpsim("plan", "llama3-70b-h100", "--zero", "3", "-q").out
         == tpsim("plan", "llama3-70b-h100", "--set", "layout.zero=3", "-q").out
     )
+
+
+# What a page points out ---------------------------------------------------------------------------------------------
+
+IDLE = "axis tensor 16 is used by no role: its chips repeat the same work; set layout.tp"
+
+
+def test_an_axis_without_a_role_is_pointed_out(tpsim):
+    ran = tpsim("plan", "llama3-8b-v5e", "--set", "mesh={data: 16, tensor: 16}", "-q")
+    assert ran.out.endswith(f"; {IDLE}\n")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_axis_of_a_shipped_scenario_has_a_role(tpsim, name):
+    assert "is used by no role" not in tpsim("plan", name, "-q").out
+
+
+def test_an_axis_of_one_device_needs_no_role(tpsim):
+    ran = tpsim("plan", "llama3-8b-v5e", "--set", "mesh={data: 256, tensor: 1}", "-q")
+    assert (ran.code, "is used by no role" in ran.out) == (0, False)
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.45, True), (0.55, False)])
+def test_a_scenario_that_replaces_the_machine_s_efficiency_says_so(tpsim, tmp_path, share, said):
+    text = (Path(__file__).parents[2] / "hardware" / "dgx-h100.yaml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text.replace("name: dgx-h100", "name: mine"), encoding="utf-8")
+    asked = ("--set", f"hardware={mine}", "--set", f"assume.matmul_efficiency={share}")
+    out = tpsim("plan", "llama3-70b-h100", *asked).out
+    assert ("\nthe scenario's matmul_efficiency 0.45 replaces mine's 0.55\n" in out) == said
+
+
+def test_the_table_says_what_is_of_one_call_and_what_of_all(tpsim):
+    above, below = tpsim("plan", "llama3-8b-v5e").out.split("\n\n")[2].splitlines()[:2]
+    assert above.split() == ["size", "wire", "time", "exposed"]
+    assert below.split() == [
+        *("for", "collective", "axis", "n", "calls"),
+        *("each", "MB", "each", "MB", "all", "ms", "step", "%"),
+    ]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_two_lines_of_a_part_have_the_same_label(name):
+    from tpsim.api.pages.plan import page
+    from tpsim.api.plan import plan
+
+    rows = page(plan(name), verbose=False).tables[0].rows
+    labels = [tuple(row[key] for key in ("where", "purpose", "collective", "axis", "ranks", "dtype")) for row in rows]
+    assert len(set(labels)) == len(labels)
+
+
+def test_lines_that_differ_in_size_alone_name_their_arrays(tpsim):
+    out = tpsim("plan", "llama3-8b-v5e").out
+    for label in ("weights Wq, Wo", "weights Wk, Wv", "gradients W2, Wgate, W1", "loss"):
+        assert any(line.startswith(f" {label}  ") for line in out.splitlines()), label

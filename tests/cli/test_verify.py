@@ -27,7 +27,7 @@ def test_a_scenario_is_answered_check_by_check(tpsim):
     ]
     verdict, following = ran.out.splitlines()[-2:]
     assert verdict == (
-        "gpt3-175b-a100-tp8: all 8 checks hold; 546 arrays as on one device with differences below 1e-12, "
+        "gpt3-175b-a100-tp8: all 8 checks hold; 489 arrays as on one device with differences below 1e-12, "
         "13 collective calls as claimed"
     )
     assert following == "next: tpsim plan gpt3-175b-a100-tp8"
@@ -42,10 +42,11 @@ def test_a_wrong_claim_is_code_1_with_the_collective_in_the_verdict(tpsim, monke
     ran = tpsim("verify", SMALL)
     assert (ran.code, ran.err) == (1, "")
     verdict, following = ran.out.splitlines()[-2:]
-    assert verdict.startswith(
-        "2 of 8 checks fail; gpt3-175b-a100-tp8, collectives: all_reduce over tensor of embedding.out "
+    assert verdict == (
+        "2 of 8 checks fail: collectives, formulas; first: "
+        "all_reduce over tensor of embedding.out (forward, embedding): wire planned 24 B, counted 48 B"
     )
-    assert following == "next: tpsim plan gpt3-175b-a100-tp8 -v"
+    assert following == "next: tpsim verify gpt3-175b-a100-tp8 -v"
     assert tpsim("verify", SMALL, "-q").out == verdict + "\n"
 
 
@@ -56,7 +57,23 @@ def test_of_several_scenarios_the_failing_checks_are_listed_and_the_first_is_sug
     assert "8 of 8" in ran.out
     assert "6 of 8" in ran.out
     assert "reduce_scatter over tensor of attention.out" in ran.out
-    assert ran.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8-sp -v"
+    verdict, following = ran.out.splitlines()[-2:]
+    assert verdict.startswith(
+        "2 of 16 checks fail in 1 of 2 scenarios: collectives, formulas; first: gpt3-175b-a100-tp8-sp, reduce_scatter "
+    )
+    assert following == "next: tpsim verify gpt3-175b-a100-tp8-sp -v"
+
+
+def test_every_mismatch_is_listed_when_verbose(tpsim, monkeypatch):
+    monkeypatch.setitem(moves.WIRE, "all_reduce", lambda V, n: moves.over(V * (n - 1), n))
+    short, long = tpsim("verify", SMALL), tpsim("verify", SMALL, "-v")
+    hidden = "all_reduce over tensor of gradient of logits.x"
+    assert "and 6 more" in short.out
+    assert "more" not in long.out
+    assert hidden not in short.out
+    assert long.out.count(" yes ") == 6
+    assert long.out.count(" wire planned ") == 9 + 1, "each once, and the first in the verdict again"
+    assert long.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8 -v"
 
 
 def test_an_expression_is_verified_and_shard_is_suggested_with_its_sizes(tpsim):
@@ -144,3 +161,12 @@ def test_a_wrong_request_is_code_2_and_says_what_to_do(tpsim, args, said):
     ran = tpsim("verify", *args)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(said)
+
+
+def test_the_command_after_an_expression_keeps_its_placement_and_is_quoted_as_shard_quotes(tpsim):
+    asked = ("A[I_X,J] -> A[I,J]", "--mesh", "X=4", "--hw", "tpu-v5e", "--placement", "X=ici.0")
+    following = tpsim("verify", *asked).out.splitlines()[-1]
+    assert following == (
+        'next: tpsim shard "A[I_X,J] -> A[I,J]" --mesh X=4 --dims I=8,J=2 --hw tpu-v5e --placement X=ici.0'
+    )
+    assert tpsim(*shlex.split(following)[2:]).code == 0

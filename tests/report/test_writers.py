@@ -138,3 +138,11 @@ def test_a_long_text_stands_under_its_row_on_a_terminal_and_in_its_column_elsewh
         "z",
     ]
     assert as_text(table).headers == ["name", "because"]
+
+
+def test_columns_of_one_kind_have_one_unit():
+    columns = (Column("time", "time", "seconds"), Column("exposed", "exposed", "seconds"), Column("wire", "", "bytes"))
+    rows = [{"time": 0.0049, "exposed": 0.0, "wire": 4}, {"time": 0.0074, "exposed": 0.0, "wire": 8}]
+    text = as_text(Table(columns, rows))
+    assert text.units == ["ms", "ms", "B"]
+    assert text.rows == [["4.900", "0", "4.000"], ["7.400", "0", "8.000"]]

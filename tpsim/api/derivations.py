@@ -40,25 +40,32 @@ LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
 MEMORY = ("parameters", "gradients", "optimizer", "static")
 STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "flops_per_device")
-PARTS = (LAYER, "memory", "step")
+RATES = {
+    "mfu": "mfu",
+    "tokens_per_s": "tokens_per_s",
+    "breakeven": "breakeven_tokens_per_chip",
+    "breakeven_tokens_per_chip": "breakeven_tokens_per_chip",
+}
+"""What a verdict says of the step beside its seconds, by the names it goes by."""
+
+PARTS = (LAYER, "memory", "step", *RATES)
 """What the name of a number begins with that only a plan has."""
 
 
 def names_in(result: PlanResult) -> list[str]:
-    """Every name that can be explained of `result`, machine constants last."""
+    """Every name that can be explained of `result` but the constants of its machine."""
     rows = result.collectives
     arrays = [name for row in rows for name in row["array"].split() if not name[0].isdigit() and name != "arrays"]
     blocks = [block for row in rows for block in row["block"].split(",")]
     named = [*(row["collective"] for row in rows), *arrays, *blocks]
     layer = [f"{LAYER}.{part}" for part in ("wire", "payload")]
     layer += [f"{LAYER}.{phase}.{part}" for phase in PHASES for part in ("wire", "payload")]
-    constants = [one.path for one in result.question.machine.constants()]
     return [
         *dict.fromkeys(named),
         *layer,
         *(f"memory.{one}" for one in MEMORY),
         *(f"step.{one}" for one in STEP),
-        *constants,
+        *RATES,
     ]
 
 
@@ -72,6 +79,8 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
     }
     if head in read:
         return tuple(read[head](result, rest))
+    if head in RATES and not rest:
+        return (_rate(result, RATES[head]),)
     return tuple(_rows(result, name.removeprefix("result.collectives.")))
 
 
@@ -156,7 +165,8 @@ def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: s
 
 
 def _said(one: Constant) -> str:
-    return f"{one.path} {show(one.value, one.dimension)} ({one.kind}{', ' if one.source else ''}{one.source})"
+    origin = ", ".join(dict.fromkeys(filter(None, (one.kind, one.source))))
+    return f"{one.path} {show(one.value, one.dimension)} ({origin})"
 
 
 def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
@@ -202,6 +212,9 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 
 def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    if rest in RATES:
+        yield _rate(result, RATES[rest])
+        return
     step = result.step
     texts = {
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}",
@@ -227,6 +240,44 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
             checks=CHECKS["compute"],
         )
+
+
+def _rate(result: PlanResult, name: str) -> Derivation:
+    """A number of the step that is no time, made of its times: a share of peak, a rate, or where the bound turns."""
+    time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
+    dtype = result.question.dtypes.activations
+    peak = result.question.machine.chip.peak[dtype]
+    useful = show(float(result.compute.useful_flops), "flops")
+    what, text, sources = {
+        "mfu": (
+            "useful FLOPs per second over the peak of all chips",
+            f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)})",
+            (_said(peak),),
+        ),
+        "tokens_per_s": ("tokens per second of all chips", f"{tokens} / {time}", ()),
+        "breakeven_tokens_per_chip": (
+            "tokens per chip and step above which compute outlasts exposed communication",
+            _turning(result),
+            (),
+        ),
+    }[name]
+    return Derivation(
+        what=what,
+        dimension="ratio" if name == "mfu" else "count",
+        text=text,
+        value=getattr(result, name),
+        because=(result.breakeven,) if name == "breakeven_tokens_per_chip" else (),
+        sources=sources,
+        checks=CHECKS["compute"],
+    )
+
+
+def _turning(result: PlanResult) -> str:
+    """Where the bound turns, from where the plan is."""
+    now, turns = result.tokens / result.chips, result.breakeven_tokens_per_chip
+    if turns is None:
+        return f"at no multiple of {now:,.0f} tokens now"
+    return f"{now:,.0f} tokens now x {turns / now:.4g}, where both take as long"
 
 
 def _roofline(result: PlanResult) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tpsim.api.derivations import PARTS, derivations, names_in
 from tpsim.api.derived import CHECKS, Derivation, symbol
 from tpsim.api.hw import constant_record
 from tpsim.api.inputs import inputs
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, suggest
 from tpsim.report.frame import frame
 
@@ -88,7 +90,8 @@ def explain(
     machine = result.question.machine
     found = derivations(result, _kind(name)) or tuple(_constants(machine, name.removeprefix(f"{machine.name}.")))
     if not found:
-        raise _unknown(name, names_in(result), f"number of {result.question.name}")
+        constants = [one.path for one in machine.constants()]
+        raise _unknown(name, names_in(result), f"number of {result.question.name}", constants)
     return ExplainResult(name, result.question.name, found, tuple(result.question.inputs), result.question.asked)
 
 
@@ -104,6 +107,8 @@ def _alone(name: str) -> ExplainResult:
     if owner is None and name.removeprefix("result.").partition(".")[0] in PARTS:
         remedy = f"name one: tpsim explain {name} llama3-70b-h100"
         raise InputError.one("missing-scenario", f'"{name}" is a number of a plan and needs a scenario', remedy=remedy)
+    if owner is None and (spec.is_path(name) or name in spec.names("scenarios")):
+        raise _all_names(name)
     if owner is None:
         raise _unknown(name, [*MOVES, *names()], "number that can be explained without a scenario")
     machine = load(owner)
@@ -112,6 +117,16 @@ def _alone(name: str) -> ExplainResult:
         paths = [f"{owner}.{constant.path}" for constant in machine.constants()]
         raise _unknown(name, paths, f"constant of {owner}")
     return ExplainResult(name, None, found, tuple(inputs(machine)))
+
+
+def _all_names(scenario: str) -> InputError:
+    """A scenario alone: what can be explained of it."""
+    from tpsim.api.plan import plan
+
+    known = ", ".join(dict.fromkeys(names_in(plan(scenario))))
+    message = f"{scenario} is a scenario: which of its numbers?"
+    remedy = f"name one: tpsim explain step.time_s {shlex.quote(scenario)}"
+    return InputError.one("missing-name", message, remedy=remedy, note=f"known: {known}")
 
 
 def _kind(name: str) -> str:
@@ -152,16 +167,12 @@ def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
     )
 
 
-def _unknown(name: str, known: Sequence[str], what: str) -> InputError:
-    near = suggest(name, known)
-    shown = list(dict.fromkeys(known))
+def _unknown(name: str, known: Sequence[str], what: str, constants: Sequence[str] = ()) -> InputError:
+    """The refusal: the nearest name, else all but the constants, which `tpsim hw show` lists."""
+    near = suggest(name, [*known, *constants])
     return InputError.one(
         "unknown-name",
         f'"{name}" is not a {what}',
         remedy=f'did you mean "{near}"?' if near else "",
-        note=f"known: {', '.join(shown[:SHOWN])}" + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""),
+        note="" if near else f"known: {', '.join(dict.fromkeys(known))}",
     )
-
-
-SHOWN = 30
-"""Names that a refusal lists."""

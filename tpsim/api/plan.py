@@ -37,7 +37,7 @@ from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -327,9 +327,19 @@ class PlanResult:
             f"{self.tokens_per_s:,.0f} tokens/s, MFU {100 * self.mfu:.3g} %",
             self.memory_verdict,
             self.breakeven,
+            *self._idle(),
             *broken,
         ]
         return "; ".join(parts)
+
+    def _idle(self) -> Iterator[str]:
+        """Mesh axes without a role, and what would give them one."""
+        roles = self.question.layout.roles
+        free = [f"layout.{role}" for role in ("tp", "dp") if not roles.get(role)]
+        for axis in self.question.idle_axes:
+            size = self.question.mesh.axes[axis]
+            remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
+            yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
 
     @property
     def assumptions(self) -> list[dict[str, str]]:

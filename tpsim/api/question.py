@@ -129,3 +129,9 @@ class Question:
         """Share of peak that products reach: as assumed, else all of it by the book, else None for the machine's."""
         stated = self.assume.matmul_efficiency
         return 1.0 if stated is None and self.cost_model == "book" else stated
+
+    @property
+    def idle_axes(self) -> tuple[str, ...]:
+        """Mesh axes of several devices that shard nothing: their devices repeat the same work."""
+        used = {axis for dims in self.layout.table.values() for axes in dims.values() for axis in axes}
+        return tuple(axis for axis, size in self.mesh.axes.items() if size > 1 and axis not in used)

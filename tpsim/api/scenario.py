@@ -30,6 +30,7 @@ from tpsim.program.parameters import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
+from tpsim.quantity.spec.refusals import header_problem
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -156,6 +157,8 @@ class _Read:
 def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> _Read:
     document = _document(scenario, flags)
     folder = Path(document.path).parent if document.text and document.path != "-" else Path()
+    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
+        raise InputError([wrong])
     document = spec.extended(document, lambda name: shelf.scenario(_scenario_path(name, folder)))
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
@@ -278,14 +281,27 @@ def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
     """
     stated = read.file.placement
     if stated is None:
-        return place(machine.levels, split.mesh, None)
+        return _placed(machine, split, None, None)
     original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
     for axis in stated:
         known_axis(axis, original, read.at_key, "placement", axis)
         with _pointing_at(read.at("placement", axis)):
             place(machine.levels, Mesh({axis: 1}), {axis: stated[axis]})
     binding = {axis: stated[parent] for axis in split.mesh.axes if (parent := split.parents.get(axis, axis)) in stated}
-    return place(machine.levels, split.mesh, binding)
+    return _placed(machine, split, binding, stated)
+
+
+def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placement:
+    """The mesh on the machine; what does not fit is said of the axes that the scenario names, not of their parts."""
+    try:
+        return place(machine.levels, split.mesh, binding)
+    except InputError:
+        sizes: dict[str, int] = {}
+        for axis, size in split.mesh.axes.items():
+            whole = split.parents.get(axis, axis)
+            sizes[whole] = sizes.get(whole, 1) * size
+        place(machine.levels, Mesh(sizes), stated)
+        raise
 
 
 def _assume(read: _Read, split: Cut) -> Assume:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.api.plan import priced
-from tpsim.api.proof.checks import Check, blocks_check, counted, slopes_check, stopped, value_checks
+from tpsim.api.proof.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
 from tpsim.api.proof.claims import by_sort, collectives_check, made
 from tpsim.api.proof.formula_claims import formulas_check
 from tpsim.api.proof.link_claims import link_claim, links_check
@@ -66,7 +66,7 @@ def verified(question: Question) -> Verified:
     right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
     return replace(
         _verdict(question, small, (*right, *_claims(seen))),
-        arrays=len(arrays),
+        arrays=distinct(arrays),
         calls=len(made(seen.sharded)),
         difference=max(one.difference for one in arrays),
         notes=tuple(_notes(full, seen)),
@@ -94,7 +94,7 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
         microbatches=small.workload.microbatches,
         devices=small.mesh.devices,
         full=", ".join(_sizes(question)),
-        checks=checks,
+        checks=told(checks),
     )
 
 

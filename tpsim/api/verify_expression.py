@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import Product
 from tpsim.api.options import read_mesh
-from tpsim.api.proof.checks import Check, blocks_check, stopped, value_checks
+from tpsim.api.proof.checks import Check, blocks_check, distinct, equal_arrays, stopped, told
 from tpsim.api.proof.expression_program import expression_program, part_sizes
 from tpsim.api.proof.trial import Stopped, run
 from tpsim.api.proof.verified import Verified, VerifyResult
@@ -57,7 +57,9 @@ def verify_expression(
         raise InputError.one("too-large", message, remedy=f"take {DEVICES} devices or fewer")
     asked = shard(expr, grid, dims=dims or _least_dims(shard(expr, grid)), hw=hw, placement=placement, dtype=dtype)
     _runnable(asked)
-    return VerifyResult((_verified(asked),), asked.inputs)
+    run = _verified(asked)
+    words = f"{run.asked} --placement {shlex.quote(placement)}" if isinstance(placement, str) else run.asked
+    return VerifyResult((replace(run, asked=words),), asked.inputs)
 
 
 def _least_dims(asked: ShardResult) -> dict[str, int]:
@@ -106,10 +108,10 @@ def _verified(asked: ShardResult) -> Verified:
         return _verdict(asked, (stopped(error),))
     found = [one for way in ways for one in way.compared]
     lost = [text for plan in asked.plans for text in _astray(asked, plan)]
-    checks = (*value_checks(found), blocks_check(found, lost), *way_checks(ways))
+    checks = (equal_arrays("values", found), blocks_check(found, lost), *way_checks(ways))
     return replace(
         _verdict(asked, checks),
-        arrays=len(found),
+        arrays=distinct(found),
         calls=sum(len(way.calls) for way in ways),
         difference=max(one.difference for one in found),
     )
@@ -133,14 +135,14 @@ def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:
         dims=asked.dims or {},
         placement=tuple(asked.clock.placement.describe()) if asked.clock else (),
         devices=asked.mesh.devices,
-        checks=checks,
+        checks=told(checks),
     )
 
 
 def _asked(asked: ShardResult) -> str:
     """The words that ask `shard` for the same."""
-    words = [asked.expression.text, "--mesh", ",".join(f"{axis}={n}" for axis, n in asked.mesh.axes.items())]
+    words = ["--mesh", ",".join(f"{axis}={n}" for axis, n in asked.mesh.axes.items())]
     words += ["--dims", ",".join(f"{dim}={n}" for dim, n in (asked.dims or {}).items())]
     words += ["--dtype", asked.dtype] if asked.dtype != "bf16" else []
     words += ["--hw", asked.hardware] if asked.hardware else []
-    return shlex.join(words)
+    return f'"{asked.expression.text}" {shlex.join(words)}'

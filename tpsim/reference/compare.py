@@ -7,7 +7,7 @@ move must keep the value of what it moves, and the results are compared by their
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Compared:
     difference  the largest over all devices, relative to the array's largest value; infinite for a wrong shape
     device      where it is largest, as ``data 0, tensor 3``; "" for an array that owes: its parts are paid first
     blocks      blocks held against their window of the unsharded array
+    again       True for a result that was compared before, under its label
     """
 
     phase: Phase
@@ -44,6 +45,7 @@ class Compared:
     difference: float
     device: str
     blocks: int
+    again: bool = False
 
 
 class Misaligned(ValueError):  # noqa: N818  # it says how the programs stand to each other
@@ -56,6 +58,7 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
     Raises Misaligned if an op has no counterpart.
     """
     judge = _Judge(sharded)
+    labelled = set()
     twins = _twins(sharded.program, whole.program)
     for op in sharded.program.ops:
         if isinstance(op, Leaf | Index):
@@ -67,11 +70,14 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
             expected = _as(op.output, twins[op].output, whole)
         else:
             continue
+        labelled.add(op.output)
         yield judge.held(op.output, expected, op.where.phase, name, result=False)
     for name, array in sharded.program.results.items():
         expected = _as(array, whole.program.results[name], whole)
         phase: Phase = "backward" if name.startswith("grad.") else "update" if name.startswith("new.") else "forward"
-        yield judge.held(array, expected, phase, f"{name}{array.type}", result=True)
+        held = judge.held(array, expected, phase, f"{name}{array.type}", result=True)
+        yield replace(held, again=array in labelled)
+        labelled.add(array)
 
 
 def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:

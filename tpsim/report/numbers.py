@@ -1,4 +1,4 @@
-"""Numbers as people read them: four significant digits, one decimal prefix per column."""
+"""Numbers as people read them: four significant digits, one decimal prefix for what stands together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ Kind = Literal["text", "integer", "number", "share", "bytes", "seconds", "bytes_
 
 DIGITS = 4
 """Significant digits of a printed number; JSON and CSV keep them all."""
-
-NARROW = 5
-"""Characters of an ordinary number, ``134.2``: no prefix is chosen to save less than that."""
 
 LARGE: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 SMALL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
@@ -54,17 +51,18 @@ def significant(value: float, digits: int = DIGITS) -> str:
 
 
 def scale(values: Iterable[Any], kind: Kind) -> Scale:
-    """The prefix in which `values` take least room together, the largest of equals."""
-    unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
-    present = [float(value) for value in values if value]
-    scales = [Scale(prefix + unit, divisor) for prefix, divisor in reversed(list(prefixes.items()))]
+    """The prefix that the middle one of `values` would bear alone, of two middle ones the larger."""
+    present = sorted(abs(float(value)) for value in values if value)
     if not present:
+        unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
         return Scale(unit, prefixes[""])
-    return min(scales, key=lambda one: sum(max(NARROW, len(_cell(value, one, kind))) for value in present))
+    return _own(present[len(present) // 2], kind)
 
 
-def cells(values: Sequence[Any], kind: Kind) -> tuple[str, list[str]]:
+def cells(values: Sequence[Any], kind: Kind, common: Scale | None = None) -> tuple[str, list[str]]:
     """The unit of a column and the text of each of its values; None is empty, an unknown is no zero.
+
+    common  the unit, where other columns have it too
 
     >>> cells([134217728, 1048576, None], "bytes")
     ('MB', ['134.2', '1.049', ''])
@@ -75,16 +73,16 @@ def cells(values: Sequence[Any], kind: Kind) -> tuple[str, list[str]]:
         return "", ["" if value is None else f"{value:,}" for value in values]
     if kind == "share":
         return "%", ["" if value is None else f"{100 * value:.1f}" for value in values]
-    chosen = scale(values, kind)
+    chosen = common or scale(values, kind)
     return chosen.unit, ["" if value is None else _cell(value, chosen, kind) for value in values]
 
 
-TINY = 1e-3
-"""Below this share of its column's unit a value bears a unit of its own: ``4 B`` among megabytes."""
+TINY, HUGE = 1e-3, 1e4
+"""Below and from this many of its column's unit a value bears a unit of its own: ``4 B`` among megabytes."""
 
 
 def _cell(value: float, column: Scale, kind: Kind) -> str:
-    if not 0 < value < TINY * column.divisor:
+    if not value or TINY <= value / column.divisor < HUGE or value < 0:
         return significant(value / column.divisor)
     own = _own(value, kind)
     return f"{significant(value / own.divisor)} {own.unit}".rstrip()

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpsim.report.numbers import Kind, cells
+from tpsim.report.numbers import Kind, cells, scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+COMPARED: tuple[Kind, ...] = ("bytes", "seconds")
+"""Kinds whose columns are read against each other, time and exposed time; rates of a table are of different things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +77,19 @@ class Text:
 
 
 def as_text(table: Table) -> Text:
-    """Every cell of `table` as text: four significant digits in one unit per column."""
-    made = [cells([row.get(column.key) for row in table.rows], column.kind) for column in table.columns]
+    """Every cell of `table` as text of four significant digits: bytes in one unit, seconds too, else one per column."""
+    values = [[row.get(column.key) for row in table.rows] for column in table.columns]
+    kinds = [column.kind for column in table.columns]
+    common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in COMPARED if kind in kinds}
+    made = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
     return Text(
         headers=[column.header for column in table.columns],
         units=[unit for unit, _ in made],
         right=[column.kind != "text" for column in table.columns],
         rows=[list(row) for row in zip(*(texts for _, texts in made), strict=True)],
     )
+
+
+def _numbers(kind: Kind, kinds: Sequence[Kind], columns: Sequence[Sequence[Any]]) -> list[Any]:
+    """The values of all columns of one kind."""
+    return [value for own, column in zip(kinds, columns, strict=True) if own == kind for value in column]

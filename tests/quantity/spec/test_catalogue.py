@@ -49,9 +49,7 @@ def test_folders_of_ones_own_are_searched_after_the_shipped_ones(shelf, tmp_path
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(InputError) as error:
         spec.find("hardware", "TPU-v5e")
-    assert str(error.value) == (
-        'error[unknown-machine]: "TPU-v5e" is not a machine\n  = did you mean "tpu-v5e"?\n  = known: dgx-h100, tpu-v5e'
-    )
+    assert str(error.value) == ('error[unknown-machine]: "TPU-v5e" is not a machine\n  = did you mean "tpu-v5e"?')
     with pytest.raises(InputError, match=r"a file is named with its folder: \./my-file\.yaml"):
         spec.find("scenarios", "nonsense")
 

@@ -126,7 +126,7 @@ def test_every_mistake_of_a_file_is_told_at_once_in_the_order_of_its_lines(refus
         (
             "tpsim: model/1\n",
             "error[wrong-kind]: this is a model file where a machine file is due",
-            "write tpsim: machine/1",
+            "name a machine file",
         ),
         (
             "tpsim: machine/2\n",

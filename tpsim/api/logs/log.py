@@ -74,11 +74,14 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise InputError.one("no-such-file", f"there is no file {path}") from None
+        message = f"there is no file {path}"
+        raise InputError.one("no-such-file", message, remedy="check the folder and the name") from None
     except IsADirectoryError:
-        raise InputError.one("no-such-file", f"{path} is a folder, not a file") from None
+        message = f"{path} is a folder, not a file"
+        raise InputError.one("no-such-file", message, remedy="name a file in it") from None
     except OSError as error:
-        raise InputError.one("unreadable-file", f"{path} cannot be read: {error.strerror}") from None
+        message = f"{path} cannot be read: {error.strerror}"
+        raise InputError.one("unreadable-file", message, remedy="check its permissions and its name") from None
 
 
 def _clean(line: str) -> str:

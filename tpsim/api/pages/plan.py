@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.api.plan import PlanResult
+    from tpsim.api.question import Question
     from tpsim.cost.rollup import Total
 
 COLUMNS = (
@@ -23,9 +25,9 @@ COLUMNS = (
     Column("axis", "axis"),
     Column("ranks", "n", "integer"),
     Column("count", "calls", "integer"),
-    Column("logical_bytes", "size", "bytes"),
-    Column("wire_bytes_per_device", "wire", "bytes"),
-    Column("busy_s", "time", "seconds"),
+    Column("logical_bytes", "size\neach", "bytes"),
+    Column("wire_bytes_per_device", "wire\neach", "bytes"),
+    Column("busy_s", "time\nall", "seconds"),
     Column("share", "exposed\nstep", "share"),
 )
 """One line per kind of call: size and wire of one call, time of all, and their exposed time as a share of the step."""
@@ -55,8 +57,11 @@ PHASES = ("forward", "backward", "update")
 PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
 """What a call is for, if it is not for an activation of some block."""
 
+PREFIXES = {"gradient": "grad.", "state": "new."}
+"""What the names of their arrays begin with."""
+
 SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes")
-"""Rows that agree in these are one line of the short table."""
+"""Rows that agree in these are one line of the short table; the first five are its label."""
 
 LAYER = (
     Column("phase", "one layer, one microbatch"),
@@ -142,7 +147,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
     rows = [_line(row, step_s) for row in (result.records() if verbose else result.collectives)]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
-    lines = together(rows)
+    lines = told_apart(together(rows))
     yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
     yield _layer_table(result, verbose=verbose)
     yield _memory_table(result, verbose=verbose)
@@ -171,17 +176,42 @@ def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tu
 
 
 def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up."""
+    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up.
+
+    A line has the ``arrays`` of its rows.
+    """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         same = tuple(row[key] for key in SAME)
         if same not in lines:
-            lines[same] = dict(row)
+            lines[same] = {**row, "arrays": [row["array"]]}
             continue
         line = lines[same]
+        line["arrays"].append(row["array"])
         for key in ("count", "busy_s", "exposed_s", "share"):
             line[key] += row[key]
     return list(lines.values())
+
+
+def told_apart(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Lines that differ in size alone say of which arrays they are: ``weights Wq, Wo``."""
+    labels = Counter(_label(line) for line in lines)
+    return [
+        {**line, "purpose": f"{line['purpose']} {_arrays(line)}"} if labels[_label(line)] > 1 else dict(line)
+        for line in lines
+    ]
+
+
+def _label(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[key] for key in SAME[:5])
+
+
+def _arrays(line: Mapping[str, Any]) -> str:
+    """The arrays of a line, without the prefix that its purpose says already."""
+    prefix = PREFIXES.get(line["op"], "")
+    return ", ".join(
+        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in one.split()) for one in line["arrays"])
+    )
 
 
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
@@ -219,6 +249,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
     for limit, value, holds in result.requirements:
         yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({value:.4g})"
+    yield from _replaced(result.question)
     guesses = result.question.guesses
     if verbose:
         saved = result.cheapest_saves_s
@@ -227,6 +258,14 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         )
     counts = f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}"
     yield counts + ("" if verbose else "; -v lists them")
+
+
+def _replaced(question: Question) -> Iterator[str]:
+    """Another efficiency than the machine's own: who edits the machine's would see nothing move."""
+    own, taken = question.machine.chip.matmul_efficiency, question.matmul_efficiency
+    if own is not None and taken is not None and taken != own.value:
+        whose = "the scenario's" if question.assume.matmul_efficiency is not None else "the cost model book's"
+        yield f"{whose} matmul_efficiency {taken:g} replaces {question.machine.name}'s {own.value:g}"
 
 
 def _next(result: PlanResult) -> str:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from tpsim.api.proof.verified import Verified, VerifyResult
 
+NO = "NO"
+"""How a page says that a check does not hold, so that it is seen."""
+
 CHECKS = (Column("check", "check"), Column("holds", "holds"), Column("detail", "seen"))
 OF_RUNS = (Column("name", "scenario"), *CHECKS)
 RUNS = (
@@ -35,7 +38,7 @@ def page(result: VerifyResult, *, verbose: bool) -> Document:
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.verdict,
-        next_command=_next(result),
+        next_command=_next(result, verbose=verbose),
         ok=result.ok,
     )
 
@@ -56,16 +59,20 @@ def _facts(run: Verified) -> Iterator[tuple[str, str]]:
 
 def _tables(result: VerifyResult, *, verbose: bool) -> Iterator[Table]:
     if len(result.runs) == 1:
-        yield Table(CHECKS, [_row(row) for row in result.records()])
+        yield Table(CHECKS, list(_rows(result.runs[0], verbose=verbose)))
         return
     yield Table(RUNS, [_run(run) for run in result.runs])
-    rows = [_row(row) for row in result.records() if verbose or not row["ok"]]
+    rows = [row for run in result.runs for row in _rows(run, verbose=verbose) if verbose or row["holds"] == NO]
     if rows:
         yield Table(OF_RUNS, rows, group="name")
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "holds": "yes" if row["ok"] else "NO"}
+def _rows(run: Verified, *, verbose: bool) -> Iterator[dict[str, Any]]:
+    """A line per check; `verbose` gives every mismatch a line."""
+    for check in run.checks:
+        first, *others = check.mismatches if verbose and not check.ok else (check.detail,)
+        yield {"name": run.name, "check": check.check, "holds": "yes" if check.ok else NO, "detail": first}
+        yield from ({"name": run.name, "detail": mismatch} for mismatch in others)
 
 
 def _run(run: Verified) -> dict[str, Any]:
@@ -83,11 +90,13 @@ def _notes(result: VerifyResult, *, verbose: bool) -> Iterator[str]:
         yield from (f"not shown: {text}" for text in result.to_json()["not_modelled"])
 
 
-def _next(result: VerifyResult) -> str:
-    """The claims that were verified: those that fail first."""
+def _next(result: VerifyResult, *, verbose: bool) -> str:
+    """All mismatches of the first run that has some; once they are seen, or where none are, the claims themselves."""
     failed = [run for run in result.runs if not run.ok]
     run = (failed or list(result.runs))[0]
+    name = run.asked or shlex.quote(run.name)
+    if failed and not verbose:
+        return f"tpsim verify {name} -v"
     if run.is_expression:
         return f"tpsim shard {run.asked}"
-    name = run.asked or shlex.quote(run.name)
     return f"tpsim plan {name} -v" if failed else f"tpsim plan {name}"

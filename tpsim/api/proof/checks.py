@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tpsim.reference.compare import Compared
     from tpsim.reference.derivative import Slope
@@ -26,20 +26,43 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One statement that was put to the test: its name, whether it holds, and what was seen."""
+    """One statement that was put to the test.
+
+    seen        what was seen if it holds
+    tried       things that were looked at; a check of none of them says nothing
+    mismatches  what was not as stated
+    """
 
     check: str
-    ok: bool
-    detail: str
+    seen: str
+    tried: int
+    mismatches: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if it holds."""
+        return not self.mismatches
+
+    @property
+    def detail(self) -> str:
+        """What was seen, or the first few mismatches."""
+        more = len(self.mismatches) - SHOWN
+        rest = [f"and {more} more"] if more > 0 else []
+        return self.seen if self.ok else "; ".join([*self.mismatches[:SHOWN], *rest])
+
+    def record(self) -> dict[str, Any]:
+        """The check as a row."""
+        return {"check": self.check, "ok": self.ok, "detail": self.detail}
 
 
-def judged(check: str, seen: str, mismatches: Sequence[str]) -> Check:
-    """A check that holds if there are no mismatches, and that names the first few otherwise."""
-    if not mismatches:
-        return Check(check, ok=True, detail=seen)
-    more = len(mismatches) - SHOWN
-    rest = [f"and {more} more"] if more > 0 else []
-    return Check(check, ok=False, detail="; ".join([*mismatches[:SHOWN], *rest]))
+def judged(check: str, seen: str, mismatches: Sequence[str], *, tried: int) -> Check:
+    """A check of `tried` things that holds if there are no mismatches."""
+    return Check(check, seen, tried, tuple(mismatches))
+
+
+def told(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """The checks that say something: what was looked at nowhere does not hold, it does not arise."""
+    return tuple(check for check in checks if check.tried or not check.ok)
 
 
 def counted(number: int, noun: str) -> str:
@@ -63,22 +86,33 @@ def below(value: float, bound: float) -> str:
 
 def stopped(error: Exception) -> Check:
     """A run that could not go on: some device was left without what it needed."""
-    return judged("values", "", [str(error)])
+    return judged("values", "", [str(error)], tried=1)
 
 
 def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
     """Values, gradients and the update: every array of the sharded run equals its counterpart on one device."""
     for check, phase, what in (
-        ("values", "forward", "arrays of forward, the loss among them,"),
-        ("gradients", "backward", "cotangents and parameter gradients"),
-        ("update", "update", "new weights and optimizer states"),
+        ("values", "forward", " of forward, the loss among them,"),
+        ("gradients", "backward", " of backward, cotangents and parameter gradients,"),
+        ("update", "update", " of the update, new weights and optimizer states,"),
     ):
         mine = [one for one in compared if one.phase == phase]
-        if not mine:
-            continue
-        worst = max(one.difference for one in mine)
-        seen = f"{len(mine):,} {what} equal those of one device, relative differences {below(worst, ROUNDING)}"
-        yield judged(check, seen, [_difference(one) for one in mine if not one.difference <= TOLERANCE])
+        if mine:
+            yield equal_arrays(check, mine, what)
+
+
+def equal_arrays(check: str, compared: Sequence[Compared], what: str = "") -> Check:
+    """Every array equals its counterpart on one device; `what` they are, in words behind their number."""
+    arrays = distinct(compared)
+    worst = max(one.difference for one in compared)
+    seen = f"{counted(arrays, 'array')}{what} as on one device, relative differences {below(worst, ROUNDING)}"
+    wrong = [_difference(one) for one in compared if not one.difference <= TOLERANCE]
+    return judged(check, seen, wrong, tried=arrays)
+
+
+def distinct(compared: Iterable[Compared]) -> int:
+    """Arrays that were compared; a result is compared under its label and under its name, and is one array."""
+    return sum(not one.again for one in compared)
 
 
 def blocks_check(compared: Sequence[Compared], astray: Sequence[str] = ()) -> Check:
@@ -87,27 +121,27 @@ def blocks_check(compared: Sequence[Compared], astray: Sequence[str] = ()) -> Ch
     astray  the results that have another one
     """
     held = [one for one in compared if one.device]
-    blocks = sum(one.blocks for one in held)
-    seen = f"{counted(blocks, 'block')} of {counted(len(held), 'array')}, each the one that its type declares"
+    blocks = sum(one.blocks for one in held if not one.again)
+    seen = f"{counted(blocks, 'block')} of {counted(distinct(held), 'array')}, each the one that its type declares"
     wrong = [
         f"device ({one.device}) does not hold its block of {one.name}"
         for one in held
         if not one.difference <= TOLERANCE
     ]
-    return judged("blocks", seen, [*astray, *wrong])
+    return judged("blocks", seen, [*astray, *wrong], tried=blocks)
 
 
 def slopes_check(slopes: Sequence[Slope]) -> Check:
     """The derived gradient of every parameter against central differences of the loss of one device."""
     worst = max((one.difference for one in slopes), default=0.0)
-    seen = f"{len(slopes)} gradients equal central differences of the loss, "
+    seen = f"{counted(len(slopes), 'gradient')} as the loss's central differences say, "
     seen += f"relative differences {below(worst, SLOPE_TOLERANCE / 10)}"
     wrong = [
         f"the gradient of {one.parameter} differs from the loss's slope by {one.difference:.1e} of its length"
         for one in slopes
         if not one.difference <= SLOPE_TOLERANCE
     ]
-    return judged("finite_differences", seen, wrong)
+    return judged("finite_differences", seen, wrong, tried=len(slopes))
 
 
 def _difference(one: Compared) -> str:

@@ -59,10 +59,11 @@ def collectives_check(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) ->
     """Nothing missing, nothing extra, and every call as many bytes as its row says."""
     total = sum((injected(call) for found in calls.values() for call in found), Fraction(0))
     sent_in_all = f"{exact_bytes(total)} injected per device"
-    number = counted(sum(map(len, calls.values())), "call")
-    seen = f"{number} of {counted(len(plan.rows), 'planned collective')}, {sent_in_all}: none missing, none extra"
+    ran = sum(map(len, calls.values()))
+    both = f"{counted(ran, 'call')} of {counted(len(plan.rows), 'planned collective')}"
+    seen = f"{both}, {sent_in_all}: none missing, none extra"
     wrong = [text for row in plan.rows for text in _wrong_bytes(row, calls)]
-    return judged("collectives", seen, [*_wrong_counts(plan.rows, calls), *wrong])
+    return judged("collectives", seen, [*_wrong_counts(plan.rows, calls), *wrong], tried=max(ran, len(plan.rows)))
 
 
 def _wrong_counts(rows: Iterable[Row], calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:

@@ -28,7 +28,7 @@ def formulas_check(plan: PlanResult, calls: Sequence[Made]) -> Check:
     layers = list(_layer_formulas(plan, calls, known))
     whose = f"{counted(len(rows), 'formula')} of calls and {len(layers)} of single layers"
     seen = f"{whose} come to the bytes that were counted"
-    return judged("formulas", seen, [text for text in (*rows, *layers) if text])
+    return judged("formulas", seen, [text for text in (*rows, *layers) if text], tried=len(rows) + len(layers))
 
 
 def _row_formulas(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]], known: Mapping[str, int]) -> Iterator[str]:

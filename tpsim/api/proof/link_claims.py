@@ -67,7 +67,7 @@ def links_check(claims: Sequence[LinkClaim]) -> Check:
     seen += f"; {left} are not of a schedule (permutes, or priced by the book)" if left else ""
     streamed = [name for name in names if name in STREAMED]
     seen += f"; {', '.join(streamed)}: streamed, the total of a link is held" if streamed else ""
-    return judged("links", seen, [text for claim in known for text in _wrong_links(claim)])
+    return judged("links", seen, [text for claim in known for text in _wrong_links(claim)], tried=len(known))
 
 
 def _has_schedule(claim: LinkClaim) -> bool:

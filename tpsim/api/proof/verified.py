@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
@@ -109,21 +109,28 @@ class VerifyResult:
     def verdict(self) -> str:
         """The answer in one line."""
         checks = sum(len(run.checks) for run in self.runs)
-        failed = [(run, check) for run in self.runs for check in run.failed]
-        if failed:
-            run, check = failed[0]
-            return f"{len(failed)} of {checks} checks fail; {run.name}, {check.check}: {check.detail}"
+        if not self.ok:
+            return self._failure(checks)
         arrays, calls = (sum(getattr(run, what) for run in self.runs) for what in ("arrays", "calls"))
         worst = max((run.difference for run in self.runs), default=0.0)
         whose = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} scenarios"
         return (
-            f"{whose}: all {counted(checks, 'check')} hold; {counted(arrays, 'array')} as on one device "
-            f"with differences {below(worst, ROUNDING)}, {counted(calls, 'collective call')} as claimed"
-        )
+            f"{whose}: {_all(checks)}; {counted(arrays, 'array')} as on one device "
+            f"with differences {below(worst, ROUNDING)}, "
+        ) + (f"{counted(calls, 'collective call')} as claimed" if calls else "no collective calls")
+
+    def _failure(self, checks: int) -> str:
+        """Which of the checks fail, and the first mismatch alone: the page has the others."""
+        failed = [(run, check) for run in self.runs for check in run.failed]
+        names = ", ".join(dict.fromkeys(check.check for _, check in failed))
+        (run, check), several = failed[0], len(self.runs) > 1
+        whose = f" in {sum(not run.ok for run in self.runs)} of {len(self.runs)} scenarios" if several else ""
+        first = f"{run.name}, {check.mismatches[0]}" if several else check.mismatches[0]
+        return f"{len(failed)} of {counted(checks, 'check')} fail{whose}: {names}; first: {first}"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per check."""
-        return [{"name": run.name, **asdict(check)} for run in self.runs for check in run.checks]
+        return [{"name": run.name, **check.record()} for run in self.runs for check in run.checks]
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
@@ -145,3 +152,7 @@ class VerifyResult:
             "assumptions": [{"text": note, "kind": "derived"} for note in self.notes],
             "not_modelled": list(NOT_MODELLED),
         }
+
+
+def _all(checks: int) -> str:
+    return "its check holds" if checks == 1 else f"all {checks} checks hold"

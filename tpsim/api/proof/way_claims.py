@@ -73,7 +73,7 @@ def _collectives_check(ways: Sequence[Way]) -> Check:
     moves = sum(len(way.steps) for way in ways)
     both = f"{counted(calls, 'call')} for {counted(moves, 'move')}"
     seen = f"{both} on {counted(len(ways), 'way')}, every one with its bytes"
-    return judged("collectives", seen, [text for way in ways for text in _wrong_calls(way)])
+    return judged("collectives", seen, [text for way in ways for text in _wrong_calls(way)], tried=max(calls, moves))
 
 
 def _wrong_calls(way: Way) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _formulas_check(ways: Sequence[Way]) -> Check:
     """The formulas of every way, at the sizes that were run."""
     texts = [text for way in ways for text in _formulas(way)]
     seen = f"the bytes that were counted are those of {counted(len(texts), 'formula')}"
-    return judged("formulas", seen, [text for text in texts if text])
+    return judged("formulas", seen, [text for text in texts if text], tried=len(texts))
 
 
 def _formulas(way: Way) -> Iterator[str]:

@@ -66,6 +66,6 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     if name not in known:
         near = suggest(name, known)
         remedy = f'did you mean "{near}"?' if near else "a file is named with its folder: ./my-file.yaml"
-        note = f"known: {', '.join(known)}" if known else ""
+        note = f"known: {', '.join(known)}" if known and not near else ""
         raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy, note)
     return next(path for folder in library(kind) if (path := folder / f"{name}.yaml").is_file())

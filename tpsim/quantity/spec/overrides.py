@@ -35,7 +35,13 @@ def overridden(document: Document, overrides: Sequence[str]) -> Document:
 def _value(text: str, place: Place) -> Any:
     """What one value written as YAML stands for."""
     try:
-        return load(f"value: {text.strip() or 'null'}\n", name=place.file).data["value"]
+        value = load(f"value: {text.strip() or 'null'}\n", name=place.file).data["value"]
     except InputError as error:
         problem = replace(error.problems[0], place=place)
         raise InputError([problem]) from None
+    glued = [key for key, held in value.items() if held is None and ":" in str(key)] if isinstance(value, dict) else []
+    if glued:
+        spaced = str(glued[0]).replace(":", ": ", 1)
+        message = f'"{glued[0]}" is one word: YAML wants a space after the colon'
+        raise InputError.one("bad-override", message, place, f"write {spaced}, with quotes around the whole")
+    return value
