@@ -163,7 +163,7 @@ def test_another_machine_is_one_cause_and_brings_its_constants_with_it():
 def test_a_machine_that_is_only_renamed_moves_nothing_and_is_said_to():
     (cause,) = drift(many(3), renamed_machine("other")).causes
     assert (cause.name, cause.old, cause.new) == ("hardware", "hardware/node", "other")
-    assert cause.note == "renamed, nothing in it moved: no number moves"
+    assert cause.note == "another name, and nothing in it moved: no number moves"
 
 
 def test_an_edit_of_a_machine_that_is_renamed_too_is_named():

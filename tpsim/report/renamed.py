@@ -72,9 +72,9 @@ def facts_of(facts: Mapping[str, Any], owner: str) -> dict[str, Any]:
 def _note(pair: Renamed, old: Lock, new: Lock) -> str:
     _, differing = _compared(pair, old, new)
     if not differing:
-        return f"renamed, nothing in it moved: {STILL}"
+        return f"another name, and nothing in it moved: {STILL}"
     facts = "1 fact" if differing == 1 else f"{differing} facts"
-    return f"renamed, and {facts} in it moved, named on their own; by the name {STILL}"
+    return f"another name, and {facts} in it moved, told on their own: by the name {STILL}"
 
 
 def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
