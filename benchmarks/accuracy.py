@@ -20,6 +20,7 @@ import yaml
 
 from shared import fitted, scaled
 from tpsim.algebra.moves import MoveKind, wire
+from tpsim.api import fit as hw_fit
 from tpsim.fabric.wires import Route, Segment, joined
 from tpsim.machine.calibrate import Series, calibrate
 from tpsim.machine.profile import Machine, load
@@ -213,13 +214,10 @@ def source(table: Measured) -> str:
 
 # The page --------------------------------------------------------------------------------------------------------
 
-KB, MB = 2**10, 2**20
-BANDS = {
-    "floor, to 64 KiB": (0, 64 * KB),
-    "middle, to 1 MiB": (64 * KB + 1, MB),
-    "knee, to 128 MiB": (MB + 1, 128 * MB),
-    "plateau": (128 * MB + 1, float("inf")),
-}
+KB = 2**10
+BANDS = {"floor": "floor, to 64 KiB", "middle": "middle, to 1 MiB", "knee": "knee, to 128 MiB", "plateau": "plateau"}
+"""Heads of the bands of sizes that `tpsim hw fit` reports."""
+
 HOST = "l40s-pcie"
 
 
@@ -270,18 +268,18 @@ def by(points: Sequence[Point], same: Callable[[Point], str], order: Sequence[st
         groups.setdefault(same(point), []).append(point)
     for name, found in groups.items():
         if found:
-            bands = [spread([point for point in found if band(point) == one]) for one in BANDS]
+            bands = [spread([point for point in found if band(point) == one]) for one in BANDS.values()]
             yield [name, str(len(found)), spread(found), f"{figures(found)[2]:+.1f}", *bands]
 
 
 def band(point: Point) -> str:
-    """The band of sizes that a point lies in."""
-    return next(name for name, (least, most) in BANDS.items() if least <= point.size <= most)
+    """The head of the band of sizes that a point lies in."""
+    return BANDS[hw_fit.band(point.size)]
 
 
 def grouped(points: Sequence[Point], what: str, same: Callable[[Point], str]) -> str:
     """A table of groups."""
-    return grid([what, "points", "median / p90", "bias", *BANDS], by(points, same))
+    return grid([what, "points", "median / p90", "bias", *BANDS.values()], by(points, same))
 
 
 def datasheet_sections(measured: Sequence[Measured]) -> Iterator[str]:

@@ -70,9 +70,9 @@ def test_the_profile_is_sound_by_the_rules_of_the_shipped_ones(tmp_path):
     path.write_text(result.to_yaml(), encoding="utf-8")
     assert hw_validate([path], strict=True).problems == []
     machine = load(path)
-    measured = [one for one in machine.constants() if one.kind == "measured"]
-    assert [one.path for one in measured] == [row["constant"] for row in result.parameters]
-    assert {one.source for one in measured} == {"fit"}
+    fitted = [one for one in machine.constants() if one.source == "fit"]
+    assert [one.path for one in fitted] == [row["constant"] for row in result.parameters]
+    assert {one.kind for one in fitted} == {"measured"}
     assert [level.name for level in machine.levels] == [level.name for level in load("dgx-h100").levels]
 
 

@@ -190,3 +190,15 @@ def test_a_lock_with_a_wider_tolerance_keeps_it_when_it_is_updated(tmp_path, mon
     file = tmp_path / "wide.lock"
     file.write_text(lock_file.text(replace(lock(), tolerance=0.01, paths=(str(Path.cwd() / "scenarios"),))))
     assert "tolerance: 0.01" in check(lock=file, update=True).text
+
+
+def test_a_merge_conflict_is_said_to_be_one_at_its_own_line(written):
+    text = written.read_text()
+    at = text.index("switches:")
+    mine, theirs = "switches: {}\n", "switches: {a: 1}\n"
+    written.write_text(f"{text[:at]}<<<<<<< HEAD\n{mine}=======\n{theirs}>>>>>>> other\n{text[at:]}")
+    with pytest.raises(InputError) as caught:
+        lock_file.read(written)
+    (problem,) = caught.value.problems
+    assert (problem.slug, problem.place.line) == ("conflict", line(written, "<<<<<<< HEAD"))
+    assert "git checkout --ours" in problem.remedy

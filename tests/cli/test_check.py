@@ -70,7 +70,7 @@ def test_a_source_alone_fails_the_check_and_says_that_no_number_moves(tpsim, fol
 def test_a_path_judges_its_own_scenarios_alone(tpsim, folder):
     edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
     assert tpsim("check", "scenarios/node.yaml", "-q").out == (
-        "1 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+        "1 scenario is as tpsim.lock holds it; times within 1e-09\n"
     )
     assert tpsim("check", "scenarios/pod.yaml").code == 1
     (folder / "scenarios/shards.yaml").unlink()
@@ -142,3 +142,155 @@ def test_a_path_that_is_not_there_is_refused(tpsim, folder):
     assert "error[" in ran.err
     (folder / "empty").mkdir()
     assert "no scenario is there" in tpsim("check", "empty").err
+
+
+def test_an_edit_of_a_machine_file_that_is_renamed_too_is_named(tpsim, folder):
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    (folder / "hardware/pod.yaml").rename(folder / "hardware/cluster.yaml")
+    edit(folder / "scenarios/pod.yaml", "hardware/pod.yaml", "hardware/cluster.yaml")
+    causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
+    assert [(one["name"], one["change"], one["scenarios"]) for one in causes] == [
+        ("hardware/cluster.levels.ici.link.bandwidth", "-11.1 %", ["scenarios/pod"]),
+        ("hardware", None, []),
+    ]
+
+
+def test_a_scenario_that_stops_fitting_is_named_and_the_capacity_moves_no_second(tpsim, folder):
+    edit(folder / "hardware/node.yaml", "value: 80 GB", "value: 1 GB")
+    result = json.loads(tpsim("check", "-f", "json").out)["result"]
+    assert "scenarios/node: does not fit" in result["verdict"]
+    (cause,) = result["causes"]
+    assert (cause["name"], cause["step_relative"]) == ("hardware/node.chip.memory.capacity", None)
+    assert {(one["quantity"], one["old"], one["new"]) for one in result["changes"]} == {("fits", True, False)}
+
+
+def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
+    with (folder / "scenarios/pod.yaml").open("a") as file:
+        file.write("require: {mfu: '> 1 %'}\n")
+    found = json.loads(tpsim("check", "-f", "json").out)["result"]
+    assert [(one["name"], one["new"]) for one in found["causes"]] == [("require.mfu", "> 1 %")]
+    assert tpsim("check", "--update", "-q").code == 0
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 0.04 GB/s")
+    ran = tpsim("check")
+    assert "scenarios/pod: require.mfu is violated" in ran.out.replace("\n", " ")
+    causes = json.loads(tpsim("check", "-f", "json").out)["result"]["causes"]
+    assert [one["name"] for one in causes] == ["hardware/pod.levels.ici.link.bandwidth"]
+
+
+def locked(folder):
+    from tpsim.api import lock_file
+
+    return lock_file.read(folder / "tpsim.lock")
+
+
+def test_an_update_of_one_scenario_leaves_the_others_in_the_lock(tpsim, folder):
+    before = locked(folder)
+    edit(folder / "scenarios/pod.yaml", "seq: 2048", "seq: 1024")
+    ran = tpsim("check", "--update", "scenarios/pod.yaml", "-q")
+    assert (ran.code, "gone" in ran.out) == (0, False)
+    after = locked(folder)
+    assert after.paths == ("scenarios",)
+    assert after.scenarios.keys() == before.scenarios.keys()
+    assert [name for name in before.scenarios if after.scenarios[name] != before.scenarios[name]] == ["scenarios/pod"]
+    assert tpsim("check").code == 0
+    text = (folder / "tpsim.lock").read_text()
+    assert tpsim("check", "--update", "-q").code == 0
+    assert (folder / "tpsim.lock").read_text() == text
+
+
+def test_an_update_adds_a_scenario_that_the_lock_does_not_hold(tpsim, folder):
+    shutil.copy(folder / "scenarios/pod.yaml", folder / "another.yaml")
+    edit(folder / "another.yaml", "../", "")
+    assert "new: another" in tpsim("check", "--update", "another.yaml", "-q").out
+    assert locked(folder).paths == ("another.yaml", "scenarios")
+    assert len(locked(folder).scenarios) == 4
+    assert tpsim("check").code == 0
+
+
+def test_an_update_of_a_folder_drops_what_is_gone_from_it(tpsim, folder):
+    (folder / "scenarios/shards.yaml").unlink()
+    assert tpsim("check", "--update", "scenarios", "-q").out.startswith("gone: scenarios/shards")
+    assert list(locked(folder).scenarios) == ["scenarios/node", "scenarios/pod"]
+
+
+def test_an_update_of_one_scenario_is_refused_where_a_fact_moved_that_others_use(tpsim, folder):
+    before = (folder / "tpsim.lock").read_bytes()
+    edit(folder / "hardware/node.yaml", "value: 400 GB/s", "value: 300 GB/s")
+    ran = tpsim("check", "--update", "scenarios/node.yaml")
+    assert ran.code == 2
+    assert "error[shared-fact]: hardware/node.levels.inside.link.bandwidth moved" in ran.err
+    assert (folder / "tpsim.lock").read_bytes() == before
+
+
+def following(ran):
+    return ran.out.splitlines()[-1]
+
+
+def test_the_next_command_of_a_clean_check_plans_a_scenario_that_it_held(tpsim, folder):
+    assert following(tpsim("check")) == "next: tpsim plan scenarios/node.yaml"
+
+
+def test_the_next_command_of_a_drift_repeats_what_was_asked(tpsim, folder):
+    (folder / "tpsim.lock").rename(folder / "team.lock")
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    asked = ("check", "scenarios/pod.yaml", "--lock", "team.lock")
+    assert following(tpsim(*asked)) == "next: tpsim check scenarios/pod.yaml --lock team.lock -v"
+    assert following(tpsim(*asked, "-v")) == "next: tpsim check scenarios/pod.yaml --lock team.lock --update"
+
+
+def test_the_next_command_of_numbers_that_nothing_explains_is_to_verify_them(tpsim, folder):
+    lock = folder / "tpsim.lock"
+    lock.write_text("".join(unsaid(line) for line in lock.read_text().splitlines(keepends=True)))
+    ran = tpsim("check", "-v")
+    assert ran.code == 1
+    assert following(ran) == "next: tpsim verify scenarios/node.yaml"
+
+
+def unsaid(line):
+    """The line of a lock, compute in another number."""
+    return "      compute_s: 1.0\n" if line.startswith("      compute_s:") else line
+
+
+def test_a_check_below_the_lock_s_folder_finds_it(tpsim, folder, monkeypatch):
+    monkeypatch.chdir(folder / "models")
+    ran = tpsim("check", "-q")
+    assert (ran.code, ran.out) == (0, "3 scenarios are as ../tpsim.lock holds them; times within 1e-09\n")
+    edit(folder / "hardware/pod.yaml", BANDWIDTH, "value: 40 GB/s")
+    assert tpsim("check", "--update", "-q").code == 0
+    assert not (folder / "models/tpsim.lock").exists()
+    assert tpsim("check").code == 0
+
+
+def test_a_machine_is_refused_as_what_it_is_also_where_it_extends_another(tpsim, folder):
+    (folder / "mine.yaml").write_text("tpsim: hardware/1\nextends: dgx-h100\nname: mine\n")
+    ran = tpsim("check", "mine.yaml")
+    assert ran.code == 2
+    assert "error[wrong-kind]: mine.yaml is a hardware file, and no scenario" in ran.err
+    assert "mine.yaml:1" in ran.err
+
+
+def test_an_unknown_name_in_the_lock_is_shown_there(tpsim, folder):
+    edit(folder / "tpsim.lock", "paths: [scenarios]", "paths: [gemma-7b-v5, scenarios]")
+    ran = tpsim("check")
+    assert ran.code == 2
+    assert "tpsim.lock:6:9" in ran.err
+
+
+def test_without_a_lock_and_a_folder_of_scenarios_the_remedy_does_not_name_that_folder(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for args in (("check",), ("check", "--update")):
+        assert "name your scenarios, files or folders: tpsim check --update PATH" in tpsim(*args).err
+
+
+def test_csv_of_nothing_that_moved_has_a_header(tpsim, folder):
+    header = "scenario,collective,quantity,old,new,relative,change,causes\n"
+    assert tpsim("check", "-f", "csv").out == header
+    assert tpsim("diff", "scenarios/pod.yaml", "scenarios/pod.yaml", "-f", "csv").out == header
+    edit(folder / "models/small.yaml", "\nheads: 32", "\nheads: 64")
+    assert tpsim("check", "-f", "csv").out.startswith(header)
+
+
+def test_a_field_that_was_not_stated_before_was_none(tpsim, folder):
+    with (folder / "scenarios/pod.yaml").open("a") as file:
+        file.write("require: {mfu: '> 1 %'}\n")
+    assert tpsim("check", "-q").out.startswith("scenario require.mfu none -> > 1 % (new)")

@@ -387,8 +387,8 @@ FAULTS = [
     Fault(
         "interleaved groups have links of their own",
         additive._on_segment,
-        "segment.stride)",
-        "1)",
+        "strided(form(V, segment.n), segment.stride)",
+        "strided(form(V, segment.n), 1)",
         "links of interleaved groups",
         "carried",
     ),

@@ -216,3 +216,15 @@ def test_every_machine_of_the_library_times_every_collective_it_has_a_form_for()
         if level.topology in {"switch", "mesh", "host"}:
             for kind in KINDS:
                 assert timing.time(machine(name), node(level.shape[0], name), kind, 2**20).time_s > 0
+
+
+def test_aggregated_trees_pay_for_every_device_and_serve_where_each_node_has_one():
+    node, cards = two_levels(8, 16)
+    network = machine("dgx-h100").levels[1]
+    figures = network.algorithms["pat"]
+    timed = timing.time(machine("dgx-h100"), (cards,), "all_gather", 1, algorithm="pat")
+    floor = 3e-6 + figures.latency.value + 16 * figures.device_latency.value + 4 * figures.hop_latency.value
+    assert timed.time_s == pytest.approx(floor, rel=1e-3)
+    assert timing.time(machine("dgx-h100"), (cards,), "all_gather", 2**16).algorithm == "pat"
+    both = timing.time(machine("dgx-h100"), (node, cards), "all_gather", 2**16)
+    assert "pat" not in {both.algorithm, *(stage.algorithm for stage in both.stages)}

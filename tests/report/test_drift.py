@@ -15,7 +15,6 @@ from tests.guarded import INSIDE, lock, many, slower, with_constant
 from tpsim.api.check import CheckResult
 from tpsim.api.pages.drift import FEW, check_page
 from tpsim.report import markdown
-from tpsim.report.causes import Cause
 from tpsim.report.drift import UNKNOWN, at_least, drift
 from tpsim.report.moved import change, relative, same
 
@@ -136,16 +135,58 @@ def test_a_constant_that_no_held_scenario_uses_touches_nobody():
     assert (cause.name, cause.scenarios, cause.effect) == (unused, (), None)
 
 
+def renamed_machine(name, old_name="hardware/node"):
+    """The folder's lock with one machine under another name, in its constants, formulas and scenarios."""
+
+    def said(key):
+        return key.replace(f"{old_name}.", f"{name}.")
+
+    made = many(3)
+    scenarios = {
+        key: replace(one, inputs={**one.inputs, "hardware": name}) if one.inputs["hardware"] == old_name else one
+        for key, one in made.scenarios.items()
+    }
+    constants = {said(key): one for key, one in made.constants.items()}
+    formulas = {said(key): one for key, one in made.formulas.items()}
+    return replace(made, scenarios=scenarios, constants=constants, formulas=formulas)
+
+
 def test_another_machine_is_one_cause_and_brings_its_constants_with_it():
-    fact = lock().scenarios["scenarios/node"]
-    moved = replace(fact, inputs={**fact.inputs, "hardware": "other"}, results={**fact.results, "step_s": 1.0})
-    constants = {name.replace("hardware/node.", "other."): one for name, one in lock().constants.items()}
-    old = replace(lock(), scenarios={"scenarios/node": fact})
-    new = replace(old, constants=constants, scenarios={"scenarios/node": moved})
-    (cause,) = drift(old, new).causes
-    assert cause == Cause(
-        "scenario", "hardware", "hardware/node", "other", scenarios=("scenarios/node",), effect=cause.effect
-    )
+    new = renamed_machine("other")
+    for name in [name for name in new.constants if name.startswith("other.")]:
+        new = replace(new, constants={**new.constants, name: replace(new.constants[name], source="another")})
+    (cause,) = drift(many(3), new).causes
+    assert (cause.kind, cause.name, cause.old, cause.new) == ("scenario", "hardware", "hardware/node", "other")
+    assert cause.scenarios == ("scenarios/s000", "scenarios/s002")
+
+
+def test_a_machine_that_is_only_renamed_moves_nothing_and_is_said_to():
+    (cause,) = drift(many(3), renamed_machine("other")).causes
+    assert (cause.name, cause.old, cause.new) == ("hardware", "hardware/node", "other")
+    assert cause.note == "renamed, nothing in it moved: no number moves"
+
+
+def test_an_edit_of_a_machine_that_is_renamed_too_is_named():
+    new = with_constant(renamed_machine("other"), INSIDE.replace("hardware/node", "other"), 0.5)
+    slow = {name: slower(one, 1.1) if name != "scenarios/s001" else one for name, one in new.scenarios.items()}
+    edited, name, code = drift(many(3), replace(new, scenarios=slow)).causes
+    assert (edited.name, edited.change) == ("other.levels.inside.link.bandwidth", "-50 %")
+    assert edited.scenarios == ("scenarios/s000", "scenarios/s002")
+    assert code.name == UNKNOWN  # the network's collectives are slower, too, and no fact of it moved
+    assert (name.name, name.scenarios) == ("hardware", ())
+
+
+def test_an_edit_of_a_model_that_is_renamed_too_is_named():
+    new = many(3)
+    models = {key.replace("models/small.", "models/tiny."): one for key, one in new.models.items()}
+    scenarios = {
+        name: slower(replace(one, inputs={**one.inputs, "model": "models/tiny"}), 1.1)
+        for name, one in new.scenarios.items()
+    }
+    new = replace(new, models={**models, "models/tiny.heads": 64}, scenarios=scenarios)
+    edited, name = drift(many(3), new).causes
+    assert (edited.kind, edited.name, edited.old, edited.new) == ("model", "models/tiny.heads", 32, 64)
+    assert (name.name, name.old, name.new) == ("model", "models/small", "models/tiny")
 
 
 def test_a_tolerance_that_moved_is_a_cause_of_its_own():
@@ -220,3 +261,97 @@ def test_markup_in_a_name_stays_text():
     cells = [child.content for one in tokens if one.type == "inline" for child in one.children or ()]
     assert any("a|b <details> *c* `d`" in "".join(cells[at:]) for at in range(len(cells)))
     assert not any(one.type == "em_open" for token in tokens for one in token.children or ())
+
+
+# What a cause is credited with --------------------------------------------------------------------------------------
+
+
+def cause_rows(found):
+    return check_page(CheckResult(found, Path("tpsim.lock"), updated=False), verbose=False).tables[0]
+
+
+def test_a_single_cause_says_its_effect_on_a_step_and_one_of_several_does_not():
+    own = with_constant(many(1, 1.1), INSIDE, 0.5)
+    two = with_constant(own, "hardware/node.chip.memory.bandwidth", 0.5)
+    found = drift(many(1), own)
+    alone = drift(many(1), replace(own, scenarios={name: inside_alone(one) for name, one in own.scenarios.items()}))
+    assert [row["step"] for row in cause_rows(alone).rows] == ["+10 %"]
+    assert len(found.causes) == len(cause_rows(found).rows) == 2
+    for several in (found, drift(many(1), two)):
+        assert "step" not in [column.key for column in cause_rows(several).columns]
+
+
+def inside_alone(fact):
+    """The scenario with the seconds of collectives on any other level as they were."""
+    before = many(1).scenarios["scenarios/s000"].collectives
+    calls = {name: one if one.by.startswith("inside") else before[name] for name, one in fact.collectives.items()}
+    return replace(fact, collectives=calls)
+
+
+def test_a_chip_s_room_and_its_speed_are_credited_with_what_they_make_alone():
+    made = with_constant(many(1, 1.1), "hardware/node.chip.memory.capacity", 0.5)
+    made = with_constant(made, "hardware/node.chip.memory.bandwidth", 0.5)
+    speed, room, _ = drift(many(1), made).causes
+    assert (room.scenarios, room.effect) == ((), None)
+    assert (speed.collectives, speed.effect) == ((), pytest.approx(0.1))
+
+
+def test_names_that_the_row_above_shows_are_not_shown_again():
+    figures = (INSIDE, INSIDE.replace("bandwidth", "hop_latency"))
+    made = many(1, 1.1)
+    for name in figures:
+        made = with_constant(made, name, 0.5)
+    first, second = cause_rows(drift(many(1), made)).rows[:2]
+    assert "all_gather over tensor" in first["collectives"]
+    assert (second["collectives"], second["touched"]) == ("as above", "as above")
+
+
+def test_a_small_change_is_said_to_be_small():
+    assert change(1.0, 1.00001) == change(1.0, 0.99999) == "<0.01 %"
+    assert change(1.0, 1.001) == "+0.1 %"
+
+
+def test_sums_that_differ_by_rounding_are_not_told():
+    old, slow = many(1), many(1, 1 + 1e-14)
+    new = with_constant(slow, INSIDE, 0.5)
+    fact = new.scenarios["scenarios/s000"]
+    part = next(name for name in fact.collectives if " data " in name)
+    calls = {**fact.collectives, part: replace(fact.collectives[part], messages=5)}
+    new = replace(new, scenarios={"scenarios/s000": replace(fact, collectives=calls)})
+    page = check_page(CheckResult(drift(old, new), Path("tpsim.lock"), updated=False), verbose=False)
+    assert "Axes" not in [table.title for table in page.tables]
+
+
+# Formulas that came or went -----------------------------------------------------------------------------------------
+
+
+def with_formulas(made, *names, version="99.0.0"):
+    """A lock of another tpsim, which samples more formulas."""
+    sample = next(iter(made.formulas.values()))
+    return replace(made, version=version, formulas={**made.formulas, **dict.fromkeys(names, sample)})
+
+
+NEW = ("form.moon.all_gather.ring", "form.moon.reduce_scatter.ring")
+
+
+def test_new_formulas_are_one_cause_that_explains_no_number_and_comes_after_what_does():
+    new = with_formulas(with_constant(many(3, 1.1), INSIDE, 0.5), *NEW)
+    found = drift(many(3), new)
+    assert [one.name for one in found.causes] == [INSIDE, f"{NEW[0]} and 1 more", UNKNOWN]
+    assert (found.causes[1].note, found.causes[1].scenarios) == ("new: no number moves", ())
+    verdict = CheckResult(found, Path("tpsim.lock"), updated=False).verdict
+    assert verdict.startswith(f"tpsim changed since: 0.1.0 -> 99.0.0; constant {INSIDE} ")
+
+
+def test_formulas_that_are_gone_are_one_cause():
+    old = with_formulas(many(3), *NEW, version="0.1.0")
+    (cause,) = drift(old, many(3)).causes
+    assert (cause.name, cause.note) == (f"{NEW[0]} and 1 more", "gone")
+
+
+def test_a_verdict_holds_no_formula_s_text():
+    name = "wire.all_gather"
+    made = many(3)
+    moved = replace(made.formulas[name], text="7*V", samples=("7",))
+    found = drift(made, replace(made, formulas={**made.formulas, name: moved}))
+    assert CheckResult(found, Path("tpsim.lock"), updated=False).verdict == f"formula {name}"

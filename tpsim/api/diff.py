@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.api import lock_file
-from tpsim.api.drifted import Drifted
+from tpsim.api.drifted import Drifted, outcomes, sentence, sizes
 from tpsim.api.facts import asked_facts
 from tpsim.api.plan import priced
 from tpsim.api.recorded import recorded, saved
@@ -51,7 +51,26 @@ class DiffResult(Drifted):
     def verdict(self) -> str:
         """The answer in one line."""
         within = f" by {100 * self.least:g} % or more" if self.least else ""
-        return self.summary or f"nothing moved{within}"
+        return self._by_how_much() or self.summary or f"nothing moved{within}"
+
+    def _by_how_much(self) -> str:
+        """What moved of the one scenario that both sides are of, and because of what; "" for several, or none."""
+        if len(self.drift.changed) != 1 or self.drift.added or self.drift.dropped:
+            return ""
+        (name,) = self.drift.changed
+        found = [f"{what} {text}" for what, text in sizes(name, self.drift).items()]
+        if not found:
+            return ""
+        first, *more = self.drift.causes
+        rest = f" and {len(more)} more cause{'s'[: len(more) - 1]}" if more else ""
+        return "; ".join([", ".join(found), *outcomes(name, self.drift), f"because {sentence(first)}{rest}"])
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """That a least change of 1 and more is a share, and not so many percent."""
+        share = f"{self.least:g}"
+        said = f"--min-change {share} is {100 * self.least:g} %; {share} % is written {share}%"
+        return (said,) if self.least >= 1 else ()
 
     @property
     def resolved(self) -> dict[str, Any]:

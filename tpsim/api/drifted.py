@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim import __version__
-from tpsim.quantity.units import show
+from tpsim.quantity.units import Dimension, show
 from tpsim.report.frame import frame
-from tpsim.report.moved import change, relative
-from tpsim.report.uses import uses
+from tpsim.report.moved import change, is_outcome, outcome, relative
+from tpsim.report.uses import VERSION, uses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -29,6 +29,16 @@ class Drifted:
     drift: Drift
 
     schema: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]] = (
+        "scenario",
+        "collective",
+        "quantity",
+        "old",
+        "new",
+        "relative",
+        "change",
+        "causes",
+    )
 
     @property
     def summary(self) -> str:
@@ -36,12 +46,20 @@ class Drifted:
         drift, causes = self.drift, self.drift.causes
         touched, both = len(drift.changed), len(drift.new.scenarios) - len(drift.added)
         more = len(causes) - 1
-        parts = [sentence(cause) for cause in causes[:1]]
+        parts = self._versions() + [sentence(cause) for cause in causes[:1]]
         parts += [f"{more} more cause{'s'[: more - 1]}"] if more > 0 else []
         parts += [f"numbers of {touched} of {both} scenarios moved"] if touched else []
+        said = [f"{name}: {', '.join(found)}" for name in drift.changed if (found := outcomes(name, drift))]
+        parts += [_some(tuple(said))] if said else []
         for names, word in ((drift.added, "new"), (drift.dropped, "gone")):
             parts += [f"{word}: {_some(names)}"] if names else []
         return "; ".join(parts)
+
+    def _versions(self) -> list[str]:
+        """That another tpsim made the old side, unless a cause says it."""
+        old, new = self.drift.old.version, self.drift.new.version
+        said = any(one.name == VERSION for one in self.drift.causes)
+        return [] if old == new or said or not self.drift else [f"tpsim changed since: {old} -> {new}"]
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -135,10 +153,14 @@ def _cause_record(one: Cause) -> dict[str, Any]:
 
 
 def sentence(cause: Cause) -> str:
-    """A cause in words: ``constant tpu-v5e.levels.ici.link.bandwidth 45 GB/s -> 40 GB/s (-11.1 %)``."""
-    old, new = values(cause)
-    moved = f" {old} -> {new}" if old or new else ""
-    said = ", ".join(filter(None, [cause.change, cause.note]))
+    """A cause in words: ``constant tpu-v5e.levels.ici.link.bandwidth 45 GB/s -> 40 GB/s (-11.1 %)``.
+
+    A formula's texts are for the table: a line has no room for them.
+    """
+    text = cause.kind == "formula" and cause.name != VERSION
+    old, new = ("", "") if text else values(cause)
+    moved = f" {old or 'none'} -> {new or 'none'}" if old or new else ""
+    said = ", ".join(filter(None, ["" if text else cause.change, cause.note]))
     return f"{cause.kind} {cause.name}{moved}" + (f" ({said})" if said else "")
 
 
@@ -157,6 +179,34 @@ def _said(value: Any, dimension: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return show(value, dimension, DIGITS) if dimension else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def outcomes(name: str, drift: Drift) -> list[str]:
+    """What a scenario satisfies now and did not before, or the other way round: ``does not fit``."""
+    return [outcome(one.quantity, one.new) for one in drift.moved if one.scenario == name and is_outcome(one.quantity)]
+
+
+HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
+    "step": (("step_s",), "seconds"),
+    "compute": (("compute_s",), "seconds"),
+    "exposed": (("exposed_s",), "seconds"),
+    "memory": (HELD, "bytes"),
+}
+"""What a reader of one scenario asks first: the results that it is the sum of, and their dimension."""
+
+
+def sizes(name: str, drift: Drift) -> dict[str, str]:
+    """Those of a scenario's `SIZES` that moved: ``10.27 s -> 11.5 s (+12 %)``."""
+    found: dict[str, str] = {}
+    moved = {one.quantity for one in drift.moved if one.scenario == name and not one.part}
+    sides = [lock.scenarios[name].results for lock in (drift.old, drift.new)]
+    for what, (keys, dimension) in SIZES.items():
+        if moved & {*keys} and all(key in side for side in sides for key in keys):
+            old, new = (sum(side[key] for key in keys) for side in sides)
+            share = change(old, new)
+            found[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
+    return found
 
 
 FEW = 3

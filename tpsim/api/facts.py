@@ -210,6 +210,8 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "gradients_bytes": number(plan.memory.gradients),
         "optimizer_bytes": number(plan.memory.optimizer),
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
+        "fits": plan.fits,
+        **{f"require.{limit.name}": holds for limit, _, holds in plan.requirements},
     }
 
 

@@ -29,7 +29,7 @@ def guarded(paths: Sequence[str], folder: Path) -> dict[str, Document]:
     found: dict[str, Document] = {}
     for path in paths:
         inside = (folder / path).is_dir()
-        documents = _in_folder(folder / path) if inside else [spec.load(_file(path, folder))]
+        documents = _in_folder(folder / path) if inside else [_asked(_file(path, folder))]
         found |= {_name(document, path, folder): document for document in documents}
     if not found:
         said = ", ".join(paths) or "no path"
@@ -47,6 +47,17 @@ def _in_folder(folder: Path) -> Iterator[Document]:
         header = document.data.get("tpsim")
         if header is not None and not str(header).startswith(NO_SCENARIO):
             yield document
+
+
+def _asked(path: Path) -> Document:
+    """The file that was asked for by name; unlike one in a folder it may be no machine, model or lock."""
+    document = spec.load(path)
+    header = str(document.data.get("tpsim"))
+    if header.startswith(NO_SCENARIO):
+        message = f"{path} is a {header.partition('/')[0]} file, and no scenario"
+        remedy = "name a scenario: what it uses is held with it"
+        raise InputError.one("wrong-kind", message, document.place("tpsim"), remedy)
+    return document
 
 
 def _file(path: str, folder: Path) -> Path:

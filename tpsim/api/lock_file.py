@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -10,13 +11,12 @@ from pydantic import AfterValidator, Field
 from tpsim import __version__
 from tpsim.api.save import flow
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Strict
 from tpsim.report.lock import EXAMPLE, CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 NAME = "tpsim.lock"
 Value = bool | int | float | str
@@ -79,7 +79,10 @@ def read(path: Path | str) -> Lock:
 
     Raises InputError, with the line, for a file that a newer tpsim wrote or that was damaged by hand.
     """
-    document = spec.load(path, most=spec.LARGE)
+    try:
+        document = spec.load(path, most=spec.LARGE)
+    except InputError as error:
+        raise _conflict(path, error) from None
     file, document = spec.read(document, LockFile)
     if _parts(file.version) > _parts(__version__):
         raise InputError.one(
@@ -100,6 +103,23 @@ def read(path: Path | str) -> Lock:
         formulas={name: FormulaFact(one.text, tuple(one.samples)) for name, one in file.formulas.items()},
         scenarios={name: _scenario(one) for name, one in file.scenarios.items()},
     )
+
+
+CONFLICT = "<<<<<<< "
+"""How a line starts where git left both sides of a merge."""
+
+
+def _conflict(path: Path | str, error: InputError) -> InputError:
+    """The error of a lock that cannot be read: a merge conflict where there is one, else as it is."""
+    if error.problems[0].slug not in {"bad-yaml", "duplicate-key"}:
+        return error
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    at = next((at for at, line in enumerate(lines) if line.startswith(CONFLICT)), None)
+    if at is None:
+        return error
+    place = Place(str(path), at + 1, 1, lines[at], len(CONFLICT) - 1)
+    remedy = f"take either side (git checkout --ours {path}), then tpsim check --update"
+    return InputError.one("conflict", "a merge left both sides of the lock", place, remedy)
 
 
 def _constant(fields: ConstantFields) -> ConstantFact:

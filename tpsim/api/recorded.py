@@ -56,8 +56,10 @@ def recorded(plan: PlanResult) -> Lock:
             "flops_per_device": number(plan.compute.flops),
         },
         "memory": {
-            f"{part}_bytes": number(getattr(plan.memory, part)) for part in ("parameters", "gradients", "optimizer")
+            "fits": plan.fits,
+            **{key: number(getattr(plan.memory, key.removesuffix("_bytes"))) for key in MEMORY},
         },
+        "require": [{"name": limit.name, "ok": holds} for limit, _, holds in plan.requirements],
     }
     files = [{"path": path, "sha256": digest} for path, digest in plan.question.inputs]
     return _recorded({"tpsim": __version__, "inputs": files, "resolved": plan.question.resolved, "result": result})
@@ -85,7 +87,8 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
 
 def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     steps = {key: result["step"][key] for key in RESULTS[1:]}
-    return {**steps, **{key: result["memory"][key] for key in MEMORY}}
+    outcomes = {"fits": result["memory"]["fits"], **{f"require.{one['name']}": one["ok"] for one in result["require"]}}
+    return {**steps, **{key: result["memory"][key] for key in MEMORY}, **outcomes}
 
 
 def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:

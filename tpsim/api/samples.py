@@ -6,8 +6,7 @@ that a factor, a power or a summand that moves moves a sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -19,11 +18,13 @@ from tpsim.cost.rollup import Collective, Sizes, total
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
-from tpsim.machine.profile import Constant
+from tpsim.machine.profile import changed
 from tpsim.quantity.errors import InputError
 from tpsim.report.lock import FormulaFact
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from tpsim.algebra.moves import MoveKind
     from tpsim.api.shelf import Lowered
     from tpsim.machine.profile import Level, Machine
@@ -145,17 +146,9 @@ NEUTRAL = {"bytes_per_s": 1000, "seconds": 3, "ratio": 1, "flops_per_s": 10**6, 
 """What stands for a constant in the sample of a formula; no figure of any machine."""
 
 
-def neutral(value: Any) -> Any:
-    """`value` with every constant in it replaced by a whole number, so that only structure is left."""
-    if isinstance(value, Constant):
-        return replace(value, value=NEUTRAL[value.dimension])
-    if isinstance(value, Mapping):
-        return {key: neutral(one) for key, one in value.items()}
-    if isinstance(value, tuple):
-        return tuple(neutral(one) for one in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: neutral(getattr(value, one.name)) for one in fields(value) if one.init})
-    return value
+def neutral(machine: Machine) -> Machine:
+    """The machine with every constant replaced by a whole number, so that only structure is left."""
+    return changed(machine, lambda one: replace(one, value=NEUTRAL[one.dimension]))
 
 
 def program_formulas(lowered: Lowered, key: str) -> Iterator[tuple[str, Formula]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -38,7 +37,7 @@ def check(ctx: click.Context, /, paths: tuple[str, ...], update: bool, lock: str
 
     result = answer(paths, lock=lock, update=update)
     if update:
-        write_file(Path(lock), result.text)
+        write_file(result.path, result.text)
     output.write(result, lambda verbose: check_page(result, verbose=verbose))
     if not result.ok:
         ctx.exit(NO)

@@ -86,7 +86,7 @@ def _text(answer: Answer, document: Callable[[bool], Document], form: Format, *,
     if form == "csv":
         from tpsim.report import csv
 
-        return csv.text(answer.records())
+        return csv.text(answer.records(), getattr(answer, "columns", ()))
     if form == "md":
         from tpsim.report import markdown
 

@@ -199,9 +199,11 @@ class _Run:
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(at, self.kind, here)
+        both = forms(group, "all_reduce")
         halves = [
-            twice(half, forms(self.groups[at], "all_reduce")[half.algorithm](here).link_total)
+            twice(half, both[half.algorithm](here).link_total)
             for half in self._ways(at, "all_gather", here)
+            if half.algorithm in both
         ]
         whole = self._least(at, self.kind, here)
         if not halves or whole is None:
@@ -231,7 +233,7 @@ class _Run:
         return {name: (offered[name](V), 0 if name in IN_HARDWARE else own) for name in names if name}
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
-        launch = where_many(group.n, self.launch_s(link))
+        launch = where_many(group.n, self.launch_s(link, group.n))
         way = single(link, (name, self.protocol), traffic, own, launch)
         tuning = group.level.algorithms.get(name)
         return way if tuning is None or not tuning.alone else self._alone(group, way)
@@ -243,9 +245,9 @@ class _Run:
         others = product(one.n for one in self.groups if one is not group)
         return replace(way, work_s=way.work_s + where_many(group.n, where_many(others, inf)))
 
-    def launch_s(self, link: Link) -> float:
-        """What one call on a level costs before anything moves: the harness's launch, and what the protocol adds."""
-        return self._harness_s(link) + link.latency_s
+    def launch_s(self, link: Link, n: Any) -> Any:
+        """What one call among n devices costs before anything moves: the harness's launch, and what the way adds."""
+        return self._harness_s(link) + link.latency_s(n)
 
     def _harness_s(self, link: Link) -> float:
         level = link.level
@@ -323,7 +325,7 @@ class _Run:
     def _across(self, name: str, links: tuple[Link, Link], crossing: Crossing) -> Cost:
         inner, outer = self.groups
         launch = largest(
-            *(where_many(group.n, self.launch_s(link)) for group, link in zip(self.groups, links, strict=True))
+            *(where_many(group.n, self.launch_s(link, group.n)) for group, link in zip(self.groups, links, strict=True))
         )
         busiest = largest(*self._busiest(crossing.sent))
         serial = busiest if crossing.serial is None else crossing.serial

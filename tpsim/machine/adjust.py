@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tpsim.machine.determine import Parameter
-from tpsim.machine.profile import Constant, Level, Machine, Tuning
+from tpsim.machine.profile import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tpsim.machine.profile import Constant, Level, Machine
 
 SPREADS: Mapping[str, float] = {
     "launch": 0.7,
     "latency": 0.5,
     "hop_latency": 0.35,
     "chunk_latency": 0.5,
+    "device_latency": 0.5,
     "own_bandwidth": 0.5,
     "efficiency": 0.18,
     "bandwidth": 0.18,
@@ -57,23 +59,12 @@ def _role(constant: Constant, level: Level) -> str:
 def adjusted(machine: Machine, values: Mapping[str, float]) -> Machine:
     """The machine with other values for the constants at these paths."""
     touched = {path.split(".")[1] for path in values}
-    levels = tuple(_with(level, values) if level.name in touched else level for level in machine.levels)
+
+    def other(constant: Constant) -> Constant:
+        return replace(constant, value=values[constant.path]) if constant.path in values else constant
+
+    levels = tuple(changed(level, other) if level.name in touched else level for level in machine.levels)
     return replace(machine, levels=levels)
-
-
-T = TypeVar("T")
-
-
-def _with(part: T, values: Mapping[str, float]) -> T:
-    """A part of a machine with the constants in it replaced."""
-    made: Any = part
-    if isinstance(part, Constant):
-        made = replace(part, value=values[part.path]) if part.path in values else part
-    elif isinstance(part, Level | Tuning):
-        made = replace(part, **{one.name: _with(getattr(part, one.name), values) for one in fields(part)})
-    elif isinstance(part, Mapping):
-        made = {key: _with(value, values) for key, value in part.items()}
-    return made  # type: ignore[no-any-return]
 
 
 def with_harness(machine: Machine, harness: str) -> Machine:

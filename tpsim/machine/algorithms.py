@@ -485,7 +485,12 @@ FORMS: Mapping[str, Mapping[MoveKind, Forms]] = {
         all_to_all={"lockstep": line_all_to_all_lockstep, "farthest-first": line_all_to_all},
     ),
     "switch": _moves(
-        gather={"ring": switch_ring_gather, "direct": switch_direct_gather, "doubling": switch_doubling_gather},
+        gather={
+            "ring": switch_ring_gather,
+            "direct": switch_direct_gather,
+            "doubling": switch_doubling_gather,
+            "pat": switch_doubling_gather,  # NCCL's parallel aggregated trees: the same messages, its own latencies
+        },
         all_reduce={
             "ring": _twice(switch_ring_gather),
             "direct": _twice(switch_direct_gather),

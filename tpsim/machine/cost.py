@@ -98,10 +98,9 @@ class Link:
         """Seconds that replace the level's default launch, if any do."""
         return self._stated("launch")
 
-    @property
-    def latency_s(self) -> float:
-        """Seconds of a call of any size, on top of the launch."""
-        return self._stated("latency") or 0.0
+    def latency_s(self, n: Any) -> Any:
+        """Seconds of a call of any size among n devices, on top of the launch."""
+        return (self._stated("latency") or 0.0) + (self._stated("device_latency") or 0.0) * n
 
     def ramp(self, own: Any, bandwidth: Any) -> Any:
         """Seconds beyond latency and bandwidth: the own share's way through memory, and a pipeline of chunks.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.quantity.errors import InputError, Problem, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology, Wrap
@@ -78,6 +79,7 @@ class Tuning:
     efficiency     share of the bandwidth that large messages reach
     own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
     chunk_latency  what each chunk costs that a message is cut into; None costs nothing
+    device_latency  per call and device that takes part; None costs nothing
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
     alone          of an algorithm: only for a collective that stays on this level
     """
@@ -88,6 +90,7 @@ class Tuning:
     efficiency: Constant | None = None
     own_bandwidth: Constant | None = None
     chunk_latency: Constant | None = None
+    device_latency: Constant | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     alone: bool = False
 
@@ -99,7 +102,7 @@ class Tuning:
             yield from tuning.constants()
 
 
-FIGURES = ("launch", "latency", "hop_latency", "efficiency", "own_bandwidth", "chunk_latency")
+FIGURES = ("launch", "latency", "hop_latency", "efficiency", "own_bandwidth", "chunk_latency", "device_latency")
 """The figures of a tuning."""
 
 
@@ -170,6 +173,23 @@ class Machine:
             known = f"known: {', '.join(self.chip.peak)}"
             raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
         return self.chip.peak[dtype]
+
+
+T = TypeVar("T")
+
+
+def changed(part: T, change: Callable[[Constant], Constant]) -> T:
+    """A machine, or a part of one, with every constant in it changed."""
+    made: Any = part
+    if isinstance(part, Constant):
+        made = change(part)
+    elif isinstance(part, Machine | Chip | Level | Tuning):
+        made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part)})
+    elif isinstance(part, Mapping):
+        made = {key: changed(value, change) for key, value in part.items()}
+    elif isinstance(part, tuple):
+        made = tuple(changed(value, change) for value in part)
+    return made  # type: ignore[no-any-return]
 
 
 def names() -> list[str]:

@@ -159,6 +159,7 @@ class ProtocolFields(spec.Strict):
     efficiency: RatioFields | None = Field(default=None, description="share of the bandwidth that large messages reach")
     own_bandwidth: BandwidthFields | None = Field(default=None, description="at which a device passes on its own share")
     chunk_latency: LatencyFields | None = Field(default=None, description="of each chunk that a message is cut into")
+    device_latency: LatencyFields | None = Field(default=None, description="per call and device that takes part")
 
 
 class TuningFields(ProtocolFields):
@@ -334,6 +335,7 @@ class _Reading:
             efficiency=self._maybe(fields.efficiency, "ratio", f"{path}.efficiency"),
             own_bandwidth=self._maybe(fields.own_bandwidth, "bytes_per_s", f"{path}.own_bandwidth"),
             chunk_latency=self._maybe(fields.chunk_latency, "seconds", f"{path}.chunk_latency"),
+            device_latency=self._maybe(fields.device_latency, "seconds", f"{path}.device_latency"),
             protocols=self._tunings(protocols, f"{path}.protocols"),
             alone=alone,
         )

@@ -163,7 +163,12 @@ RING = {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather}
 LINE = {"line": lines.gather}
 MESH = {"ring": meshes.ring_gather, "direct": switches.direct_gather}
 HOST = {"ring": switches.ring_gather}
-SWITCH = {"ring": switches.ring_gather, "direct": switches.direct_gather, "doubling": switches.doubling_gather}
+SWITCH = {
+    "ring": switches.ring_gather,
+    "direct": switches.direct_gather,
+    "doubling": switches.doubling_gather,
+    "pat": switches.doubling_gather,
+}
 
 FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
     "ring": _families(

@@ -129,7 +129,8 @@ def _switches(old: Lock, new: Lock) -> Iterator[Cause]:
 def _formulas(old: Lock, new: Lock, found: Sequence[Cause]) -> Iterator[Cause]:
     """Formulas whose samples moved; those that are made of another one that moved follow from it."""
     facts = old.formulas, new.formulas
-    moved = [one for one in _changed(*facts, formula_owner) if not _equal(*facts, one[0])]
+    every = [one for one in _changed(*facts, formula_owner) if not _equal(*facts, one[0])]
+    moved = [one for one in every if None not in one]
     names = [name for name, *_ in moved]
     structures = {one.name.split(".levels.")[0] for one in found if _is_structure(one)}
     roots = [one for one in moved if not _follows(one[0], names, structures)]
@@ -137,6 +138,17 @@ def _formulas(old: Lock, new: Lock, found: Sequence[Cause]) -> Iterator[Cause]:
     note = f"{len(following)} formulas made of it follow" if following else ""
     for name, before, after in roots:
         yield Cause("formula", name, *_formula_texts(before, after), note, follows=following)
+    yield from _came_and_went(every)
+
+
+def _came_and_went(found: Sequence[Change]) -> Iterator[Cause]:
+    """Formulas of one side, as one cause each way: a number that was there before is not made with a new one."""
+    gone = tuple(name for name, _, after in found if after is None)
+    came = tuple(name for name, before, _ in found if before is None)
+    for names, note in ((gone, "gone"), (came, f"new: {STILL}")):
+        if names:
+            first, *more = names
+            yield Cause("formula", f"{first} and {len(more)} more" if more else first, None, None, note, follows=names)
 
 
 def _is_structure(cause: Cause) -> bool:

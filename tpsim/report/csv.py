@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def text(records: Sequence[Mapping[str, Any]]) -> str:
-    """`records` with their keys as header, in the order in which they first appear; None is an empty cell."""
-    keys = list(dict.fromkeys(key for record in records for key in record))
+def text(records: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+    """`records` with their keys as header, in the order in which they first appear; None is an empty cell.
+
+    columns  what the header says where there is no record
+    """
+    keys = list(dict.fromkeys(key for record in records for key in record)) or list(columns)
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(keys)

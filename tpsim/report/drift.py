@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.report.causes import STILL, Cause, causes
 from tpsim.report.moved import Moved, moved_in
+from tpsim.report.renamed import in_names_of
 from tpsim.report.uses import collective_of, uses
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ UNKNOWN = "code of tpsim that no formula of the lock samples"
 class Drift:
     """All that moved between two locks.
 
+    old             in the names of the new one, where a machine or a model was renamed
     moved           numbers, by scenario and collective
     added, dropped  scenarios that only the new lock has, or only the old one
     """
@@ -48,9 +50,11 @@ class Drift:
 
 def drift(old: Lock, new: Lock) -> Drift:
     """What moved from `old` to `new`; times are compared with the tolerance of the old lock."""
+    old, renamed = in_names_of(new, old)
     both = [name for name in new.scenarios if name in old.scenarios]
     moved = tuple(one for name in both for one in moved_in(name, old, new))
-    touching = [_touched(one, moved, old, new) for one in causes(old, new)]
+    found = [_touched(one, moved, old, new) for one in [*causes(old, new), *renamed]]
+    touching = sorted(found, key=lambda one: not one.scenarios)  # what moved a number comes before what moved none
     return Drift(
         old,
         new,
@@ -80,12 +84,12 @@ def _touched(cause: Cause, moved: Sequence[Moved], old: Lock, new: Lock) -> Caus
     hits = [one for one in moved if uses(one, cause, old, new)]
     names = tuple(dict.fromkeys([*cause.scenarios, *(one.scenario for one in hits)]))
     over = dict.fromkeys(collective_of(one.part) for one in hits if one.part)
-    return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(names, moved))
+    return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(hits))
 
 
-def _effect(names: tuple[str, ...], moved: Sequence[Moved]) -> float | None:
-    """The largest change of a step among these scenarios."""
-    steps = [one.relative for one in moved if one.scenario in names and one.quantity == "step_s"]
+def _effect(hits: Sequence[Moved]) -> float | None:
+    """The largest change of a step among these numbers."""
+    steps = [one.relative for one in hits if one.quantity == "step_s"]
     return max((one for one in steps if one is not None), key=abs, default=None)
 
 
@@ -96,4 +100,4 @@ def _unexplained(found: Sequence[Cause], moved: Sequence[Moved], old: Lock, new:
         names = tuple(dict.fromkeys(one.scenario for one in left))
         over = tuple(dict.fromkeys(collective_of(one.part) for one in left if one.part))
         what = "moved: " + ", ".join(sorted({one.quantity for one in left}))
-        yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(names, moved))
+        yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(left))

@@ -16,7 +16,7 @@ class Moved:
     """A number that moved, from `old` to `new`; None where it is not there.
 
     part      the collective, "" for a number of the whole scenario
-    quantity  calls, bytes, wire, messages, time_s, by; or step_s, flops, ...
+    quantity  calls, bytes, wire, messages, time_s, by; or step_s, flops, ...; or the outcomes fits, require.step, ...
     """
 
     scenario: str
@@ -54,18 +54,41 @@ def change(old: Any, new: Any) -> str:
     if new is None or (new == 0 and not isinstance(new, bool) and old):
         return "gone"
     share = relative(old, new)
-    return "" if share is None else f"{100 * share:+.3g} %"
+    if share is None:
+        return ""
+    return f"{100 * share:+.3g} %" if abs(share) >= LEAST else "<0.01 %"
+
+
+LEAST = 1e-4
+"""The relative change below which its size is of no interest: it is said to be below this."""
 
 
 def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:
     """The numbers of one scenario that moved."""
     before, after = old.scenarios[name], new.scenarios[name]
     for key in keys(before.results, after.results):
-        values = before.results.get(key), after.results.get(key)
+        absent = True if is_outcome(key) else None  # a demand that is new or gone moves nothing while it holds
+        values = before.results.get(key, absent), after.results.get(key, absent)
         if not same(*values, old.tolerance if key.endswith("_s") else 0):
             yield Moved(name, "", key, *values)
     for key in keys(before.collectives, after.collectives):
         yield from _moved_calls(name, key, old, new)
+
+
+def is_outcome(quantity: str) -> bool:
+    """True for what a scenario's answer does or does not satisfy: ``fits``, ``require.step``."""
+    return quantity == "fits" or quantity.startswith("require.")
+
+
+def outcome(quantity: str, value: Any) -> str:
+    """An outcome in words.
+
+    >>> outcome("fits", False), outcome("require.step", True)
+    ('does not fit', 'require.step holds')
+    """
+    if quantity == "fits":
+        return "fits" if value else "does not fit"
+    return f"{quantity} {'holds' if value else 'is violated'}"
 
 
 QUANTITIES = ("calls", "bytes", "wire", "messages", "time_s", "by")

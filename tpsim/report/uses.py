@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.report.causes import STILL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,6 +34,8 @@ def uses(moved: Moved, cause: Cause, old: Lock, new: Lock) -> bool:
 
 def _uses(moved: Moved, cause: Cause, fact: ScenarioFact) -> bool:
     inputs, calls = fact.inputs, fact.collectives.get(moved.part)
+    if cause.note.endswith(STILL):
+        return False
     if cause.kind == "constant":
         machine = f"{inputs.get('hardware')}."
         return cause.name.startswith(machine) and _uses_part(cause.name.removeprefix(machine), moved, calls, fact)
@@ -42,7 +46,8 @@ def _uses(moved: Moved, cause: Cause, fact: ScenarioFact) -> bool:
         return _uses_switch(cause, inputs)
     if cause.kind == "formula":
         return any(_uses_formula(name, moved, calls, fact) for name in (cause.name, *cause.follows))
-    return cause.kind == "scenario" and moved.scenario in cause.scenarios
+    own = not cause.name.startswith("require.") or cause.name == moved.quantity
+    return own and cause.kind == "scenario" and moved.scenario in cause.scenarios
 
 
 FILE = "file"
@@ -54,11 +59,29 @@ def _uses_part(path: str, moved: Moved, calls: CallsFact | None, fact: ScenarioF
     if path == FILE:
         return True
     if path.startswith("chip."):
-        return not moved.part
+        return not moved.part and _uses_chip(path, moved.quantity)
     level = path.split(".")[1]
+    if not moved.part and not is_timed(moved.quantity):
+        return moved.quantity == "placement"
     if not moved.part:
         return any(level in levels(one.by) for one in fact.collectives.values()) or moved.quantity == "placement"
     return calls is not None and level in levels(calls.by)
+
+
+TIMED = ("step_s", "exposed_s", "require.step", "require.exposed", "require.mfu", "require.tokens_per_s")
+"""Numbers and outcomes of a scenario that are made of compute and of communication."""
+
+
+def is_timed(quantity: str) -> bool:
+    """True for what seconds of communication make, the table of a placement aside."""
+    return quantity in TIMED
+
+
+def _uses_chip(path: str, quantity: str) -> bool:
+    """A chip's room decides what fits, and moves no second; its other figures make compute and all with it."""
+    if path == "chip.memory.capacity":
+        return quantity == "fits"
+    return quantity == "compute_s" or quantity in TIMED
 
 
 def levels(by: str) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.api.drifted import SIGN, values
+from tpsim.api.drifted import SIGN, outcomes, sizes, values
 from tpsim.quantity.units import show
-from tpsim.report.moved import change, relative
+from tpsim.report.moved import change, is_outcome, outcome, relative, same
 from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
 from tpsim.report.uses import axes_of, collective_of
@@ -37,7 +37,7 @@ CAUSES = (
     Column("touched", "in", below=True),
     Column("note", "note", below=True),
 )
-"""One line per fact that moved; `step` is the largest change of a step that it touches."""
+"""One line per fact that moved; `step` is the largest change of a step that it makes, where it is the only one."""
 
 SCENARIOS = (
     Column("scenario", "scenario"),
@@ -47,6 +47,10 @@ SCENARIOS = (
     Column("old_bytes", "wire, old"),
     Column("new_bytes", "wire, new"),
     Column("wire", "change"),
+    Column("outcome", "outcome"),
+    Column("compute", "compute", below=True),
+    Column("exposed", "exposed", below=True),
+    Column("memory", "held memory", below=True),
 )
 SUMS = (
     Column("old_bytes", "wire, old"),
@@ -79,16 +83,18 @@ NAMED = 6
 
 def check_page(result: CheckResult, *, verbose: bool) -> Document:
     """What moved since the lock was written; `verbose` adds every number."""
-    following = "tpsim check --update" if result.drift and not result.updated else "tpsim check -v"
-    return _page(result, f"tpsim check: {result.path}", following, verbose=verbose)
+    title = f"tpsim check: {result.path}"
+    return _page(result, title, result.following(verbose=verbose), verbose=verbose, ok=not result.drift)
 
 
 def diff_page(result: DiffResult, *, verbose: bool) -> Document:
     """What moved from one side to the other; `verbose` adds every number."""
-    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose)
+    lost = any(one.new is False and is_outcome(one.quantity) for one in result.drift.moved)
+    title = f"{result.base} -> {result.against}"
+    return _page(result, title, result.following, verbose=verbose, ok=not lost)
 
 
-def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Document:
+def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Document:
     drift = result.drift
     return Document(
         title=title,
@@ -97,14 +103,14 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Docu
         notes=result.notices,
         verdict=result.verdict,
         next_command=following,
-        ok=not drift,
+        ok=ok,
         silent=not drift,
     )
 
 
 def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
     """What a reader takes in at a glance; `verbose` adds the whole, folded where it can be."""
-    causes = sorted((_cause(one) for one in drift.causes), key=lambda row: -abs(row["effect"] or 0))
+    causes = _causes(drift)
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
     yield from _parts(CAUSES, causes, "causes", verbose=verbose)
     yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
@@ -139,7 +145,25 @@ def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ..
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
 
 
-def _cause(one: Cause) -> dict[str, Any]:
+def _causes(drift: Drift) -> list[Row]:
+    """A row per cause, the largest first; how much of a step is whose is not known, so only a single cause says it."""
+    ordered = sorted(drift.causes, key=lambda one: -abs(one.effect or 0))
+    rows = [_cause(one) for one in ordered]
+    if sum(bool(one.scenarios) for one in ordered) > 1:
+        rows = [{**row, "step": ""} for row in rows]
+    above: Row = {}
+    for row in rows:
+        said = {key: row[key] for key in ("collectives", "touched")}
+        row.update({key: AS_ABOVE for key, text in said.items() if text and text == above.get(key)})
+        above = said
+    return rows
+
+
+AS_ABOVE = "as above"
+"""What stands for a list of names that the row above shows in full."""
+
+
+def _cause(one: Cause) -> Row:
     old, new = values(one)
     return {
         "kind": one.kind,
@@ -177,6 +201,8 @@ def _scenarios(drift: Drift) -> Iterator[Row]:
             "effect": relative(*steps),
             **_pair("bytes", wires, "bytes"),
             "wire": change(*wires),
+            "outcome": "; ".join(outcomes(name, drift)),
+            **{what: text for what, text in sizes(name, drift).items() if what != "step"},
         }
 
 
@@ -208,7 +234,8 @@ def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
     for key in dict.fromkeys([*new, *old]):
         before, after = old.get(key, (0, 0)), new.get(key, (0, 0))
-        wire, time = change(before[0], after[0]), change(before[1], after[1])
+        wire = change(before[0], after[0])
+        time = "" if same(before[1], after[1], drift.old.tolerance) else change(before[1], after[1])
         if wire or time:
             yield {
                 "scenario": name,
@@ -217,7 +244,7 @@ def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
                 "wire": wire,
                 **_pair("s", (before[1], after[1]), "seconds"),
                 "time": time,
-                "effect": relative(before[1], after[1]),
+                "effect": relative(before[1], after[1]) if time else None,
             }
 
 
@@ -248,6 +275,8 @@ def said(quantity: str, value: Any) -> str:
     """
     if value is None or isinstance(value, str):
         return value or ""
+    if isinstance(value, bool):
+        return outcome(quantity, value)
     if quantity.endswith("_s"):
         return show(value, "seconds")
     if quantity.endswith("bytes") or quantity == "wire":

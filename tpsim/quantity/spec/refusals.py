@@ -18,6 +18,7 @@ from tpsim.quantity.units import UnitError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tpsim.quantity.errors import Place
     from tpsim.quantity.spec.document import Document, Keys
 
 Finding = Mapping[str, Any]
@@ -183,10 +184,17 @@ def _unknown(
         same = next((other for other in missing if ".".join(map(str, other.keys)) == path), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
-    free = [field for field in fields if field not in _value_at(document.data, here)]
+    held = _value_at(document.data, here)
+    free = [field for field in fields if field not in held or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
     remedy = f'did you mean "{near}"?' if near else "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
+
+
+def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]) -> bool:
+    """True if a field stands in the same file as `place`, not in one that it extends."""
+    other = document.key_place(*keys)
+    return place is None or other is None or other.file == place.file
 
 
 def _missing(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
