@@ -71,7 +71,7 @@ def test_buffers_of_an_all_to_all_are_a_part_of_the_whole_array():
 def test_sizes_are_rounded_down_to_whole_elements_and_the_result_says_so():
     result = collective("all-gather", hw="dgx-h100", ranks=8, sizes="1000B,1600B")
     assert [row["logical_bytes"] for row in result.rows] == [992, 1600]
-    assert result.assumptions[0].text == "1 of the sizes rounded down to multiples of 16 bytes: ranks x element"
+    assert result.assumptions[0].text == "1 size rounded down to multiples of 16 bytes: ranks x element"
 
 
 def test_a_size_below_one_element_per_rank_is_refused():

@@ -125,8 +125,8 @@ def test_the_table_shows_both_and_the_verdict_how_near_they_are(island, capsys):
     assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(TABLE)]) == 0
     lines = capsys.readouterr().out.splitlines()
     header = next(at for at, line in enumerate(lines) if "predicted /" in line)
-    assert lines[header + 1].split()[:4] == ["kB", "us", "us", "measured"]
-    assert lines[header + 2].split()[:2] == ["1.024", "26.59"]
+    assert lines[header + 1].split()[:4] == ["MB", "us", "us", "measured"]
+    assert lines[header + 2].split()[:2] == ["0.001024", "26.59"]
     assert lines[-2].startswith("predicted/measured: median ")
     assert lines[-1] == f"next: tpsim hw fit {TABLE} --base island.yaml"
 

@@ -170,3 +170,17 @@ def test_the_command_after_an_expression_keeps_its_placement_and_is_quoted_as_sh
         'next: tpsim shard "A[I_X,J] -> A[I,J]" --mesh X=4 --dims I=8,J=2 --hw tpu-v5e --placement X=ici.0'
     )
     assert tpsim(*shlex.split(following)[2:]).code == 0
+
+
+def test_a_folder_is_verified_scenario_by_scenario_and_other_files_in_it_are_passed_over(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in ("one", "two"):
+        text = f"tpsim: scenario/1\nextends: {SMALL}\nname: {name}\n"
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    (folder / "machine.yaml").write_text("tpsim: hardware/1\n", encoding="utf-8")
+    ran = tpsim("verify", "mine")
+    assert (ran.code, ran.err) == (0, "")
+    assert "2 scenarios: all 16 checks hold" in ran.out.splitlines()[-2]
+    assert ran.out.splitlines()[-1] == "next: tpsim plan mine/one.yaml"

@@ -268,4 +268,5 @@ def _whole(size: int, ranks: int, width: int) -> int:
 
 def _rounding(rounded: Sequence[int], least: int) -> Iterator[str]:
     if rounded:
-        yield f"{len(rounded)} of the sizes rounded down to multiples of {least} bytes: ranks x element"
+        sizes = "1 size" if len(rounded) == 1 else f"{len(rounded)} sizes"
+        yield f"{sizes} rounded down to multiples of {least} bytes: ranks x element"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpsim.api.guarded import guarded
 from tpsim.api.plan import priced
 from tpsim.api.proof.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
 from tpsim.api.proof.claims import by_sort, collectives_check, made
@@ -16,13 +18,12 @@ from tpsim.api.proof.trial import Stopped, Trial, dims_of, trial
 from tpsim.api.proof.verified import Verified, VerifyResult
 from tpsim.api.scenario import resolve
 from tpsim.program.op import Leaf
+from tpsim.quantity import spec
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.derivative import slopes
 from tpsim.reference.execute import label
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tpsim.api.plan import PlanResult
     from tpsim.api.question import Question
     from tpsim.cost.rollup import Row
@@ -40,18 +41,28 @@ def verify(
 ) -> VerifyResult:
     """Run every scenario at reduced size on simulated devices and hold its plan to what they do.
 
-    scenarios  files, library names or their content; every one is read before the first is run
+    scenarios  files, folders of them, library names or their content; every one is read before the first is run
     overrides  ``path=value`` each, for all of them, as ``--set`` takes them
 
     Raises InputError for a scenario that cannot be asked or cannot be shrunk.
     """
-    questions = [resolve(scenario, overrides=overrides) for scenario in scenarios]
+    each = [one for scenario in scenarios for one in _inside(scenario)]
+    questions = [resolve(scenario, overrides=overrides) for scenario in each]
     runs = []
     for done, question in enumerate(questions):
         if progress is not None:
             progress(done, len(questions), question.name)
         runs.append(verified(question))
     return VerifyResult(tuple(runs), tuple(dict.fromkeys(one for question in questions for one in question.inputs)))
+
+
+def _inside(scenario: str | Path | Document | Mapping[str, Any]) -> Iterator[str | Path | Document | Mapping[str, Any]]:
+    """The scenarios of a folder, else the one that is named; a library name comes before a folder called alike."""
+    known = isinstance(scenario, str) and (not scenario or scenario in spec.names("scenarios"))
+    if isinstance(scenario, str | Path) and not known and Path(scenario).is_dir():
+        yield from guarded([str(scenario)], Path()).values()
+    else:
+        yield scenario
 
 
 def verified(question: Question) -> Verified:
