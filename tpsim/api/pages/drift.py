@@ -209,9 +209,8 @@ def _scenarios(drift: Drift) -> Iterator[Row]:
 def _pair(what: str, values: tuple[Any, Any], kind: Kind) -> Row:
     """The cells of old and new, in one unit so that a glance compares them; nothing for a side that is not there."""
     unit, texts = cells(values, kind)
-    return {
-        f"{side}_{what}": f"{text} {unit}" if text else "" for side, text in zip(("old", "new"), texts, strict=True)
-    }
+    whole = [f"{text} {unit}" if text and " " not in text else text for text in texts]  # a small one bears its own
+    return {f"{side}_{what}": text for side, text in zip(("old", "new"), whole, strict=True)}
 
 
 def _of_one_side(drift: Drift) -> Iterator[Row]:
