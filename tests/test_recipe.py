@@ -108,7 +108,10 @@ def test_a_pull_request_that_moves_the_lock_too_passes_and_its_comment_says_what
     done("tpsim check --update -q", clone)
     passed, posted, comment = run_recipe(clone)
     assert (passed, posted) == (0, 0)
-    assert comment.startswith("### base.lock -> tpsim.lock\n\n**constant hardware/pod.levels.ici.link.bandwidth")
+    title, _, verdict, *_ = comment.splitlines()
+    assert title == "### base.lock -> tpsim.lock"
+    assert verdict.startswith("**step ")
+    assert "because constant hardware/pod.levels.ici.link.bandwidth" in verdict
 
 
 def test_the_pull_request_that_brings_the_lock_passes(clone):
