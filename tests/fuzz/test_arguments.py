@@ -138,6 +138,59 @@ def test_the_judge_sees_an_option_that_is_not_read():
     assert "does not show it" in complaint([*COMMANDS["plan"], "--color", "never"], shown)
 
 
+RUN = ["verify", "A[I_X,J] -> A[I,J_X]", "--mesh", "X=4", "--dims", "I=64,J=32"]
+RUN_OPTIONS = ["--mesh", "--dims", "--hw", "--placement", "--dtype"]
+
+
+@pytest.mark.parametrize("option", RUN_OPTIONS)
+def test_a_wrong_argument_of_a_run_is_refused_or_shown_in_what_was_run(option):
+    shown = ran(*RUN, "-f", "json")[1]
+    outcomes = {value[:40]: ran(*RUN, option, value, "-f", "json") for value in VALUES}
+    assert {value: out for value, (code, out, _) in outcomes.items() if code in (0, 1) and out == shown} == {}
+    assert {value: err for value, (code, _, err) in outcomes.items() if code not in (0, 1) and not refused(err)} == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["explain", "mfu", "gpt2-xl-a100-dp"], ["diff", "gpt2-xl-a100-dp", "--set", "layout.zero=1"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("value", [*PATHS, *SETS, *TEXTS])
+def test_a_wrong_edit_is_refused_or_shown_by_every_verb_that_takes_one(command, value):
+    code, out, err = ran(*command, "--set", value, "-f", "json")
+    assert refused(err) if code == 2 else code in (0, 1) and out != ran(*command, "-f", "json")[1], err
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+def test_a_least_change_is_a_number_or_refused(value):
+    code, out, err = ran("diff", "gpt2-xl-a100-dp", "--set", "layout.zero=1", "--min-change", value, "-f", "json")
+    assert refused(err) if code == 2 else code == 0 and '"min_change"' in out, err
+
+
+VERBS = ["plan", "explain", "verify", "check", "diff", "collective", "shard", "schema"]
+NAMED = [
+    *([verb] for verb in VERBS),
+    ["hw", "show"],
+    ["hw", "validate"],
+    ["hw", "fit"],
+    ["model", "show"],
+    ["hw"],
+    ["model"],
+]
+
+
+@pytest.mark.parametrize("command", NAMED, ids=" ".join)
+def test_a_name_that_nothing_bears_is_refused_by_every_verb(command):
+    names = [name for name in [*NUMBERS, *TEXTS, *PATHS] if not name.startswith("-")]
+    outcomes = {name[:40]: ran(*command, name) for name in names}
+    assert {name: err for name, (code, out, err) in outcomes.items() if code != 2 or out or not refused(err)} == {}
+
+
+def refused(err: str) -> bool:
+    """True for a refusal of the one shape, with a place or a remedy, and not the length of what was given."""
+    return bool(re.match(r"error\[[a-z0-9-]+\]: \S", err) and ("^ " in err or " = " in err) and len(err) < 6000)
+
+
 NOTATION = st.text(st.sampled_from("ABCXYIJK_{},.[]->·→ U'0189=∂é\t"), max_size=30)
 """Texts of the letters that expressions are made of."""
 
