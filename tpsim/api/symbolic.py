@@ -109,13 +109,6 @@ def _of_several(cost: Any) -> Any:
     return cost.subs(dict.fromkeys(cost.atoms(sympy.StrictGreaterThan), sympy.true))
 
 
-def _multiplied(step: Step, dims: Mapping[str, Any], axes: Mapping[str, Any], clock: Clock | None) -> SymbolicStep:
-    left, right = step.inputs
-    work = flops(Contraction(left, right, step.output[0], step.output[1].dims), dims, axes)
-    found = SymbolicStep(step.op, (), step.output[0], 0, 0, work, work * product(axes.values()))
-    return found if clock is None else replace(found, latency_s=0, bandwidth_s=0, time_s=clock.product(work))
-
-
 def symbolic_route(placement: Placement, axes: Sequence[str], sizes: Mapping[str, Any]) -> Route:
     """The route of these mesh axes with symbols for their sizes: same wires, same shapes, any length.
 
