@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import (
     BUSIEST,
@@ -24,6 +24,7 @@ from tpsim.machine.algorithms import (
     switch_in_switch,
     switch_tree,
 )
+from tpsim.machine.choice import Question, taken
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
@@ -93,9 +94,23 @@ class Choice:
 
 
 def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cost:
-    """The least way to run a collective over these groups, or the least one with what is forced."""
+    """The way that a library takes over these groups, or the one with what is forced.
+
+    Where an array or a symbol says how many devices a group has, all other groups may have one: then it is alone.
+    """
     if not found:
         return FREE
+    whole = _over(found, kind, V, choice)
+    for group in found if len(found) > 1 else ():
+        others = product(one.n for one in found if one is not group)
+        several = isinstance(others, int) and others > 1
+        if not several and (choice.algorithm is None or choice.algorithm in algorithms([group], kind)):
+            whole = where_more(others, whole, _over([group], kind, V, choice))
+    return whole
+
+
+def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cost:
+    """The way that a library takes over groups of more than one device."""
     known = protocols(found)
     if choice.protocol not in {None, *known}:
         raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
@@ -107,7 +122,16 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cos
         raise runs[0].unknown()
     if not ways:
         raise _not_together(choice)
-    return least(ways)
+    return taken(ways, _question(found[0], kind, V, choice)) if len(found) == 1 else least(ways)
+
+
+def _question(group: Group, kind: MoveKind, V: Size, choice: Choice) -> Question:
+    def again(way: Cost, size: Size) -> Cost:
+        run = _Run((group,), kind, choice.launch, way.algorithm, way.protocol, {})
+        (found,) = run.ways(size)
+        return found
+
+    return Question(V, group.n, wire(kind, 1, group.n), again)
 
 
 def algorithms(found: Sequence[Group], kind: MoveKind) -> list[str]:
@@ -142,7 +166,7 @@ class _Run:
 
     def ways(self, V: Size) -> Iterator[Cost]:
         """Every way on offer with this protocol."""
-        if self.forced not in ACROSS:
+        if len(self.groups) == 1 or self.forced not in ACROSS:
             yield from self._level_by_level(V)
         for name, way in ACROSS.items():
             if self.forced in {None, name} and self._offers(name):
@@ -178,6 +202,9 @@ class _Run:
 
     def _level_by_level(self, V: Size) -> Iterator[Cost]:
         """Each group in turn on the part of the array that reaches it."""
+        if len(self.groups) == 1:
+            yield from self._ways(0, self.kind, V)
+            return
         parts = [part for at in range(len(self.groups)) if (part := self._part(at, V)) is not None]
         if len(parts) == len(self.groups):
             hidden = self.groups[-1].level.pipelined
@@ -219,7 +246,8 @@ class _Run:
         group = self.groups[at]
         if (at, kind) not in self.moved:
             self.moved[at, kind] = self._moved(group, kind, V)
-        links = {name: tuned(group.level, name, self.protocol) for name in self.moved[at, kind]}
+        offered = (name for name in self.moved[at, kind] if self._serves(group, name))
+        links = {name: tuned(group.level, name, self.protocol) for name in offered}
         return [
             self._single(group, link, name, *self.moved[at, kind][name])
             for name, link in links.items()
@@ -234,16 +262,13 @@ class _Run:
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link, group.n))
-        way = single(link, (name, self.protocol), traffic, own, launch)
-        tuning = group.level.algorithms.get(name)
-        return way if tuning is None or not tuning.alone else self._alone(group, way)
+        return single(link, (name, self.protocol), traffic, own, launch)
 
-    def _alone(self, group: Group, way: Cost) -> Cost:
-        """A way that does not serve among several levels, unless it is forced or the others have one device."""
-        if self.forced is not None or len(self.groups) != PAIR_OF_LEVELS:
-            return way
-        others = product(one.n for one in self.groups if one is not group)
-        return replace(way, work_s=way.work_s + where_many(group.n, where_many(others, inf)))
+    def _serves(self, group: Group, name: str) -> bool:
+        """False for a way that serves one level only where there are two, unless it is forced."""
+        tuning = group.level.algorithms.get(name)
+        alone = tuning is not None and tuning.alone
+        return not alone or self.forced is not None or len(self.groups) != PAIR_OF_LEVELS
 
     def launch_s(self, link: Link, n: Any) -> Any:
         """What one call among n devices costs before anything moves: the harness's launch, and what the way adds."""
@@ -323,7 +348,6 @@ class _Run:
         return inner, outer
 
     def _across(self, name: str, links: tuple[Link, Link], crossing: Crossing) -> Cost:
-        inner, outer = self.groups
         launch = largest(
             *(where_many(group.n, self.launch_s(link, group.n)) for group, link in zip(self.groups, links, strict=True))
         )
@@ -331,8 +355,6 @@ class _Run:
         serial = busiest if crossing.serial is None else crossing.serial
         ramp = links[0].ramp(crossing.own, crossing.bandwidth)
         work = crossing.latency + crossing.bandwidth + ramp
-        if self.forced is None:  # with one device on a level, the other one's own ways serve
-            work = work + where_many(inner.n, 0, inf) + where_many(outer.n, 0, inf)
         seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
         totals = (crossing.steps, crossing.carried, busiest, serial)
         return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)

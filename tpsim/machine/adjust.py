@@ -51,7 +51,7 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]
 def _role(constant: Constant, level: Level) -> str:
     """What a constant is: the last part of its path, less the harness of a launch."""
     inner = constant.path.split(".")[2:]
-    if constant is level.bandwidth and level.efficiency is not None:
+    if (constant is level.bandwidth and level.efficiency is not None) or "counted" in inner:
         return ""
     return inner[0] if inner[0] == "launch" else inner[-1]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile import Level, Tuning
-from tpsim.quantity.size import Size, by_least, largest, over, root, where_many
+from tpsim.quantity.size import Size, by_least, largest, over, root, smallest, where_many, where_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,14 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What a library counts for a way when it chooses: seconds before the first byte, and bytes per second after it."""
+
+    latency_s: Any
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """One way to run a collective.
 
@@ -39,6 +48,8 @@ class Cost:
     work_s       stages one after another, less what is hidden; `pipelined_s`: the longest stage alone, as if all levels
                  worked at once
     link_total, link_serial  of the level whose links carry most
+    counted      by what the library chooses; None: it takes what takes least
+    excess       by how many bytes a message is larger than those that are sent so; None: of any size
     """
 
     algorithm: str
@@ -54,6 +65,8 @@ class Cost:
     stages: tuple[Stage, ...] = ()
     ramp_s: Any = 0
     protocol: str = SIMPLE
+    counted: Counted | None = None
+    excess: Any = None
 
     @property
     def time_s(self) -> Any:
@@ -102,6 +115,29 @@ class Link:
         """Seconds of a call of any size among n devices, on top of the launch."""
         return (self._stated("latency") or 0.0) + (self._stated("device_latency") or 0.0) * n
 
+    def filled(self, sent: Any, steps: Any) -> Any:
+        """Bytes that take as long as `sent` would through all channels, if a message opens one after the other.
+
+        Up to `channel_bytes` per step one channel has to carry all of it; each channel that opens next carries as much
+        in the same time, until all of them are open. Source: NCCL, src/enqueue.cc, the loop over nBytes < nc*nt*thresh.
+        """
+        channels, each = self._stated("channels"), self._stated("channel_bytes")
+        if channels is None or each is None:
+            return sent
+        return largest(sent, channels * smallest(sent, steps * each))
+
+    def counted(self, steps: Any) -> Counted | None:
+        """What the library counts for a way of so many steps, if the profile says so."""
+        found = self.tunings[0].counted if self.tunings else None
+        if found is None:
+            return None
+        return Counted(found.latency.value + steps * found.hop_latency.value, found.bandwidth.value)
+
+    def excess(self, traffic: Traffic) -> Any:
+        """Bytes by which a message is larger than those that are sent this way; None without a limit."""
+        limit = self._stated("largest_message")
+        return None if limit is None else traffic.link_serial - traffic.steps * limit
+
     def ramp(self, own: Any, bandwidth: Any) -> Any:
         """Seconds beyond latency and bandwidth: the own share's way through memory, and a pipeline of chunks.
 
@@ -111,7 +147,7 @@ class Link:
         latencies: b/k + k*a, which the best k makes 2*sqrt(a*b). Source: Chan et al., Collective communication (2007).
         """
         rate, chunk = self._stated("own_bandwidth"), self._stated("chunk_latency")
-        passed = 0 if rate is None else over(own, rate)
+        passed = 0 if rate is None else over(self.filled(own, 1), rate)
         return passed if chunk is None else passed + 2 * root(chunk * (bandwidth + passed))
 
     def seconds(self, steps: Any, total: Any, serial: Any) -> tuple[Any, Any, Any]:
@@ -122,9 +158,9 @@ class Link:
         """
         latency = steps * self.hop_s
         if self.level.steps == "lockstep":
-            bandwidth = over(serial, self.bandwidth)
+            bandwidth = over(self.filled(serial, steps), self.bandwidth)
             return latency, bandwidth, latency + bandwidth
-        bandwidth = over(total, self.bandwidth)
+        bandwidth = over(self.filled(total, steps), self.bandwidth)
         longer = largest(latency, bandwidth)
         return latency, bandwidth, longer + over(latency + bandwidth - longer, largest(steps, 1))
 
@@ -152,7 +188,8 @@ def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_
     work = work + ramp
     stage = Stage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol)
+    chosen_by = (link.counted(traffic.steps), link.excess(traffic))
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, *chosen_by)
 
 
 def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Cost:
@@ -222,9 +259,11 @@ def _twice(stage: Stage, link_total: Any) -> Stage:
 
 def least(costs: Sequence[Cost]) -> Cost:
     """The way that takes least, element by element for arrays; of equal ones the first."""
-    if len(costs) == 1:
-        return costs[0]
-    keys = [cost.time_s for cost in costs]
+    return costs[0] if len(costs) == 1 else by_keys([cost.time_s for cost in costs], costs)
+
+
+def by_keys(keys: Sequence[Any], costs: Sequence[Cost]) -> Cost:
+    """The way whose key is the least, element by element for arrays; of equal ones the first."""
     if all(isinstance(key, int | float) for key in keys):
         return costs[keys.index(min(keys))]
     return _by_field(by_least(keys), costs, _any([cost.algorithm for cost in costs]))
@@ -234,6 +273,21 @@ def _any(names: Sequence[str]) -> str:
     """A name, or several of which the sizes decide."""
     different = list(dict.fromkeys(names))
     return different[0] if len(different) == 1 else f"least of {', '.join(different)}"
+
+
+def within_limits(costs: Sequence[Cost]) -> list[Cost]:
+    """The ways whose messages are not larger than those that are sent so; the others are out, or take infinitely long.
+
+    A way that is the only one has no limit. One that is out stays out for more bytes, so that the least never falls.
+    """
+    if all(cost.excess is not None for cost in costs):
+        return list(costs)
+    if all(cost.excess is None or isinstance(cost.excess, int | float) for cost in costs):
+        return [cost for cost in costs if cost.excess is None or cost.excess <= 0]
+    return [
+        cost if cost.excess is None else replace(cost, work_s=cost.work_s + where_positive(cost.excess, inf))
+        for cost in costs
+    ]
 
 
 def where_more(n: Size, many: Cost, one: Cost) -> Cost:

@@ -68,6 +68,24 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What a library counts with when it chooses among its ways: not what they take.
+
+    latency      per call
+    hop_latency  of one step
+    bandwidth    bytes per second of what each device must inject, whatever the algorithm ("bus bandwidth")
+    """
+
+    latency: Constant
+    hop_latency: Constant
+    bandwidth: Constant
+
+    def constants(self) -> Iterator[Constant]:
+        """Every figure."""
+        yield from (self.latency, self.hop_latency, self.bandwidth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
 
@@ -80,6 +98,10 @@ class Tuning:
     own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
     chunk_latency  what each chunk costs that a message is cut into; None costs nothing
     device_latency  per call and device that takes part; None costs nothing
+    channels       how many share what is sent at once; a message opens one after the other
+    channel_bytes  of a step that fill a channel before the next one opens; None opens all of them at once
+    largest_message  bytes to one device from which the library takes another protocol
+    counted        of an algorithm's protocol: what the library counts with when it chooses; None: it takes the least
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
     alone          of an algorithm: only for a collective that stays on this level
     """
@@ -91,6 +113,10 @@ class Tuning:
     own_bandwidth: Constant | None = None
     chunk_latency: Constant | None = None
     device_latency: Constant | None = None
+    channels: Constant | None = None
+    channel_bytes: Constant | None = None
+    largest_message: Constant | None = None
+    counted: Counted | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     alone: bool = False
 
@@ -98,11 +124,24 @@ class Tuning:
         """Every figure that differs."""
         own = (getattr(self, name) for name in FIGURES)
         yield from (one for one in own if one is not None)
+        if self.counted is not None:
+            yield from self.counted.constants()
         for tuning in self.protocols.values():
             yield from tuning.constants()
 
 
-FIGURES = ("launch", "latency", "hop_latency", "efficiency", "own_bandwidth", "chunk_latency", "device_latency")
+FIGURES = (
+    "launch",
+    "latency",
+    "hop_latency",
+    "efficiency",
+    "own_bandwidth",
+    "chunk_latency",
+    "device_latency",
+    "channels",
+    "channel_bytes",
+    "largest_message",
+)
 """The figures of a tuning."""
 
 
@@ -183,7 +222,7 @@ def changed(part: T, change: Callable[[Constant], Constant]) -> T:
     made: Any = part
     if isinstance(part, Constant):
         made = change(part)
-    elif isinstance(part, Machine | Chip | Level | Tuning):
+    elif isinstance(part, Machine | Chip | Level | Tuning | Counted):
         made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part)})
     elif isinstance(part, Mapping):
         made = {key: changed(value, change) for key, value in part.items()}

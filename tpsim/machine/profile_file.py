@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validat
 
 from tpsim.fabric.wires import LevelTopology, Wrap, joined
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
-from tpsim.machine.profile import Chip, Constant, Kind, Level, Machine, Source, Tuning
+from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Source, Tuning
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 
@@ -71,6 +71,12 @@ class RatioFields(ConstantFields):
     """A share between 0 and 1."""
 
     value: Annotated[float, spec.Quantity("ratio")]
+
+
+class CountFields(ConstantFields):
+    """A number of things."""
+
+    value: Annotated[int, Field(ge=1)]
 
 
 class _OneOrMore:
@@ -149,6 +155,15 @@ class LinkFields(spec.Strict):
     hop_latency: LatencyFields | None = None
 
 
+class CountedFields(spec.Strict):
+    """What the library counts with when it chooses among its ways."""
+
+    noun: ClassVar[str] = "what the library counts"
+    latency: LatencyFields = Field(description="per call")
+    hop_latency: LatencyFields = Field(description="of one step")
+    bandwidth: BandwidthFields = Field(description="bus bandwidth: of what each device must inject")
+
+
 class ProtocolFields(spec.Strict):
     """What differs for one protocol."""
 
@@ -160,6 +175,16 @@ class ProtocolFields(spec.Strict):
     own_bandwidth: BandwidthFields | None = Field(default=None, description="at which a device passes on its own share")
     chunk_latency: LatencyFields | None = Field(default=None, description="of each chunk that a message is cut into")
     device_latency: LatencyFields | None = Field(default=None, description="per call and device that takes part")
+    channels: CountFields | None = Field(default=None, description="that a message opens one after the other")
+    channel_bytes: MemoryFields | None = Field(
+        default=None, description="of a step that fill a channel before the next one opens"
+    )
+    largest_message: MemoryFields | None = Field(
+        default=None, description="to one device, from which another protocol is taken"
+    )
+    counted: CountedFields | None = Field(
+        default=None, description="of an algorithm's protocol: what the library counts with when it chooses"
+    )
 
 
 class TuningFields(ProtocolFields):
@@ -336,8 +361,19 @@ class _Reading:
             own_bandwidth=self._maybe(fields.own_bandwidth, "bytes_per_s", f"{path}.own_bandwidth"),
             chunk_latency=self._maybe(fields.chunk_latency, "seconds", f"{path}.chunk_latency"),
             device_latency=self._maybe(fields.device_latency, "seconds", f"{path}.device_latency"),
+            channels=self._maybe(fields.channels, "count", f"{path}.channels"),
+            channel_bytes=self._maybe(fields.channel_bytes, "bytes", f"{path}.channel_bytes"),
+            largest_message=self._maybe(fields.largest_message, "bytes", f"{path}.largest_message"),
+            counted=None if fields.counted is None else self._counted(fields.counted, f"{path}.counted"),
             protocols=self._tunings(protocols, f"{path}.protocols"),
             alone=alone,
+        )
+
+    def _counted(self, fields: CountedFields, path: str) -> Counted:
+        return Counted(
+            latency=self._constant(fields.latency, "seconds", f"{path}.latency"),
+            hop_latency=self._constant(fields.hop_latency, "seconds", f"{path}.hop_latency"),
+            bandwidth=self._constant(fields.bandwidth, "bytes_per_s", f"{path}.bandwidth"),
         )
 
 

@@ -238,6 +238,23 @@ def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     return value if n > 1 else otherwise  # type: ignore[operator]
 
 
+def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
+    """`value` where x > 0, else 0 or what is given.
+
+    >>> where_positive(-0.5, 3.0), where_positive(0.5, 3.0)
+    (0, 3.0)
+    """
+    if _symbolic(x):
+        import sympy
+
+        return sympy.Piecewise((value, sympy.Gt(x, 0)), (otherwise, True), evaluate=False)
+    if _array(x):
+        import numpy as np
+
+        return np.where(x > 0, value, otherwise)  # type: ignore[operator, call-overload]
+    return value if x > 0 else otherwise  # type: ignore[operator]
+
+
 def product(values: Iterable[Size]) -> Any:
     """The product of sizes; 1 for none.
 
