@@ -7,15 +7,15 @@ import pytest
 import sympy
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import RULE, hierarchy_route, place
+from tpsim.fabric.placement import RULE, SOLD, hierarchy_route, place
 from tpsim.fabric.wires import Segment, Slices, WireLevel, Wrap, ranks
 from tpsim.quantity.errors import InputError
 
 NODES = (WireLevel("nvlink", "switch", (8,)), WireLevel("network", "switch"))
 V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16)), WireLevel("dcn", "switch"))
 V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4))), WireLevel("dcn", "switch"))
-SOLD = Slices(((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)))
-SOLD_V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16), SOLD), WireLevel("dcn", "switch"))
+PODS = Slices(((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)))
+SOLD_V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16), PODS), WireLevel("dcn", "switch"))
 CUBES = Slices(((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)), multiple=4)
 SOLD_V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4)), CUBES), WireLevel("dcn", "switch"))
 
@@ -207,7 +207,10 @@ def test_a_mesh_of_its_own_gets_a_slice_that_is_sold(chips, slice_shape):
 
 def test_an_axis_that_is_looked_at_by_itself_may_lie_in_any_larger_slice():
     assert lines(SOLD_V5E, {"X": 8})[0] == "X 8 = ici.0 8 (line)"
+    assert place(SOLD_V5E, Mesh({"X": 8})).rule == RULE
     assert alone(SOLD_V5E, {"X": 8}).describe()[0] == "X 8 = ici.0 4 (line) x ici.1 2 (line)"
+    assert alone(SOLD_V5E, {"X": 8}).rule == SOLD
+    assert alone(NODES, {"X": 8}).rule == RULE
 
 
 def test_a_ring_that_no_slice_of_so_many_chips_has_is_not_taken_for_granted():
@@ -260,7 +263,7 @@ def test_a_mesh_that_no_slice_holds_is_refused_with_those_there_are():
 
 
 def test_slices_are_held_in_any_order_of_their_axes_and_of_whole_multiples_the_least():
-    assert list(SOLD.around((5, 2), (16, 16))) == [(8, 4), (8, 8), (8, 16), (16, 8), (16, 16)]
+    assert list(PODS.around((5, 2), (16, 16))) == [(8, 4), (8, 8), (8, 16), (16, 8), (16, 16)]
     assert list(CUBES.around((2, 1, 3), (16, 20, 28))) == [(2, 2, 4), (2, 4, 4), (4, 2, 4), (4, 4, 4)]
     assert list(CUBES.around((5, 1, 1), (4, 20, 28))) == []
     assert list(Slices().around((5, 3), (16, 16))) == [(5, 3)]

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
 
 RULE = (
-    "minor mesh axes innermost; on a torus in the smallest slice that is sold, each on physical axes of its own "
-    "where possible, then as many closed rings as possible, on as few physical axes as possible"
+    "minor mesh axes innermost; on a torus each gets physical axes of its own where possible, "
+    "then as many closed rings as possible, on as few physical axes as possible"
 )
 """How axes are placed that the user does not bind."""
+
+SOLD = f"in the smallest slice that is sold {RULE}"
+"""How they are where the mesh has a torus to itself whose slices are known."""
 
 Binding = Mapping[str, Sequence[str]]
 """Mesh axis -> carriers: a level (``nvlink``, ``ici``), or a physical axis (``ici.0``, ``ici.0:ring`` to insist)."""
@@ -76,7 +79,7 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
     """Put every mesh axis on wires.
 
     levels   innermost first
-    binding  mesh axis -> its carriers; axes without one are placed by `RULE`
+    binding  mesh axis -> its carriers; axes without one are placed by `RULE`, or `SOLD`
     alone    True: the mesh is all that runs on the machine, so a torus gives it a slice that is sold; False: its axes
              are looked at by themselves and may lie in any larger slice
 
@@ -87,7 +90,8 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
     laid = _laid_out(levels, mesh, bound, slices, [capacity(level) for level in levels])
     pieces = {axis: tuple(piece for level in laid for piece in level.pieces.get(axis, ())) for axis in mesh.axes}
     carriers = {name: carrier for level in laid for name, carrier in level.carriers.items()}
-    rule = RULE if any(axis not in bound for axis, size in mesh.axes.items() if size > 1) else ""
+    loose = any(axis not in bound for axis, size in mesh.axes.items() if size > 1)
+    rule = (SOLD if any(one.known for one in slices) else RULE) if loose else ""
     remarks = tuple(remark for level in laid for remark in level.remarks)
     idle = tuple(text for level in laid for text in level.idle)
     return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks, idle)
