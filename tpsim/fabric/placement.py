@@ -21,7 +21,7 @@ RULE = (
 )
 """How axes are placed that the user does not bind."""
 
-SOLD = f"in the smallest slice that is sold {RULE}"
+SOLD = f"in the smallest slice that is sold, {RULE}"
 """How they are where the mesh has a torus to itself whose slices are known."""
 
 Binding = Mapping[str, Sequence[str]]
