@@ -313,7 +313,8 @@ them and no figure of them stands in a profile; `tests/data/holdout_set.yaml` sa
 chose that had seen the tables.
 
 - **Rack.** What 72 GPUs reach is 0.48 of their links if they sum in the switch; the profile has the 0.6 that follows
-  from nodes of 8.
+  from nodes of 8. NCCL counts with 0.59 (0.74 of 40.1 of 50 GB/s per link) whatever their number: nothing but the table
+  itself says less.
 - **Knee.** 4 and 8 MiB on 8 GPUs take as long as 16 MiB: a change of protocol, as on other machines.
 - **Four nodes.** A loop in a framework needs 380 us for 256 KiB over EFA; nccl-tests on two nodes starts at 51 us.
 """

@@ -50,3 +50,13 @@ def test_a_guess_has_no_source_and_is_counted(own):
 def test_a_name_that_there_is_not_is_no_profile_to_judge():
     with pytest.raises(InputError, match=r'error\[unknown-machine\]: "tpu-v5x" is not a machine'):
         hw_validate(["tpu-v5x"])
+
+
+def test_the_slices_of_a_torus_are_shown_with_their_ground_and_none_are_of_a_switch():
+    ici, dcn = hw_show("tpu-v5p").to_json()["result"]["levels"]
+    assert (ici["slices"], ici["slices_kind"], ici["slices_source"]) == (
+        "2x2x1, 2x2x2, 2x2x4, 2x4x4, multiples of 4",
+        "stated",
+        "xpk",
+    )
+    assert (dcn["slices"], dcn["slices_kind"], dcn["slices_source"]) == (None, None, None)

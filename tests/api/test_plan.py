@@ -207,3 +207,12 @@ def test_the_package_has_no_other_names():
     with pytest.raises(AttributeError) as error:
         _ = tpsim.paln
     assert str(error.value) == "module 'tpsim' has no attribute 'paln'"
+
+
+def test_a_plan_says_which_chips_of_the_slice_it_leaves_idle():
+    asked = {"model": "llama-3-8b", "hw": "tpu-v5e", "batch": 24, "seq": 4096}
+    said = "8 of the 32 chips of ici slice 8x4 idle: none is sold as 6x4"
+    plan = tpsim.plan(**asked, dp=24)
+    assert said in plan.verdict
+    assert {"text": said, "kind": "derived"} in plan.assumptions
+    assert "idle" not in tpsim.plan(**asked, dp=8).verdict

@@ -275,6 +275,15 @@ def test_two_calls_of_one_move_run_by_an_algorithm_each():
     assert result.ok, result.verdict
 
 
+@pytest.mark.parametrize("algorithm", ["in-switch-tree", "in-switch-network", "in-network"])
+def test_sums_in_switches_of_nodes_and_of_the_network_are_run_as_they_are_priced(algorithm):
+    """What such an all-reduce injects is not the least that `wire` says: what it carries is held instead."""
+    asked = ["hardware=superpod-h100", "mesh.tensor=16", f"collectives.algorithm={algorithm}"]
+    result = verify("gpt3-175b-a100-tp8", overrides=asked)
+    assert algorithm in next(check.detail for check in result.runs[0].checks if check.check == "links")
+    assert result.ok, result.verdict
+
+
 @pytest.mark.parametrize("machine", ["mi300x", "l40s-pcie", "book-gb200-nvl72", "alps-gh200"])
 @pytest.mark.parametrize("mesh", [[], ["mesh.data=2", "mesh.tensor=4"], ["mesh.data=2"]])
 def test_a_scenario_verifies_on_every_kind_of_machine(machine, mesh):

@@ -7,17 +7,25 @@ import pytest
 import sympy
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import RULE, hierarchy_route, place
-from tpsim.fabric.wires import Segment, WireLevel, Wrap, ranks
+from tpsim.fabric.placement import RULE, SOLD, hierarchy_route, place
+from tpsim.fabric.wires import Segment, Slices, WireLevel, Wrap, ranks
 from tpsim.quantity.errors import InputError
 
 NODES = (WireLevel("nvlink", "switch", (8,)), WireLevel("network", "switch"))
 V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16)), WireLevel("dcn", "switch"))
 V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4))), WireLevel("dcn", "switch"))
+PODS = Slices(((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)))
+SOLD_V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16), PODS), WireLevel("dcn", "switch"))
+CUBES = Slices(((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)), multiple=4)
+SOLD_V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4)), CUBES), WireLevel("dcn", "switch"))
 
 
 def lines(levels, mesh, binding=None):
     return place(levels, Mesh(mesh), binding).describe()
+
+
+def alone(levels, mesh, binding=None):
+    return place(levels, Mesh(mesh), binding, alone=True)
 
 
 def test_an_axis_larger_than_the_node_is_split_over_levels():
@@ -185,3 +193,77 @@ def test_levels_fill_by_arithmetic_for_arrays_and_symbols():
 def test_an_axis_rule_closes_that_length_only_neither_shorter_nor_longer():
     rule = Wrap(axis=16)
     assert [extent for extent in (3, 8, 15, 16, 17, 32) if rule.closes(extent, (extent,))] == [16]
+
+
+@pytest.mark.parametrize(
+    ("chips", "slice_shape"),
+    [(4, "2x2"), (8, "4x2"), (16, "4x4"), (32, "8x4"), (64, "8x8"), (128, "16x8"), (256, "16x16")],
+)
+def test_a_mesh_of_its_own_gets_a_slice_that_is_sold(chips, slice_shape):
+    placement = alone(SOLD_V5E, {"data": chips})
+    assert placement.remarks[0].startswith(f"ici slice {slice_shape}, ")
+    assert placement.idle == ()
+
+
+def test_an_axis_that_is_looked_at_by_itself_may_lie_in_any_larger_slice():
+    assert lines(SOLD_V5E, {"X": 8})[0] == "X 8 = ici.0 8 (line)"
+    assert place(SOLD_V5E, Mesh({"X": 8})).rule == RULE
+    assert alone(SOLD_V5E, {"X": 8}).describe()[0] == "X 8 = ici.0 4 (line) x ici.1 2 (line)"
+    assert alone(SOLD_V5E, {"X": 8}).rule == SOLD
+    assert alone(NODES, {"X": 8}).rule == RULE
+
+
+def test_a_ring_that_no_slice_of_so_many_chips_has_is_not_taken_for_granted():
+    assert lines(SOLD_V5E, {"data": 16, "tensor": 4})[0] == "data   16 = ici.1 16 (ring)"
+    assert alone(SOLD_V5E, {"data": 16, "tensor": 4}).describe()[-1] == (
+        "ici slice 8x8, no closed axis (closes only on an axis of 16)"
+    )
+
+
+def test_chips_that_no_slice_comes_to_leave_some_of_the_smallest_one_idle():
+    placement = alone(SOLD_V5E, {"data": 24})
+    assert placement.describe() == [
+        "data 24 = ici.0 6 (line) x ici.1 4 (line)",
+        "ici slice 8x4, no closed axis (closes only on an axis of 16)",
+    ]
+    assert placement.idle == ("8 of the 32 chips of ici slice 8x4 idle: none is sold as 6x4",)
+
+
+def test_a_binding_that_no_slice_has_is_kept_and_what_it_leaves_idle_is_said():
+    placement = alone(SOLD_V5E, {"data": 16}, {"data": ["ici.0"]})
+    assert placement.describe()[0] == "data 16 = ici.0 16 (ring)"
+    assert placement.idle == ("112 of the 128 chips of ici slice 16x8 idle: none is sold as 16x1",)
+
+
+def test_below_a_cube_no_axis_closes_unless_a_ring_is_asked_for():
+    assert alone(SOLD_V5P, {"tensor": 4}).remarks[0].startswith("ici slice 2x2x1, no closed axis")
+    asked = alone(SOLD_V5P, {"tensor": 4}, {"tensor": ["ici.0:ring"]})
+    assert asked.route(["tensor"]) == (Segment("ici", "ici.0", "ring", 4),)
+    assert asked.idle == ("60 of the 64 chips of ici slice 4x4x4 idle: none is sold as 4x1x1",)
+
+
+def test_part_of_an_axis_of_the_slice_is_no_ring_even_where_the_whole_of_it_is_one():
+    assert alone(SOLD_V5P, {"data": 6, "tensor": 4, "z": 4}).route(["data"])[0].topology == "line"
+    assert alone(SOLD_V5P, {"data": 8, "tensor": 4, "z": 4}).route(["data"])[0].topology == "ring"
+
+
+def test_more_chips_than_the_largest_slice_go_on_over_several_slices():
+    assert alone(SOLD_V5E, {"data": 512}).describe()[0] == "data 512 = ici.0 16 (ring) x ici.1 16 (ring) x dcn 2"
+
+
+def test_a_mesh_that_no_slice_holds_is_refused_with_those_there_are():
+    small = (WireLevel("ici", "torus", (16, 16), Wrap(), Slices(((2, 2), (4, 4)))),)
+    with pytest.raises(InputError) as error:
+        alone(small, {"X": 64})
+    assert str(error.value) == (
+        "error[does-not-fit]: X 64 cannot be laid on ici of 16x16 evenly\n"
+        "  = bind the axes to physical axes, or change a size\n"
+        "  = slices that are sold: 2x2, 4x4"
+    )
+
+
+def test_slices_are_held_in_any_order_of_their_axes_and_of_whole_multiples_the_least():
+    assert list(PODS.around((5, 2), (16, 16))) == [(8, 4), (8, 8), (8, 16), (16, 8), (16, 16)]
+    assert list(CUBES.around((2, 1, 3), (16, 20, 28))) == [(2, 2, 4), (2, 4, 4), (4, 2, 4), (4, 4, 4)]
+    assert list(CUBES.around((5, 1, 1), (4, 20, 28))) == []
+    assert list(Slices().around((5, 3), (16, 16))) == [(5, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import pytest
@@ -183,6 +184,61 @@ def test_wraparound_by_cubes_needs_a_side_per_axis(tmp_path):
     assert "the cube has 1 sides and the torus 2 axes" in refusal(mine(tmp_path, torus))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("shape: [8]", "shape: [8]\n    slices: {multiple: 4}", "a ring has no slices"),
+        ("topology: ring\n    shape: [8]", "topology: torus\n    shape: [8, 8]\n    slices: {}", "neither shapes nor"),
+        (
+            "topology: ring\n    shape: [8]",
+            "topology: torus\n    shape: [8, 4]\n    slices: {shapes: [4x8, 8x8]}",
+            "8x8 is no part of a torus of 8x4",
+        ),
+        (
+            "topology: ring\n    shape: [8]",
+            "topology: torus\n    shape: [8, 4]\n    slices: {shapes: [2x2x2]}",
+            "2x2x2 is no part of a torus of 8x4",
+        ),
+        (
+            "topology: ring\n    shape: [8]",
+            "topology: torus\n    shape: [8, 8]\n    slices: {shapes: [2 by 2]}",
+            "2 by 2",
+        ),
+        (
+            "topology: ring\n    shape: [8]",
+            "topology: torus\n    shape: [8, 8]\n    slices: {multiple: 4, source: book}",
+            '"book" is not a source',
+        ),
+    ],
+)
+def test_slices_that_a_torus_cannot_have_are_refused_with_their_line(tmp_path, old, new, message):
+    path = mine(tmp_path, (old, new))
+    text = refusal(path)
+    assert message in text
+    assert f"{path}:" in text
+
+
+@pytest.mark.parametrize(
+    ("machine", "shapes"),
+    [
+        ("tpu-v2", "2x2 4x4 8x8 8x16 16x16"),
+        ("tpu-v3", "2x2 4x4 8x8 8x16 16x16 16x32 32x32"),
+        ("tpu-v4", "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x12 8x8x16 8x16x16 16x16x16"),
+        ("tpu-v5e", "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"),
+        ("tpu-v5p", "2x2x1 2x2x2 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16 16x16x24"),
+        ("tpu-v6e", "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"),
+        ("tpu-v7x", "1x1x1 2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x12 4x8x12 8x8x20 16x16x16 16x24x24"),
+    ],
+)
+def test_tpus_come_in_the_slices_that_their_vendor_lists(machine, shapes):
+    """Google Cloud documentation per generation, and xpk's default topologies for v4 and v7x."""
+    ici = load(machine).level("ici")
+    for shape in (tuple(map(int, text.split("x"))) for text in shapes.split()):
+        least = min(prod(found) for found in ici.slices.around(shape, ici.shape))
+        assert least == prod(shape)
+    assert (1,) * (len(ici.shape) - 1) + (3,) not in ici.slices.around((1,) * len(ici.shape), ici.shape)
+
+
 def test_a_launch_latency_may_be_stated_per_harness(tmp_path):
     level = ("shape: [8]", "shape: [8]\n    launch: {graph: 1 us, framework: {value: 20 us, kind: guess}}")
     launch = load(mine(tmp_path, level)).level("loop").launch
@@ -199,3 +255,18 @@ def test_a_dtype_without_a_peak_is_answered_with_those_that_have_one():
 
 def test_an_unknown_machine_is_answered_with_the_nearest_one():
     assert refusal("tpu-v5").startswith('error[unknown-machine]: "tpu-v5" is not a machine\n  = did you mean')
+
+
+@pytest.mark.parametrize(("machine", "clock"), [("mi325x", 2.1), ("mi355x", 2.4)])
+def test_latencies_scale_with_the_peak_engine_clock_from_2_1_ghz_of_mi300x(machine, clock):
+    """Clocks: AMD's specifications, read in the Machine Learning Engineering Open Book. Launches are the host's."""
+    base, other = (load(name) for name in ("mi300x", machine))
+    for level, scaled in zip(base.levels, other.levels, strict=True):
+        launch = level.launch["threads"].value
+        for name, tuning in level.protocols.items():
+            own = scaled.protocols[name]
+            assert own.latency.value + launch == pytest.approx((tuning.latency.value + launch) * 2.1 / clock, rel=0.005)
+    xgmi, scaled = base.levels[0], other.levels[0]
+    pairs = [(xgmi, scaled), *((xgmi.protocols[name], scaled.protocols[name]) for name in ("ll", "ll128"))]
+    for one, own in pairs:
+        assert own.hop_latency.value == pytest.approx(one.hop_latency.value * 2.1 / clock, rel=0.005)

@@ -122,6 +122,27 @@ def test_sums_in_switches_under_trees_push_what_the_switch_and_the_tree_do():
     assert timed.bandwidth_s == pytest.approx(max(inside, between))
 
 
+def test_sums_in_the_network_take_each_node_s_bytes_once_whatever_their_number():
+    V, g = 2**30, 8
+    for count in (2, 4, 64):
+        timed = timing.time(machine("superpod-h100"), two_levels(g, count), "all_reduce", V)
+        assert timed.algorithm == "in-switch-network"
+        assert timed.carried == V * (g + 1) // g + V // g
+        assert timed.steps == 2 + 1
+        assert timed.latency_s == pytest.approx(18e-6)
+        inside, between = V * (g + 1) / g / (0.689 * 450e9), V / g / (0.8 * 50e9)
+        assert timed.bandwidth_s == pytest.approx(max(inside, between))
+    cards = timing.time(machine("superpod-h100"), two_levels(g, 4)[1:], "all_reduce", V, algorithm="in-network")
+    assert (cards.steps, cards.carried, cards.latency_s) == (1, V, pytest.approx(31e-6))
+    assert cards.bandwidth_s == pytest.approx(V / (0.8 * 50e9))
+
+
+def test_a_network_sums_only_where_the_profile_says_so():
+    for name in ("in-network", "in-switch-network"):
+        with pytest.raises(InputError, match=f'"{name}" is not an algorithm of all_reduce'):
+            timing.time(machine("dgx-h100"), two_levels(8, 4), "all_reduce", 2**20, algorithm=name)
+
+
 def test_a_ring_over_nodes_that_are_meshes_spreads_over_their_cables():
     V, g, count = 2**30, 8, 2
     timed = timing.time(machine("mi300x"), two_levels(g, count, "mi300x"), "all_gather", V, algorithm="flat-ring")
@@ -155,7 +176,7 @@ def test_two_peers_of_a_mesh_have_one_cable_and_eight_have_seven():
 
 # Laws -------------------------------------------------------------------------------------------------------------
 
-JOINED = ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x", "l40s-pcie", "alps-gh200")
+JOINED = ("dgx-a100", "dgx-h100", "superpod-h100", "dgx-b200", "mi300x", "l40s-pcie", "alps-gh200")
 
 
 SHARE = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "permute": 0}
@@ -169,11 +190,12 @@ def pushed(kind, V, n):
 def cut(name, kind, V, g, count):
     """Seconds that any algorithm needs to get the bytes out of a node, or out of a device of a single one.
 
-    A switch that sums needs every device's bytes once.
+    A switch that sums needs every device's bytes once, a network that does those of every node.
     """
     inner, outer = machine(name).levels[:2]
     if count > 1:
-        return pushed(kind, V, count) / (g * outer.bandwidth.value)
+        sums = kind == "all_reduce" and "in-network" in outer.algorithms
+        return (V if sums else pushed(kind, V, count)) / (g * outer.bandwidth.value)
     links = {"mesh": max(g - 1, 1), "host": 1 / g}.get(inner.topology, 1)
     least = pushed(kind, V, g)
     sums = kind == "all_reduce" and "in-switch" in inner.algorithms

@@ -55,7 +55,7 @@ ONE_AXIS = [
     if kind != "permute"
 ]
 
-NOT_AS_INJECTED = {"one-shot", "in-switch", "in-switch-tree"}
+NOT_AS_INJECTED = {"one-shot", "in-switch", "in-network", "in-switch-tree", "in-switch-network"}
 """They inject other bytes than the move must: copies of everything, or what the switch sums."""
 
 CABLES = range(1, 20)
@@ -221,7 +221,7 @@ def test_a_permute_along_one_axis_of_a_torus_crosses_one_link_once(shape, joined
 # Levels ----------------------------------------------------------------------------------------------------------
 
 MOVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
-H100, V5P = "dgx-h100", "tpu-v5p"
+H100, SUPERPOD, V5P = "dgx-h100", "superpod-h100", "tpu-v5p"
 loaded = cache(machine)
 
 
@@ -300,12 +300,35 @@ def test_some_chunk_crosses_a_card_in_every_step_of_a_flat_ring():
     assert load("all_gather", [Part(nodes(4, 3), "flat-ring")]).levels["network"].steps == 11
 
 
+@pytest.mark.parametrize("name", ["in-switch-tree", "in-switch-network"])
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 3), (8, 2), (4, 4), (3, 5)])
-def test_sums_in_switches_under_trees_load_ports_and_cards_as_priced(sizes):
+def test_sums_in_switches_under_trees_or_networks_load_ports_and_cards_as_priced(sizes, name):
     held = ("steps", "carried", "link_total")
-    assert as_priced(H100, nodes(*sizes), "all_reduce", "in-switch-tree", held) == {}
-    priced = timing.time(loaded(H100), nodes(*sizes), "all_reduce", 2**20, algorithm="in-switch-tree")
+    assert as_priced(SUPERPOD, nodes(*sizes), "all_reduce", name, held) == {}
+    priced = timing.time(loaded(SUPERPOD), nodes(*sizes), "all_reduce", 2**20, algorithm=name)
     assert priced.link_serial == priced.link_total
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (2, 2), (8, 2), (4, 5), (3, 16)])
+def test_a_network_that_sums_takes_the_array_once_from_each_node_however_many_there_are(sizes):
+    """NVIDIA, SHARP: a node sends its data into the network once, and gets the result once; rings and trees twice."""
+    inner, _ = sizes
+    if inner > 1:
+        counted = load("all_reduce", [Part(nodes(*sizes), "in-switch-network")])
+        assert counted.levels["nvlink"].total == Fraction(inner + 1, inner)
+    else:
+        counted = load("all_reduce", [Part(nodes(*sizes)[1:], "in-network")])
+    assert counted.levels["network"].total == Fraction(1, inner)
+    assert counted.levels["network"].steps == 1
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (8, 2), (4, 5), (3, 4)])
+def test_rings_inside_nodes_under_a_network_that_sums_load_links_as_priced(sizes):
+    held = ("steps", "carried", "link_total", "link_serial")
+    assert as_priced(SUPERPOD, nodes(*sizes), "all_reduce", "in-network", held) == {}
+    counted = load("all_reduce", [Part(nodes(*sizes)[:1], "ring"), Part(nodes(*sizes)[1:], "in-network")])
+    assert counted.levels["nvlink"].total == 2 * Fraction(sizes[0] - 1, sizes[0])
+    assert counted.levels["network"].total == Fraction(1, sizes[0])
 
 
 def joined_by_network(name, topology, inner, outer, groups=1):

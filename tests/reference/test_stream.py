@@ -59,10 +59,11 @@ def test_sums_in_a_switch_tend_to_their_busiest_port(n):
     assert tends_to_its_busiest_link("all_reduce", [("switch", n)], "in-switch", 32)
 
 
+@pytest.mark.parametrize("name", ["in-switch-tree", "in-switch-network"])
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (4, 3), (2, 5), (4, 4)])
-def test_sums_in_switches_under_trees_tend_to_their_busiest_port(sizes):
-    assert "in-switch-tree" in STREAMED
-    assert tends_to_its_busiest_link("all_reduce", [("switch", n) for n in sizes], "in-switch-tree", 32)
+def test_sums_in_switches_under_trees_or_networks_tend_to_their_busiest_port(sizes, name):
+    assert name in STREAMED
+    assert tends_to_its_busiest_link("all_reduce", [("switch", n) for n in sizes], name, 32)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])

@@ -40,6 +40,7 @@ def run_assumptions(file: ScenarioFile, placement: Placement) -> Iterator[Assump
         yield Assumption(f"gradients in {Dtypes().gradients}: workload.grad_dtype is not stated", "guess")
     if placement.rule:
         yield Assumption(f"placement chosen by tpsim: {placement.rule}", "derived")
+    yield from (Assumption(text, "derived") for text in placement.idle)
 
 
 def guesses(assumptions: Sequence[Assumption], file: ScenarioFile, machine: Machine) -> int:

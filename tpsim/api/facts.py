@@ -104,10 +104,10 @@ def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
 
 
 def _properties(level: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a level that are no figures; of a map its keys, since what it offers and in which order counts."""
+    """What a level states that is no figure; of a map its keys, since what it offers and in which order counts."""
     for one in fields(level):
         value = getattr(level, one.name)
-        if one.name == "name" or value is None or isinstance(value, Constant):
+        if one.name == "name" or value is None or value == one.default or isinstance(value, Constant):
             continue
         if isinstance(value, Mapping):
             value = ", ".join(map(str, value))

@@ -200,6 +200,9 @@ def level_record(level: Level) -> dict[str, Any]:
         "wrap": str(level.wrap) if level.topology == "torus" else None,
         "wrap_kind": level.wrap_kind,
         "wrap_source": level.wrap_source,
+        "slices": str(level.slices) if level.slices.known else None,
+        "slices_kind": level.slices_kind,
+        "slices_source": level.slices_source,
         "algorithms": list(level.algorithms),
         "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
     }

@@ -333,7 +333,8 @@ class PlanResult:
         return "; ".join(parts)
 
     def _idle(self) -> Iterator[str]:
-        """Mesh axes without a role, and what would give them one."""
+        """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
+        yield from self.question.placement.idle
         roles = self.question.layout.roles
         free = [f"layout.{role}" for role in ("tp", "dp") if not roles.get(role)]
         for axis in self.question.idle_axes:

@@ -294,13 +294,13 @@ def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
 def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placement:
     """The mesh on the machine; what does not fit is said of the axes that the scenario names, not of their parts."""
     try:
-        return place(machine.levels, split.mesh, binding)
+        return place(machine.levels, split.mesh, binding, alone=True)
     except InputError:
         sizes: dict[str, int] = {}
         for axis, size in split.mesh.axes.items():
             whole = split.parents.get(axis, axis)
             sizes[whole] = sizes.get(whole, 1) * size
-        place(machine.levels, Mesh(sizes), stated)
+        place(machine.levels, Mesh(sizes), stated, alone=True)
         raise
 
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
-from tpsim.fabric.wires import Route, Segment, Wires, capacity, joined
+from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, smallest
 
@@ -20,6 +20,9 @@ RULE = (
     "then as many closed rings as possible, on as few physical axes as possible"
 )
 """How axes are placed that the user does not bind."""
+
+SOLD = f"in the smallest slice that is sold, {RULE}"
+"""How they are where the mesh has a torus to itself whose slices are known."""
 
 Binding = Mapping[str, Sequence[str]]
 """Mesh axis -> carriers: a level (``nvlink``, ``ici``), or a physical axis (``ici.0``, ``ici.0:ring`` to insist)."""
@@ -33,6 +36,7 @@ class Placement:
     carriers  every physical axis or level in use, innermost first
     rule      how the axes that the user did not bind were placed; "" if there are none
     remarks   what the wraparound rule came to, per level
+    idle      chips that are paid for and not used, since no slice of just the mesh is sold, per level
     """
 
     mesh: Mesh
@@ -41,6 +45,7 @@ class Placement:
     carriers: Mapping[str, Carrier]
     rule: str
     remarks: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
 
     @property
     def binding(self) -> dict[str, tuple[str, ...]]:
@@ -70,21 +75,26 @@ class Placement:
         return [*lines, *self.remarks]
 
 
-def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None) -> Placement:
+def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *, alone: bool = False) -> Placement:
     """Put every mesh axis on wires.
 
     levels   innermost first
-    binding  mesh axis -> its carriers; axes without one are placed by `RULE`
+    binding  mesh axis -> its carriers; axes without one are placed by `RULE`, or `SOLD`
+    alone    True: the mesh is all that runs on the machine, so a torus gives it a slice that is sold; False: its axes
+             are looked at by themselves and may lie in any larger slice
 
     Raises InputError for unknown names, a mesh that does not fit, and wraparound that the machine has not.
     """
     bound = _checked(levels, mesh, binding or {})
-    laid = _laid_out(levels, mesh, bound, [capacity(level) for level in levels])
+    slices = [level.slices if alone else ANY for level in levels]
+    laid = _laid_out(levels, mesh, bound, slices, [capacity(level) for level in levels])
     pieces = {axis: tuple(piece for level in laid for piece in level.pieces.get(axis, ())) for axis in mesh.axes}
     carriers = {name: carrier for level in laid for name, carrier in level.carriers.items()}
-    rule = RULE if any(axis not in bound for axis, size in mesh.axes.items() if size > 1) else ""
+    loose = any(axis not in bound for axis, size in mesh.axes.items() if size > 1)
+    rule = (SOLD if any(one.known for one in slices) else RULE) if loose else ""
     remarks = tuple(remark for level in laid for remark in level.remarks)
-    return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks)
+    idle = tuple(text for level in laid for text in level.idle)
+    return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks, idle)
 
 
 def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:
@@ -154,22 +164,25 @@ Shares = dict[str, list[int]]
 """Mesh axis -> how many of its devices lie along each level; their product is the axis."""
 
 
-def _laid_out(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence[int | None]) -> list[Laid]:
+def _laid_out(
+    levels: Sequence[Wires], mesh: Mesh, bound: Bindings, slices: Sequence[Slices], room: Sequence[int | None]
+) -> list[Laid]:
     """Every level with the mesh axes on it.
 
-    room  chips that each level may take: less than its capacity once that many turned out not to form a slice
+    slices  to choose from on each level
+    room    chips that each level may take: less than its capacity once that many turned out not to form a slice
     """
     shares = _shares(levels, mesh, bound, room)
     laid = []
     for at, level in enumerate(levels):
         parts = {axis: share[at] for axis, share in shares.items() if share[at] > 1}
-        found = lay(at, level, parts, bound) if parts else Laid({}, {})
+        found = lay(at, level, parts, bound, slices[at]) if parts else Laid({}, {})
         if found is None:
             less = [*room[:at], prod(parts.values()) - 1, *room[at + 1 :]]
             try:
-                return _laid_out(levels, mesh, bound, less)
+                return _laid_out(levels, mesh, bound, slices, less)
             except InputError:
-                raise _no_slice(level, parts) from None
+                raise _no_slice(level, parts, slices[at]) from None
         laid.append(found)
     return laid
 
@@ -209,10 +222,11 @@ def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Seque
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}")
 
 
-def _no_slice(level: Wires, parts: Mapping[str, int]) -> InputError:
+def _no_slice(level: Wires, parts: Mapping[str, int], slices: Slices) -> InputError:
     axes = " x ".join(f"{axis} {n}" for axis, n in parts.items())
     message = f"{axes} cannot be laid on {level.name} of {members(level)} evenly"
-    return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size")
+    sold = f"slices that are sold: {slices}" if slices.known else ""
+    return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size", note=sold)
 
 
 def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -> Segment:

@@ -7,7 +7,7 @@ from itertools import product as choices
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Slices, joined
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,48 +51,70 @@ class Bound:
 
 def members(level: Wires) -> str:
     """What a level joins at most, in words."""
-    return "x".join(map(str, level.shape)) or "any"
+    return _by(level.shape) or "any"
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A level with the mesh axes on it."""
+    """A level with the mesh axes on it.
+
+    remarks  what the wraparound rule came to
+    idle     chips of the slice that the mesh leaves idle, in words
+    """
 
     carriers: Mapping[str, Carrier]
     pieces: Mapping[str, tuple[Piece, ...]]
     remarks: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
 
 
-def lay(place_of: int, level: Wires, parts: Mapping[str, int], bound: Mapping[str, tuple[Bound, ...]]) -> Laid | None:
-    """Put `parts` (mesh axis -> devices along this level, major first) on the level; None if they form no slice."""
+def lay(
+    place_of: int, level: Wires, parts: Mapping[str, int], bound: Mapping[str, tuple[Bound, ...]], slices: Slices
+) -> Laid | None:
+    """Put `parts` (mesh axis -> devices along this level, major first) on the level; None if no slice holds them.
+
+    slices  those that there are to choose from
+    """
     asked = {axis: tuple(one for one in bound.get(axis, ()) if one.level == place_of) for axis in parts}
     if topology := joined(level.topology):
         used = prod(parts.values())
         carrier = Carrier(place_of, level.name, topology, used, closed=False)
         return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
-    best = min(_slices(level, parts, asked), key=lambda one: one.score, default=None)
+    rings = [(one, axis) for axis in parts for one in asked[axis] if one.asked == "ring"]
+    found = _slices(level, parts, asked, slices)
+    best = min(found, key=lambda one: (len(one.opened(rings)), *one.score), default=None)
     if best is None:
         return None
-    refused = [one for axis in parts for one in asked[axis] if one.asked == "ring" and not best.is_ring(one, axis)]
-    if refused:
-        raise _no_ring(level, refused[0], best.shape)
+    if refused := best.opened(rings):
+        raise _no_ring(level, refused[0], best.whole)
     return best.laid(place_of, {one.axis or 0 for axis in parts for one in asked[axis] if one.asked == "line"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """One way to lay mesh axes on a torus: per mesh axis its (physical axis, devices), minor mesh axes first."""
+    """One way to lay mesh axes on a torus.
+
+    on     per mesh axis its (physical axis, devices), minor mesh axes first
+    shape  devices along each physical axis
+    whole  chips along each physical axis of the slice that they lie in
+    """
 
     level: Wires
     on: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
     shape: tuple[int, ...]
+    whole: tuple[int, ...]
 
     def closes(self, index: int) -> bool:
         """True if physical axis `index` is a closed ring."""
         extent = self.shape[index]
         if self.level.topology in {"ring", "one_way_ring"}:
             return extent == self.level.shape[index]
-        return self.level.topology == "torus" and self.level.wrap.closes(extent, self.shape)
+        full = extent == self.whole[index]
+        return full and self.level.topology == "torus" and self.level.wrap.closes(extent, self.whole)
+
+    def opened(self, rings: Sequence[tuple[Bound, str]]) -> list[Bound]:
+        """Those of the carriers asked to be rings, each with its mesh axis, that are none."""
+        return [bound for bound, axis in rings if not self.is_ring(bound, axis)]
 
     def is_ring(self, bound: Bound, axis: str) -> bool:
         """True if the mesh axis fills the physical axis that it is bound to, and that is a ring."""
@@ -101,11 +123,11 @@ class _Slice:
 
     @property
     def score(self) -> tuple[Any, ...]:
-        """Less is better: partial axes, open axes, physical axes in use, their longest, and the given order."""
+        """Less is better: chips, partial axes, open axes, axes in use, their longest, and the given order."""
         partial = sum(n != self.shape[index] for _, pieces in self.on for index, n in pieces)
         rings = sum(self.closes(index) for index in range(len(self.shape)))
         used = sum(extent > 1 for extent in self.shape)
-        return partial, -rings, used, max(self.shape), tuple(-extent for extent in self.shape)
+        return prod(self.whole), partial, -rings, used, max(self.shape), tuple(-extent for extent in self.shape)
 
     def laid(self, place_of: int, lines: set[int]) -> Laid:
         """The carriers and pieces; physical axes in `lines` are not closed though they could be."""
@@ -123,7 +145,13 @@ class _Slice:
             pieces[axis] = tuple(Piece(names[index], n, reached[index]) for index, n in placed)
             for index, n in placed:
                 reached[index] *= n
-        return Laid(carriers, pieces, _remarks(self.level, self.shape, closed))
+        return Laid(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()))
+
+    def _idle(self) -> Iterator[str]:
+        chips = prod(self.whole)
+        if unused := chips - prod(self.shape):
+            slice_ = f"{self.level.name} slice {_by(self.whole)}"
+            yield f"{unused} of the {chips} chips of {slice_} idle: none is sold as {_by(self.shape)}"
 
 
 def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tuple[str, ...]:
@@ -131,7 +159,12 @@ def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tupl
         return ()
     rings = [f"{level.name}.{index}" for index, ring in enumerate(closed) if ring]
     found = f"closed: {', '.join(rings)}" if rings else "no closed axis"
-    return (f"{level.name} slice {'x'.join(map(str, shape))}, {found} ({level.wrap})",)
+    return (f"{level.name} slice {_by(shape)}, {found} ({level.wrap})",)
+
+
+def _by(shape: Sequence[int]) -> str:
+    """``4x8``."""
+    return "x".join(map(str, shape))
 
 
 def _axis_names(level: Wires) -> list[str]:
@@ -140,7 +173,9 @@ def _axis_names(level: Wires) -> list[str]:
     return [f"{level.name}.{index}" for index in range(len(level.shape))]
 
 
-def _slices(level: Wires, parts: Mapping[str, int], asked: Mapping[str, tuple[Bound, ...]]) -> Iterator[_Slice]:
+def _slices(
+    level: Wires, parts: Mapping[str, int], asked: Mapping[str, tuple[Bound, ...]], slices: Slices
+) -> Iterator[_Slice]:
     """Every way to lay the parts on the level's physical axes that respects what the user asked for."""
     minor_first = list(reversed(list(parts)))
     fixed = {axis: [one.axis for one in asked[axis] if one.axis is not None] for axis in minor_first}
@@ -151,9 +186,10 @@ def _slices(level: Wires, parts: Mapping[str, int], asked: Mapping[str, tuple[Bo
     ways = [list(_splits(parts[axis], fixed[axis])) for axis in bound]
     for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
         on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
-        slice_ = _Slice(level, tuple((axis, on[axis]) for axis in minor_first), _shape(on, len(level.shape)))
-        if all(extent <= most for extent, most in zip(slice_.shape, level.shape, strict=True)):
-            yield slice_
+        shape = _shape(on, len(level.shape))
+        if all(extent <= most for extent, most in zip(shape, level.shape, strict=True)):
+            pieces = tuple((axis, on[axis]) for axis in minor_first)
+            yield from (_Slice(level, pieces, shape, whole) for whole in slices.around(shape, level.shape))
 
 
 Pieces = tuple[tuple[int, int], ...]
@@ -218,7 +254,6 @@ def _packed(sizes: Sequence[int], free: Sequence[int], extents: Sequence[int]) -
 
 
 def _no_ring(level: Wires, bound: Bound, shape: Sequence[int]) -> InputError:
-    slice_shape = "x".join(map(str, shape))
-    message = f"{bound.text}: the ends of this axis are not joined in a slice of {slice_shape}"
+    message = f"{bound.text}: the ends of this axis are not joined in a slice of {_by(shape)}"
     remedy = "leave :ring out, or fill an axis that closes"
     return InputError.one("no-wraparound", message, remedy=remedy, note=f"{level.name}: {level.wrap}")

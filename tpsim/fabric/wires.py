@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from tpsim.quantity.size import Size, product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch", "mesh", "host"]
 SegmentTopology = Literal["ring", "one_way_ring", "line", "switch", "mesh", "host"]
@@ -60,6 +61,47 @@ PAIR = 2
 """Chips that one cable joins: a ring of two would need a second one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Which parts of a torus can be had as a machine of their own, their axes in any order.
+
+    shapes    one by one
+    multiple  every shape, too, whose axes are all multiples of this
+    With neither, nothing is known of them: any part may be one.
+    """
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    multiple: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """True if not any part is one."""
+        return bool(self.shapes) or self.multiple is not None
+
+    def around(self, part: Sequence[int], most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Every slice of a torus of `most` in which so many chips per axis find room, of whole multiples the least."""
+        if not self.known:
+            yield tuple(part)
+            return
+        found = {turned for shape in self.shapes for turned in permutations(shape)}
+        if self.multiple is not None:
+            found.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
+        yield from sorted(shape for shape in found if _holds(shape, part) and _holds(most, shape))
+
+    def __str__(self) -> str:
+        """In words: ``1x1, 2x2, multiples of 4``."""
+        several = [] if self.multiple is None else [f"multiples of {self.multiple}"]
+        return ", ".join(["x".join(map(str, shape)) for shape in self.shapes] + several) or "any"
+
+
+ANY = Slices()
+"""Nothing is known of which parts can be had."""
+
+
+def _holds(outer: Sequence[int], inner: Sequence[int]) -> bool:
+    return all(chips <= most for chips, most in zip(inner, outer, strict=True))
+
+
 class Wires(Protocol):
     """One level of a network, innermost first in a machine: names and joints, no bandwidth."""
 
@@ -79,6 +121,10 @@ class Wires(Protocol):
     def wrap(self) -> Wrap:
         """When its axes close."""
 
+    @property
+    def slices(self) -> Slices:
+        """Which parts of it can be had."""
+
 
 @dataclass(frozen=True, slots=True)
 class WireLevel:
@@ -88,6 +134,7 @@ class WireLevel:
     topology: LevelTopology
     shape: tuple[int, ...] = ()
     wrap: Wrap = Wrap()
+    slices: Slices = ANY
 
 
 @dataclass(frozen=True, slots=True)

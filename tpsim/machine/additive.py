@@ -21,6 +21,7 @@ from tpsim.machine.algorithms import (
     on_one_host,
     own_share,
     strided,
+    switch_in_network,
     switch_in_switch,
     switch_tree,
 )
@@ -303,18 +304,26 @@ class _Run:
 
     def in_switch_tree(self, V: Size) -> Iterator[Cost]:
         """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
+        return self._under("in-switch-tree", V, switch_tree)
+
+    def in_switch_network(self, V: Size) -> Iterator[Cost]:
+        """Sums inside the nodes' switches and in those of the network, all of it streamed: NCCL's NVLS over SHARP."""
+        return self._under("in-switch-network", V, switch_in_network)
+
+    def _under(self, name: str, V: Size, between: Callable[[Size, Size], Traffic]) -> Iterator[Cost]:
+        """Sums inside the nodes' switches, and what each device then holds summed `between` the nodes."""
         inner, outer = self.groups
-        reducing = tuned(inner.level, NEEDS["in-switch-tree"], self.protocol)
-        climbing = tuned(outer.level, "in-switch-tree", self.protocol)
+        reducing = tuned(inner.level, NEEDS[name], self.protocol)
+        climbing = tuned(outer.level, name, self.protocol)
         if reducing is None or climbing is None:
             return
-        summed, tree = switch_in_switch(V, inner.n), switch_tree(over(V, inner.n), outer.n)
-        sent = (summed.link_total, tree.link_total)
-        latency = summed.steps * reducing.hop_s + tree.steps * climbing.hop_s
+        summed, above = switch_in_switch(V, inner.n), between(over(V, inner.n), outer.n)
+        sent = (summed.link_total, above.link_total)
+        latency = summed.steps * reducing.hop_s + above.steps * climbing.hop_s
         bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
-        steps, carried = summed.steps + tree.steps, summed.carried + tree.carried
+        steps, carried = summed.steps + above.steps, summed.carried + above.carried
         crossing = Crossing(latency, bandwidth, steps, carried, sent, 0)
-        yield self._across("in-switch-tree", (reducing, climbing), crossing)
+        yield self._across(name, (reducing, climbing), crossing)
 
     def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
@@ -387,11 +396,12 @@ PAIR_OF_LEVELS = 2
 ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {
     "flat-ring": _Run.flat_ring,
     "in-switch-tree": _Run.in_switch_tree,
+    "in-switch-network": _Run.in_switch_network,
     "pairwise": _Run.pairwise,
 }
 """Ways that use two levels together."""
 
-NEEDS = {"in-switch-tree": "in-switch"}
+NEEDS = {"in-switch-tree": "in-switch", "in-switch-network": "in-switch"}
 """What the inner level must offer for a way over two levels."""
 
 
@@ -411,7 +421,7 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
     return {name: _on_segment(form, segment) for name, form in usable.items()}
 
 
-IN_HARDWARE = frozenset({"in-switch"})
+IN_HARDWARE = frozenset({"in-switch", "in-network"})
 """Algorithms that need more than wires: no level has them whose profile does not offer them.
 
 What a device sends to itself goes through the switch with everything else.

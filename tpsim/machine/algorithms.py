@@ -186,6 +186,16 @@ def switch_in_switch(V: Size, n: Size) -> Traffic:
     return Traffic(where_many(n, 2), wire("all_reduce", V, n), sent, sent, sent)
 
 
+def switch_in_network(V: Size, n: Size) -> Traffic:
+    """All-reduce by a network whose switches sum on the way up and copy on the way down: 1 step, port V each way.
+
+    Nobody owns a chunk: every member hands over all it has and gets all of the sum.
+    Source: NVIDIA, Scalable Hierarchical Aggregation and Reduction Protocol (SHARP), which NCCL calls CollNet.
+    """
+    sent = where_many(n, V)
+    return Traffic(where_many(n, 1), wire("all_reduce", V, n), sent, sent, sent)
+
+
 def switch_tree(V: Size, n: Size) -> Traffic:
     """All-reduce over two binary trees of half the array each, up and down, streamed: about 2 log2 n hops.
 
@@ -497,6 +507,7 @@ FORMS: Mapping[str, Mapping[MoveKind, Forms]] = {
             "doubling": _twice(switch_doubling_gather),
             "one-shot": switch_one_shot,
             "in-switch": switch_in_switch,
+            "in-network": switch_in_network,
             "tree": switch_tree,
         },
         all_to_all={"pairwise": switch_pairwise_all_to_all, "direct": switch_direct_all_to_all},
@@ -526,7 +537,7 @@ TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]]
 }
 """Every closed form of several axes of one torus that no other group shares."""
 
-STREAMED = frozenset({"rotated", "tree", "in-switch", "in-switch-tree"})
+STREAMED = frozenset({"rotated", "tree", "in-switch", "in-switch-tree", "in-switch-network"})
 """Algorithms that run in many small pieces, each of which waits for its own data only.
 
 Their `link_serial` is the `link_total`: the limit to which the time of ever more pieces tends, as tests/reference/
@@ -536,5 +547,6 @@ test_stream.py shows. In one piece, whose steps all devices wait for, they take 
 ROUTE_ALGORITHMS: Mapping[str, frozenset[MoveKind]] = {
     "flat-ring": frozenset({"all_gather", "reduce_scatter", "all_reduce"}),
     "in-switch-tree": frozenset({"all_reduce"}),
+    "in-switch-network": frozenset({"all_reduce"}),
 }
 """Algorithms that run over two levels at once, and what they move; a profile offers them on the outer one."""

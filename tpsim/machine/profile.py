@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from tpsim.fabric.wires import ANY
 from tpsim.quantity.errors import InputError, Problem, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tpsim.fabric.wires import LevelTopology, Wrap
+    from tpsim.fabric.wires import LevelTopology, Slices, Wrap
     from tpsim.quantity.units import Dimension
 
 Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
@@ -159,6 +160,8 @@ class Level:
     pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
     wrap_source  key of the sources that states the wraparound rule; None if none is stated
     wrap_kind    what kind of knowledge it is; None if it is not stated
+    slices       which parts of a torus can be had; any if none are stated
+    slices_source, slices_kind  of that statement, as of the wraparound rule
     """
 
     name: str
@@ -175,6 +178,9 @@ class Level:
     pipelined: Constant | None = None
     wrap_source: str | None = None
     wrap_kind: Kind | None = None
+    slices: Slices = ANY
+    slices_source: str | None = None
+    slices_kind: Kind | None = None
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the level."""

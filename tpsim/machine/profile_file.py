@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.fabric.wires import LevelTopology, Wrap, joined
+from tpsim.fabric.wires import ANY, LevelTopology, Slices, Wrap, joined
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Source, Tuning
 from tpsim.quantity import spec
@@ -146,6 +146,20 @@ class WrapFields(spec.Strict):
     kind: Kind | None = None
 
 
+SLICE = r"^[1-9]\d*(x[1-9]\d*)*$"
+"""A slice's chips along each axis: ``2x4``."""
+
+
+class SlicesFields(spec.Strict):
+    """Which parts of a torus can be had."""
+
+    noun: ClassVar[str] = "a statement of slices"
+    shapes: list[Annotated[str, Field(pattern=SLICE)]] = Field([], description="2x4: chips along axes, in any order")
+    multiple: int | None = Field(None, gt=1, description="and every shape whose axes are all multiples of this")
+    source: str | None = None
+    kind: Kind | None = None
+
+
 class LinkFields(spec.Strict):
     """One link, one direction."""
 
@@ -206,6 +220,7 @@ class LevelFields(spec.Strict):
     steps: Literal["lockstep", "streamed"] = "lockstep"
     shape: list[Annotated[int, Field(gt=0)]] = Field([], description="members along each axis at most; none: no bound")
     wrap: WrapFields | None = None
+    slices: SlicesFields | None = Field(None, description="those that are sold, of a torus; none: any part of it")
     launch: Launches | None = Field(None, description="per collective; per harness where known")
     algorithms: dict[str, TuningFields | None] | None = Field(None, description="those offered; none: the plain ones")
     protocols: dict[str, ProtocolFields | None] | None = Field(None, description="how bytes are carried; none: one way")
@@ -332,6 +347,9 @@ class _Reading:
             wrap=_wrap(level.wrap),
             wrap_source=level.wrap.source if level.wrap else None,
             wrap_kind=level.wrap.kind if level.wrap else None,
+            slices=_slices(level.slices),
+            slices_source=level.slices.source if level.slices else None,
+            slices_kind=level.slices.kind if level.slices else None,
             steps=level.steps,
             bandwidth=self._constant(level.link.bandwidth, "bytes_per_s", f"{path}.link.bandwidth"),
             efficiency=self._maybe(level.link.efficiency, "ratio", f"{path}.link.efficiency"),
@@ -383,6 +401,12 @@ def _wrap(fields: WrapFields | None) -> Wrap:
     return Wrap(fields.axis, tuple(fields.cube) if fields.cube else None, fields.always)
 
 
+def _slices(fields: SlicesFields | None) -> Slices:
+    if fields is None:
+        return ANY
+    return Slices(tuple(tuple(map(int, shape.split("x"))) for shape in fields.shapes), fields.multiple)
+
+
 ALGORITHMS = frozenset(name for moves in FORMS.values() for forms in moves.values() for name in forms) | frozenset(
     ROUTE_ALGORITHMS
 )
@@ -416,9 +440,11 @@ def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
             place = document.place(*here, "shape")
             yield Problem("bad-shape", f"a {level.topology} has one axis", place, "write shape: [8]")
         yield from _wrap_misfits(level, here, document)
-        if level.wrap and level.wrap.source is not None and level.wrap.source not in fields.sources:
-            place = document.place(*here, "wrap", "source")
-            yield from unknown(level.wrap.source, "source", fields.sources, place, "add it to sources").problems
+        yield from _slice_misfits(level, here, document)
+        for key, rule in (("wrap", level.wrap), ("slices", level.slices)):
+            if rule and rule.source is not None and rule.source not in fields.sources:
+                place = document.place(*here, key, "source")
+                yield from unknown(rule.source, "source", fields.sources, place, "add it to sources").problems
         for name in level.algorithms or {}:
             if name not in ALGORITHMS:
                 place = document.place(*here, "algorithms", name)
@@ -447,3 +473,22 @@ def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Doc
     if wrap.cube is not None and len(wrap.cube) != len(level.shape):
         message = f"the cube has {len(wrap.cube)} sides and the torus {len(level.shape)} axes"
         yield Problem("bad-wrap", message, document.place(*here, "wrap", "cube"), "give one side per axis")
+
+
+def _slice_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    """Slices of what is no torus, none at all, and shapes that are no part of the torus."""
+    if level.slices is None:
+        return
+    place = document.place(*here, "slices")
+    if level.topology != "torus":
+        yield Problem("bad-slices", f"a {level.topology} has no slices", place, "leave slices out")
+        return
+    slices, axes = _slices(level.slices), len(level.shape)
+    if not slices.known:
+        yield Problem("bad-slices", "slices are neither shapes nor multiples", place, "write shapes: [2x2, 4x4]")
+    for at, shape in enumerate(slices.shapes):
+        around = Slices((shape,)).around([1] * axes, level.shape) if len(shape) == axes else ()
+        if not any(around):
+            message = f"{level.slices.shapes[at]} is no part of a torus of {'x'.join(map(str, level.shape))}"
+            where = document.place(*here, "slices", "shapes", at)
+            yield Problem("bad-slices", message, where, f"give {axes} sides, or make the level's shape larger")

@@ -106,8 +106,8 @@ def _pair(part: Part, kind: MoveKind) -> Schedule:
     inner, nodes = (whole(segment.n) for segment in part.segments)
     if kind == "all_to_all":
         return pairs.pairwise_exchange(inner, nodes)
-    if part.algorithm == "in-switch-tree":
-        return pairs.in_switch_tree(inner, nodes)
+    if part.algorithm in SUMMED:
+        return SUMMED[part.algorithm](inner, nodes)
     scatter, gather = pairs.flat_ring_scatter(inner, nodes), pairs.flat_ring_gather(inner, nodes)
     return {"all_gather": gather, "reduce_scatter": scatter}.get(kind) or scatter.then(gather)
 
@@ -120,10 +120,16 @@ def _over_two_levels(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
     if kind == "all_to_all":
         return ["pairwise"]
     sums = kind == "all_reduce" and all(segment.topology == "switch" for segment in segments)
-    return ["flat-ring", "in-switch-tree"] if sums else ["flat-ring"]
+    return ["flat-ring", *SUMMED] if sums else ["flat-ring"]
 
 
 PAIR_OF_LEVELS = 2
+
+SUMMED: Mapping[str, Callable[[int, int], Schedule]] = {
+    "in-switch-tree": pairs.in_switch_tree,
+    "in-switch-network": pairs.in_switch_network,
+}
+"""All-reduces over two levels of switches of which the inner ones sum."""
 
 PLAIN: Mapping[str, tuple[str, str]] = {"ring": ("ring", "shortest"), "line": ("line", "farthest-first")}
 """What an axis of a torus runs: gathers, and all-to-alls."""
@@ -191,6 +197,7 @@ FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
         scatters=_mirrored(SWITCH),
         one_shot=switches.one_shot,
         in_switch=switches.in_switch,
+        in_network=switches.in_network,
         tree=switches.tree,
     ),
     "mesh": _families(

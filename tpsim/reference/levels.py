@@ -68,10 +68,13 @@ class Axes:
         return sum(rank // self.stride(at) % self.all[at].n * self.stride(at) for at in places)
 
     def stage(self, at: int, small: Schedule, blocks: Callable[[int], Callable[[int], list[int]]]) -> tuple[Step, ...]:
-        """All rows of one axis run `small`; `blocks` says for a row's first device what a small block stands for."""
-        runs = []
+        """All rows of one axis run `small`; `blocks` says for a row's first device what a small block stands for.
+
+        Every row has a switch of its own: what it has summed stays there.
+        """
+        runs, first = [], self.n + sum(self.n // axis.n for axis in self.all[:at])
         for row, base in enumerate(self.offsets(self.others(at))):
-            ranks = [base + place * self.stride(at) for place in range(self.all[at].n)] + [self.n + row]
+            ranks = [base + place * self.stride(at) for place in range(self.all[at].n)] + [first + row]
             where = Place(ranks, self.all[at].along, blocks(base), self.share.units, self.share.start, self.share.stop)
             runs.append(lifted(small, where))
         return at_once(runs)

@@ -71,12 +71,22 @@ def _shifted(inner: int, nodes: int, far: int, node: int) -> tuple[Send, ...]:
 
 def in_switch_tree(inner: int, nodes: int) -> Schedule:
     """All-reduce by sums inside the nodes' switches and over trees between the nodes, one per rail."""
+    return _under(inner, nodes, switches.tree(nodes))
+
+
+def in_switch_network(inner: int, nodes: int) -> Schedule:
+    """All-reduce by sums inside the nodes' switches and inside those of the network, one per rail."""
+    return _under(inner, nodes, switches.in_network(nodes))
+
+
+def _under(inner: int, nodes: int, between: Schedule) -> Schedule:
+    """All-reduce by sums inside the nodes' switches, and `between` the nodes on what every device then holds."""
 
     def in_node(kind: MoveKind) -> Schedule:
         return switches.summed(inner) if kind == "reduce_scatter" else switches.multicast(inner)
 
     return nested(
-        [Axis(inner, (PORT,), in_node), Axis(nodes, (CARD,), lambda _: switches.tree(nodes))],
+        [Axis(inner, (PORT,), in_node), Axis(nodes, (CARD,), lambda _: between)],
         "all_reduce",
         (CARD, PORT),
     )

@@ -56,6 +56,13 @@ def multicast(n: int) -> Schedule:
     return Schedule(n, n, 1, (tuple(store),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
 
+def in_network(n: int) -> Schedule:
+    """All-reduce by the network: its switches read everything from everyone and store the sum to everyone."""
+    up = [Send(at, n, ((0, n),), add=True) for at in range(n)]
+    down = [Send(n, at, ((0, n),)) for at in range(n)]
+    return Schedule(n, n, 1, ((*up, *down),), switches=1) if n > 1 else Schedule(n, n, 1, ())
+
+
 def tree(n: int) -> Schedule:
     """All-reduce over two binary trees of half the array each, up and down, in one piece each.
 

@@ -112,6 +112,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 def _level(level: Level) -> str:
     size = f", at most {' x '.join(map(str, level.shape))}" if level.shape else ""
     wrap = f", {level.wrap}" if level.topology == "torus" else ""
+    slices = f", slices {level.slices}" if level.slices.known else ""
     names = [f"{name} (not across levels)" if one.alone else name for name, one in level.algorithms.items()]
     offered = f", offers {', '.join(names)}" if names else ""
-    return f"{level.topology}{size}, {level.steps} steps{wrap}{offered}"
+    return f"{level.topology}{size}, {level.steps} steps{wrap}{slices}{offered}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.reference.devices import Call
     from tpsim.reference.execute import Run
 
-OWN_WIRE = frozenset({"in-switch", "one-shot"})
+OWN_WIRE = frozenset({"in-switch", "in-network", "in-switch-tree", "in-switch-network", "one-shot"})
 """Algorithms that inject other bytes than the least, which is what `wire` is; they are held by what they carry."""
 
 
