@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -70,6 +71,60 @@ def test_no_figure_of_a_network_stems_from_where_the_held_out_tables_stand():
             machine.sources[one.source].title for one in machine.constants() if one.source and one.path[:7] == "levels."
         ]
         assert not [title for title in titles if any(word in title for word in ("Bekman", "coreweave", "dstack"))]
+
+
+def test_the_page_reports_the_hosts_of_one_card():
+    page = (ROOT / "docs" / "accuracy.md").read_text()
+    for section in script().host_sections():
+        assert section in page, "run: python benchmarks/accuracy.py"
+
+
+def host(label):
+    return [table for table in script().other_hosts() if label in table.why]
+
+
+@pytest.mark.parametrize("label", ["host C", "host E", "host G"])
+def test_cards_that_write_to_one_another_share_no_path(label):
+    points = [point for table in host(label) for point in script().datasheet(table) if point.size >= 2**25]
+    assert points
+    assert max(abs(point.error) for point in points) < 0.15
+
+
+@pytest.mark.parametrize("label", ["host B", "host A again"])
+def test_eight_cards_that_stage_in_memory_reach_what_four_do(label):
+    """As the profile says; four passes instead of two would take half as much time again, and more."""
+    found = script().hosts.sums(host(label), "")[f"L40S, {label}"]
+    assert 0.8 < found[8] / found[4] < 1.25
+    for table in host(label):
+        if table.kind == "all_reduce":
+            assert abs(script().datasheet(table)[-1].error) < 0.26
+
+
+def test_the_scored_host_does_not_repeat_its_own_times_on_eight_cards_only():
+    here = [table for table in tables() if table.machine == script().HOST]
+    again = [table for table in script().other_hosts() if table.machine == script().HOST]
+    high = {ranks: np.percentile(errors, 90) for ranks, errors in script().hosts.repeated(here, again).items()}
+    assert (high[2] < 2, high[4] < 2, high[8] > 30) == (True, True, True)
+
+
+def test_a_law_that_made_the_sums_of_a_host_fits_it_and_no_other_law_does():
+    laws = script().hosts.LAWS
+    for name, share in laws.items():
+        rows = list(script().hosts.law_rows({"made": {n: 7.0 * share(n) for n in (2, 4, 8)}}))
+        fitting = {row[0] for row in rows} - {row[0] for row in rows if row[2] not in {"+0", "-0"}}
+        assert name in fitting
+        assert fitting == {other for other, form in laws.items() if proportional(form, share)}
+
+
+def proportional(form, share):
+    return all(form(n) / form(2) == share(n) / share(2) for n in (4, 8))
+
+
+def test_no_figure_of_cards_on_pcie_was_measured_in_a_host():
+    for name in ("l40s-switch", "rtx-pro-6000"):
+        level = [one for one in script().load_once(name).constants() if one.path.startswith("levels.pcie.")]
+        assert level
+        assert not [one.path for one in level if one.kind == "measured"]
 
 
 def test_datasheet_profiles_meet_their_goals():

@@ -273,7 +273,8 @@ def host_permute(V: Size, n: Size) -> Traffic:
 def host_passes(n: Size) -> Any:
     """How often a byte crosses the host's path: more than two members stage in its memory, in and out.
 
-    Source: NCCL lets two GPUs of a host write to each other, more of them go through its memory (src/graph/paths.cc).
+    Source: NCCL lets two GPUs of an AMD host write to each other, more of them only below a common PCIe switch
+    (src/graph/paths.cc). docs/accuracy.md holds this law against other hosts and other laws.
     """
     return 1 + where_many(n - 1, 1)
 
