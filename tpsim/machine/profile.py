@@ -68,6 +68,22 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """From which size on a message waits for its receiver instead of going ahead into a buffer.
+
+    above    bytes of the longest message that does not wait
+    latency  what each step of longer ones takes on top of its hop
+    """
+
+    above: Constant
+    latency: Constant
+
+    def constants(self) -> Iterator[Constant]:
+        """Both figures."""
+        yield from (self.above, self.latency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
 
@@ -80,6 +96,7 @@ class Tuning:
     own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
     chunk_latency  what each chunk costs that a message is cut into; None costs nothing
     device_latency  per call and device that takes part; None costs nothing
+    rendezvous     which messages wait for their receiver; None: no step takes longer than its hop
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
     alone          of an algorithm: only for a collective that stays on this level
     """
@@ -91,6 +108,7 @@ class Tuning:
     own_bandwidth: Constant | None = None
     chunk_latency: Constant | None = None
     device_latency: Constant | None = None
+    rendezvous: Rendezvous | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     alone: bool = False
 
@@ -98,6 +116,8 @@ class Tuning:
         """Every figure that differs."""
         own = (getattr(self, name) for name in FIGURES)
         yield from (one for one in own if one is not None)
+        if self.rendezvous is not None:
+            yield from self.rendezvous.constants()
         for tuning in self.protocols.values():
             yield from tuning.constants()
 
@@ -183,7 +203,7 @@ def changed(part: T, change: Callable[[Constant], Constant]) -> T:
     made: Any = part
     if isinstance(part, Constant):
         made = change(part)
-    elif isinstance(part, Machine | Chip | Level | Tuning):
+    elif isinstance(part, Machine | Chip | Level | Tuning | Rendezvous):
         made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part)})
     elif isinstance(part, Mapping):
         made = {key: changed(value, change) for key, value in part.items()}

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validat
 
 from tpsim.fabric.wires import LevelTopology, Wrap, joined
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
-from tpsim.machine.profile import Chip, Constant, Kind, Level, Machine, Source, Tuning
+from tpsim.machine.profile import Chip, Constant, Kind, Level, Machine, Rendezvous, Source, Tuning
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 
@@ -149,6 +149,14 @@ class LinkFields(spec.Strict):
     hop_latency: LatencyFields | None = None
 
 
+class RendezvousFields(spec.Strict):
+    """Which messages wait for their receiver."""
+
+    noun: ClassVar[str] = "a rendezvous"
+    above: MemoryFields = Field(description="bytes of the longest message that does not wait")
+    latency: LatencyFields = Field(description="of each step of a longer one, on top of its hop")
+
+
 class ProtocolFields(spec.Strict):
     """What differs for one protocol."""
 
@@ -160,6 +168,7 @@ class ProtocolFields(spec.Strict):
     own_bandwidth: BandwidthFields | None = Field(default=None, description="at which a device passes on its own share")
     chunk_latency: LatencyFields | None = Field(default=None, description="of each chunk that a message is cut into")
     device_latency: LatencyFields | None = Field(default=None, description="per call and device that takes part")
+    rendezvous: RendezvousFields | None = Field(default=None, description="which messages wait for their receiver")
 
 
 class TuningFields(ProtocolFields):
@@ -336,8 +345,17 @@ class _Reading:
             own_bandwidth=self._maybe(fields.own_bandwidth, "bytes_per_s", f"{path}.own_bandwidth"),
             chunk_latency=self._maybe(fields.chunk_latency, "seconds", f"{path}.chunk_latency"),
             device_latency=self._maybe(fields.device_latency, "seconds", f"{path}.device_latency"),
+            rendezvous=self._rendezvous(fields.rendezvous, f"{path}.rendezvous"),
             protocols=self._tunings(protocols, f"{path}.protocols"),
             alone=alone,
+        )
+
+    def _rendezvous(self, fields: RendezvousFields | None, path: str) -> Rendezvous | None:
+        if fields is None:
+            return None
+        return Rendezvous(
+            above=self._constant(fields.above, "bytes", f"{path}.above"),
+            latency=self._constant(fields.latency, "seconds", f"{path}.latency"),
         )
 
 

@@ -238,6 +238,23 @@ def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     return value if n > 1 else otherwise  # type: ignore[operator]
 
 
+def beyond(x: Size, limit: float, value: float) -> Any:
+    """`value` where x > limit, else 0.
+
+    >>> beyond(8, 8, 3.0), beyond(9, 8, 3.0)
+    (0, 3.0)
+    """
+    if _symbolic(x):
+        import sympy
+
+        return value * sympy.Heaviside(x - limit, 0)  # cases inside cases take sympy minutes
+    if _array(x):
+        import numpy as np
+
+        return np.where(x > limit, value, 0)  # type: ignore[operator]
+    return value if x > limit else 0  # type: ignore[operator]
+
+
 def product(values: Iterable[Size]) -> Any:
     """The product of sizes; 1 for none.
 
