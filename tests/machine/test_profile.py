@@ -246,6 +246,16 @@ def test_a_launch_latency_may_be_stated_per_harness(tmp_path):
     assert launch["framework"].path == "levels.loop.launch.framework"
 
 
+def test_a_rendezvous_needs_both_its_figures(tmp_path):
+    both = "hop_latency: 1 us\n    protocols:\n      ll: {rendezvous: {above: 2 KiB, latency: 3 us}}"
+    rendezvous = load(mine(tmp_path, ("hop_latency: 1 us", both))).levels[0].protocols["ll"].rendezvous
+    assert (rendezvous.above.value, rendezvous.latency.value) == (2048, 3e-6)
+    assert rendezvous.latency.path == "levels.loop.protocols.ll.rendezvous.latency"
+    assert 'a rendezvous needs "latency"' in refusal(
+        mine(tmp_path, ("hop_latency: 1 us", both.replace(", latency: 3 us", "")))
+    )
+
+
 def test_a_dtype_without_a_peak_is_answered_with_those_that_have_one():
     with pytest.raises(InputError) as error:
         load("tpu-v5e").peak("fp8")

@@ -7,6 +7,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -250,3 +251,52 @@ def test_aggregated_trees_pay_for_every_device_and_serve_where_each_node_has_one
     assert timing.time(machine("dgx-h100"), (cards,), "all_gather", 2**16).algorithm == "pat"
     both = timing.time(machine("dgx-h100"), (node, cards), "all_gather", 2**16)
     assert "pat" not in {both.algorithm, *(stage.algorithm for stage in both.stages)}
+
+
+# Messages that wait for their receiver ---------------------------------------------------------------------------
+
+
+def waiting(name, V, **how):
+    """Seconds of an all-reduce over 8 nodes of 4."""
+    return timing.time(machine(name), two_levels(4, 8, name), "all_reduce", V, **how).latency_s
+
+
+def test_each_step_of_a_message_above_the_eager_limit_takes_longer():
+    rendezvous = machine("alps-gh200").levels[1].protocols["ll"].rendezvous
+    limit = int(rendezvous.above.value)
+    eager, later = (waiting("alps-gh200", V, algorithm="tree", protocol="ll") for V in (limit, limit + 1))
+    assert later - eager == pytest.approx(6 * rendezvous.latency.value)
+    assert waiting("alps-gh200", 1, algorithm="tree", protocol="ll") == eager
+    assert waiting("alps-gh200", 2**20, algorithm="tree", protocol="ll") == later
+
+
+def test_a_ring_sends_a_part_of_the_array_in_each_step():
+    rendezvous = machine("alps-gh200").levels[1].protocols["simple"].rendezvous
+    limit = 32 * int(rendezvous.above.value)
+    eager, later = (waiting("alps-gh200", V, algorithm="flat-ring", protocol="simple") for V in (limit, limit + 1))
+    assert later - eager == pytest.approx(2 * 8 * rendezvous.latency.value)
+
+
+def test_each_peer_of_an_all_to_all_gets_its_own_part():
+    network = machine("alps-gh200").levels[1]
+    rendezvous = network.protocols["simple"].rendezvous
+    limit = 32**2 * int(rendezvous.above.value)
+    route = two_levels(4, 8, "alps-gh200")
+    eager, later = (
+        timing.time(machine("alps-gh200"), route, "all_to_all", V, algorithm="pairwise", protocol="simple").latency_s
+        for V in (limit, limit + 1)
+    )
+    assert later - eager == pytest.approx(4 * 7 * rendezvous.latency.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("protocol", ["ll", "simple"])
+def test_what_waits_is_the_same_for_ints_arrays_and_symbols(kind, protocol):
+    route = two_levels(4, 8, "alps-gh200")
+    sizes = [1, 2048, 2049, 4097, 2**16, 2**17 + 1, 2**24]
+    V = sympy.Symbol("V", positive=True)
+    plain = [timing.time(machine("alps-gh200"), route, kind, size, protocol=protocol).time_s for size in sizes]
+    array = timing.time(machine("alps-gh200"), route, kind, np.array(sizes, dtype=float), protocol=protocol).time_s
+    symbol = timing.time(machine("alps-gh200"), route, kind, V, protocol=protocol).time_s
+    assert np.allclose(array, plain, rtol=1e-12)
+    assert np.allclose([float(symbol.subs({V: size})) for size in sizes], plain, rtol=1e-12)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsim.quantity.size import (
+    beyond,
     by_least,
     ceil_over,
     floor_over,
@@ -62,6 +63,13 @@ def test_a_launch_is_paid_only_with_somebody_to_talk_to():
     assert list(where_many(np.array([1.0, 2.0]), 3.0)) == [0, 3]
     n = sympy.Symbol("n")
     assert [where_many(n, 3).subs(n, size) for size in (1, 2)] == [0, 3]
+
+
+def test_what_lies_beyond_a_limit_pays_and_the_limit_itself_does_not():
+    assert [beyond(x, 8, 3.0) for x in (7, 8, 9)] == [0, 0, 3]
+    assert list(beyond(np.array([7.0, 8.0, 9.0]), 8, 3.0)) == [0, 0, 3]
+    x = sympy.Symbol("x")
+    assert [beyond(x, 8, 3).subs(x, size) for size in (7, 8, 9)] == [0, 0, 3]
 
 
 def test_arrays_are_compared_element_by_element():

@@ -247,13 +247,16 @@ class _Run:
         group = self.groups[at]
         if (at, kind) not in self.moved:
             self.moved[at, kind] = self._moved(group, kind, V)
-        offered = (name for name in self.moved[at, kind] if self._serves(group, name))
-        links = {name: tuned(group.level, name, self.protocol) for name in offered}
+        moved = self.moved[at, kind]
         return [
-            self._single(group, link, name, *self.moved[at, kind][name])
-            for name, link in links.items()
-            if link is not None
+            self._single(group, self._sending(at, link, traffic), name, traffic, own)
+            for name, (traffic, own) in moved.items()
+            if self._serves(group, name) and (link := tuned(group.level, name, self.protocol)) is not None
         ]
+
+    def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
+        """A level with its messages: a small one is not spread over a node's cards, so that all of it goes by one."""
+        return link.sending(lambda: traffic.message * product(one.n for one in self.groups[:at]))
 
     def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
@@ -289,7 +292,7 @@ class _Run:
     def flat_ring(self, V: Size) -> Iterator[Cost]:
         """One ring over all devices of all nodes; ports and NICs work at once."""
         inner, outer = self.groups
-        links = self._links("flat-ring")
+        links = self._links("flat-ring", lambda: over(V, inner.n * outer.n))
         if links is None:
             return
         ring = flat_ring_gather(V, inner.n, outer.n)
@@ -317,6 +320,7 @@ class _Run:
         climbing = tuned(outer.level, name, self.protocol)
         if reducing is None or climbing is None:
             return
+        climbing = climbing.sending(lambda: V)
         summed, above = switch_in_switch(V, inner.n), between(over(V, inner.n), outer.n)
         sent = (summed.link_total, above.link_total)
         latency = summed.steps * reducing.hop_s + above.steps * climbing.hop_s
@@ -328,7 +332,7 @@ class _Run:
     def pairwise(self, V: Size) -> Iterator[Cost]:
         """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
         inner, outer = self.groups
-        links = self._links("pairwise")
+        links = self._links("pairwise", lambda: over(V, (inner.n * outer.n) ** 2))
         if links is None:
             return
         sent = (direct_all_to_all_port(V, inner.n, outer.n), direct_all_to_all_nic(V, inner.n, outer.n))
@@ -342,11 +346,11 @@ class _Run:
         crossing = Crossing(latency, bandwidth, n - 1, sum(sent), sent, own, largest(port, nic))
         yield self._across("pairwise", links, crossing)
 
-    def _links(self, name: str) -> tuple[Link, Link] | None:
+    def _links(self, name: str, message: Callable[[], Any]) -> tuple[Link, Link] | None:
         """Both levels as the algorithm meets them; None if one cannot run it with this protocol."""
         found = [tuned(group.level, name, self.protocol) for group in self.groups]
         inner, outer = found
-        return None if inner is None or outer is None else (inner, outer)
+        return None if inner is None or outer is None else (inner.sending(message), outer.sending(message))
 
     def _busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
         """Bytes on the busiest link of either level."""

@@ -26,6 +26,7 @@ class Traffic:
     carried      mean bytes that a device sends with this one, forwarded chunks included
     link_total   bytes on the busiest directed link over the whole run: what a streamed run takes
     link_serial  sum over steps of the busiest link: what a lock-step run takes
+    piece        bytes of a message that goes through all steps; None: each step sends what its busiest link carries
     """
 
     steps: Any
@@ -33,6 +34,12 @@ class Traffic:
     carried: Any
     link_total: Any
     link_serial: Any
+    piece: Any = None
+
+    @property
+    def message(self) -> Any:
+        """Bytes that one step sends."""
+        return over(self.link_serial, largest(self.steps, 1)) if self.piece is None else self.piece
 
     def then(self, other: Traffic) -> Traffic:
         """This run followed by another one."""
@@ -42,6 +49,7 @@ class Traffic:
             self.carried + other.carried,
             self.link_total + other.link_total,
             self.link_serial + other.link_serial,
+            self.piece,
         )
 
 
@@ -202,7 +210,7 @@ def switch_tree(V: Size, n: Size) -> Traffic:
     A device is an inner node of one tree at most: it sends V at n = 2, 3V/2 at 3, 2V from 4 on.
     """
     busiest = where_many(n, over(V * smallest(n, 4), 2))
-    return Traffic(2 * log2_ceil(n), wire("all_reduce", V, n), wire("all_reduce", V, n), busiest, busiest)
+    return Traffic(2 * log2_ceil(n), wire("all_reduce", V, n), wire("all_reduce", V, n), busiest, busiest, V)
 
 
 def switch_pairwise_all_to_all(V: Size, n: Size) -> Traffic:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpsim.machine.algorithms import Traffic
+    from tpsim.machine.profile import Rendezvous
 
 
 SIMPLE = "simple"
@@ -80,10 +81,18 @@ FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A level's figures as one algorithm meets them, in SI units."""
+    """A level's figures as one algorithm meets them, in SI units.
+
+    message  bytes that it sends in one step
+    """
 
     level: Level
     tunings: tuple[Tuning, ...] = ()
+    message: Any = 0
+
+    def sending(self, message: Callable[[], Any]) -> Link:
+        """The same with messages of so many bytes, which are asked for only where they matter."""
+        return self if self._rendezvous is None else replace(self, message=message())
 
     def _stated(self, figure: str) -> float | None:
         """The most particular tuning's figure, if any has it."""
@@ -99,12 +108,23 @@ class Link:
         return self.level.bandwidth.value * share
 
     @property
-    def hop_s(self) -> float:
+    def hop_s(self) -> Any:
         """Seconds of one step."""
         hop, own = self._stated("hop_latency"), self.level.hop_latency
-        if hop is not None:
-            return hop
-        return 0.0 if own is None else own.value
+        if hop is None:
+            hop = 0.0 if own is None else own.value
+        return hop + self._waiting_s
+
+    @property
+    def _waiting_s(self) -> Any:
+        """Seconds that each step's message waits for its receiver."""
+        waits = self._rendezvous
+        return 0 if waits is None else where_positive(self.message - waits.above.value, waits.latency.value)
+
+    @property
+    def _rendezvous(self) -> Rendezvous | None:
+        """The most particular tuning's, if any has one."""
+        return next((tuning.rendezvous for tuning in self.tunings if tuning.rendezvous is not None), None)
 
     @property
     def default_launch_s(self) -> float | None:

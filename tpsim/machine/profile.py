@@ -87,6 +87,22 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """From which size on a message waits for its receiver instead of going ahead into a buffer.
+
+    above    bytes of the longest message that does not wait
+    latency  what each step of longer ones takes on top of its hop
+    """
+
+    above: Constant
+    latency: Constant
+
+    def constants(self) -> Iterator[Constant]:
+        """Both figures."""
+        yield from (self.above, self.latency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
 
@@ -103,6 +119,7 @@ class Tuning:
     channel_bytes  of a step that fill a channel before the next one opens; None opens all of them at once
     largest_message  bytes to one device from which the library takes another protocol
     counted        of an algorithm's protocol: what the library counts with when it chooses; None: it takes the least
+    rendezvous     which messages wait for their receiver; None: no step takes longer than its hop
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
     alone          of an algorithm: only for a collective that stays on this level
     """
@@ -118,6 +135,7 @@ class Tuning:
     channel_bytes: Constant | None = None
     largest_message: Constant | None = None
     counted: Counted | None = None
+    rendezvous: Rendezvous | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     alone: bool = False
 
@@ -125,6 +143,8 @@ class Tuning:
         """Every figure that differs."""
         own = (getattr(self, name) for name in FIGURES)
         yield from (one for one in own if one is not None)
+        if self.rendezvous is not None:
+            yield from self.rendezvous.constants()
         if self.counted is not None:
             yield from self.counted.constants()
         for tuning in self.protocols.values():
@@ -228,7 +248,7 @@ def changed(part: T, change: Callable[[Constant], Constant]) -> T:
     made: Any = part
     if isinstance(part, Constant):
         made = change(part)
-    elif isinstance(part, Machine | Chip | Level | Tuning | Counted):
+    elif isinstance(part, Machine | Chip | Level | Tuning | Counted | Rendezvous):
         made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part)})
     elif isinstance(part, Mapping):
         made = {key: changed(value, change) for key, value in part.items()}

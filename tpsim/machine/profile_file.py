@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validat
 
 from tpsim.fabric.wires import ANY, LevelTopology, Slices, Wrap, joined
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
-from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Source, Tuning
+from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 
@@ -178,6 +178,14 @@ class CountedFields(spec.Strict):
     bandwidth: BandwidthFields = Field(description="bus bandwidth: of what each device must inject")
 
 
+class RendezvousFields(spec.Strict):
+    """Which messages wait for their receiver."""
+
+    noun: ClassVar[str] = "a rendezvous"
+    above: MemoryFields = Field(description="bytes of the longest message that does not wait")
+    latency: LatencyFields = Field(description="of each step of a longer one, on top of its hop")
+
+
 class ProtocolFields(spec.Strict):
     """What differs for one protocol."""
 
@@ -199,6 +207,7 @@ class ProtocolFields(spec.Strict):
     counted: CountedFields | None = Field(
         default=None, description="of an algorithm's protocol: what the library counts with when it chooses"
     )
+    rendezvous: RendezvousFields | None = Field(default=None, description="which messages wait for their receiver")
 
 
 class TuningFields(ProtocolFields):
@@ -383,6 +392,7 @@ class _Reading:
             channel_bytes=self._maybe(fields.channel_bytes, "bytes", f"{path}.channel_bytes"),
             largest_message=self._maybe(fields.largest_message, "bytes", f"{path}.largest_message"),
             counted=None if fields.counted is None else self._counted(fields.counted, f"{path}.counted"),
+            rendezvous=self._rendezvous(fields.rendezvous, f"{path}.rendezvous"),
             protocols=self._tunings(protocols, f"{path}.protocols"),
             alone=alone,
         )
@@ -392,6 +402,14 @@ class _Reading:
             latency=self._constant(fields.latency, "seconds", f"{path}.latency"),
             hop_latency=self._constant(fields.hop_latency, "seconds", f"{path}.hop_latency"),
             bandwidth=self._constant(fields.bandwidth, "bytes_per_s", f"{path}.bandwidth"),
+        )
+
+    def _rendezvous(self, fields: RendezvousFields | None, path: str) -> Rendezvous | None:
+        if fields is None:
+            return None
+        return Rendezvous(
+            above=self._constant(fields.above, "bytes", f"{path}.above"),
+            latency=self._constant(fields.latency, "seconds", f"{path}.latency"),
         )
 
 

@@ -238,8 +238,8 @@ def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     return value if n > 1 else otherwise  # type: ignore[operator]
 
 
-def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
-    """`value` where x > 0, else 0 or what is given.
+def where_positive(x: Size, value: Size) -> Any:
+    """`value` where x > 0, else 0.
 
     >>> where_positive(-0.5, 3.0), where_positive(0.5, 3.0)
     (0, 3.0)
@@ -247,12 +247,14 @@ def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
     if _symbolic(x):
         import sympy
 
-        return sympy.Piecewise((value, sympy.Gt(x, 0)), (otherwise, True), evaluate=False)
+        if value == math.inf:
+            return sympy.Piecewise((value, sympy.Gt(x, 0)), (0, True), evaluate=False)
+        return value * sympy.Heaviside(x, 0)  # cases inside cases take sympy minutes
     if _array(x):
         import numpy as np
 
-        return np.where(x > 0, value, otherwise)  # type: ignore[operator, call-overload]
-    return value if x > 0 else otherwise  # type: ignore[operator]
+        return np.where(x > 0, value, 0)  # type: ignore[operator, call-overload]
+    return value if x > 0 else 0  # type: ignore[operator]
 
 
 def product(values: Iterable[Size]) -> Any:
