@@ -432,8 +432,9 @@ median / 90th percentile of their size, and the median with its sign as bias. Si
 The measurements are those of `tests/data/measured_collectives.json`, with their sources. Which of them count was
 fixed in `tests/data/scored_set.yaml` before any form or constant was tuned: machine, launch and forced algorithm are
 inputs of a prediction; custom kernels, tables with guessed or unstated figures and tables under five rows are
-reported, not scored. A profile of the library knows datasheets, what libraries state of themselves, and a handful of
-shape constants that all machines share: latencies scale with a chip's clock, bandwidths with its links and memory.
+reported, not scored. A profile of the library knows datasheets, what libraries state of themselves (also by what they
+choose among their ways), and a handful of shape constants that NVIDIA's machines share: on NVLink latencies scale with
+a chip's clock, bandwidths with its links and memory.
 What is fitted is fitted as `tpsim hw fit` does it, starting from the profile.
 """
 
@@ -444,9 +445,10 @@ NOTES = """\
   reach 0.6 of it, and their times jump: an all-gather of 128, 256 and 512 MiB takes 99, 116 and 400 ms; measured again,
   that of 256 MiB took 198. Times that do not repeat follow from no formula: see the section on hosts below. Every goal
   that is not met is met without this machine (last column).
-- **Steps in the measured curves.** NCCL changes protocol at 1 to 4 MiB earlier than pays: 512 KiB to 1 MiB of an
-  all-reduce on two A100 take 19 to 41 us. The least over protocols cannot rise like that: -20 to -35 % at one or two
-  sizes of a curve.
+- **Steps in the measured curves.** NCCL leaves LL where its own table says so, at 1 to 5 MiB, and earlier than pays:
+  512 KiB to 1 MiB of an all-reduce on two A100 take 19 to 41 us. Profiles state that table and predict every one of these
+  steps at the right size. What is left there: Simple takes 10 to 25 % longer than predicted for one or two sizes after
+  it is taken up, most in all-gathers over 4 A100.
 - **MI300X** measures 17 to 23 us below 512 bytes and 14 us from 1 KiB on.
 - **Across nodes** the floor of a network is its plugin's. Over Slingshot messages above 4 KiB wait for their receiver:
   the 3.1 us per step that CSCS publishes of it are at most half of what NCCL's times rise by from 4 KiB on. Nothing

@@ -6,6 +6,7 @@ import pytest
 
 import tpsim
 from tpsim.api.save import scenario_data
+from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 
 SCENARIO = "llama3-70b-h100"
@@ -33,7 +34,7 @@ def test_a_launch_is_saved_for_every_call():
     saved = sum(row["time_s"] * row["count"] for row in free.collectives) - sum(
         row["time_s"] * row["count"] for row in none.collectives
     )
-    assert saved == pytest.approx(3e-6 * calls)
+    assert saved == pytest.approx(load("dgx-h100").level("nvlink").launch["threads"].value * calls)
     assert none.step.time_s < free.step.time_s
 
 

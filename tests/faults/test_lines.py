@@ -10,6 +10,7 @@ from tests.faults.judges import JUDGES, SP, findings
 from tests.faults.lines import FAULTS
 from tpsim.algebra import moves
 from tpsim.program import layout
+from tpsim.quantity.size import over
 from tpsim.reference import functions
 
 
@@ -49,7 +50,7 @@ def test_a_wrong_size_of_a_dtype_is_noticed_by_its_name(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        ("all_reduce", lambda V, n: V * (n - 1) // n),
+        ("all_reduce", lambda V, n: over(V * (n - 1), n)),
         ("all_gather", lambda V, n: V * n // n),
         ("reduce_scatter", lambda V, n: V * (n - 1)),
     ],

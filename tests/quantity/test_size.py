@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsim.quantity.size import (
-    beyond,
     by_least,
     ceil_over,
     floor_over,
@@ -21,6 +21,7 @@ from tpsim.quantity.size import (
     product,
     smallest,
     where_many,
+    where_positive,
 )
 
 sizes = st.integers(1, 10**6)
@@ -66,10 +67,11 @@ def test_a_launch_is_paid_only_with_somebody_to_talk_to():
 
 
 def test_what_lies_beyond_a_limit_pays_and_the_limit_itself_does_not():
-    assert [beyond(x, 8, 3.0) for x in (7, 8, 9)] == [0, 0, 3]
-    assert list(beyond(np.array([7.0, 8.0, 9.0]), 8, 3.0)) == [0, 0, 3]
+    assert [where_positive(x - 8, 3.0) for x in (7, 8, 9)] == [0, 0, 3]
+    assert list(where_positive(np.array([7.0, 8.0, 9.0]) - 8, 3.0)) == [0, 0, 3]
     x = sympy.Symbol("x")
-    assert [beyond(x, 8, 3).subs(x, size) for size in (7, 8, 9)] == [0, 0, 3]
+    assert [where_positive(x - 8, 3).subs(x, size) for size in (7, 8, 9)] == [0, 0, 3]
+    assert [where_positive(x - 8, inf).subs(x, size) for size in (7, 8, 9)] == [0, 0, inf]
 
 
 def test_arrays_are_compared_element_by_element():

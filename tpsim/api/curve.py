@@ -1,4 +1,4 @@
-"""The whole curve of a collective: its floor, where the fastest way changes, and where bandwidth is reached."""
+"""The whole curve of a collective: its floor, where the way changes, and where bandwidth is reached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HALF, NEARLY = 0.5, 0.95
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The fastest way from a size on: algorithm and protocol."""
+    """The way that is taken from a size on: algorithm and protocol."""
 
     from_bytes: int
     algorithm: str
@@ -36,7 +36,7 @@ class Curve:
     floor_s    what the smallest array takes
     peak       bus bandwidth that ever larger arrays approach, bytes per second; None if nothing is sent
     half, nearly  bytes from which on half, and 95 %, of it is reached
-    ways       the fastest ones, ascending
+    ways       those taken, ascending
     """
 
     floor_s: float
@@ -64,12 +64,17 @@ def curve(timed: Callable[[int], Timing], least: int) -> Curve:
     floor = float(timed(least).time_s)
     if not floor:
         return Curve(0.0, None, None, None, ())
-    peak = _rate(timed(ENDLESS))
+    peak, ways = _rate(timed(ENDLESS)), tuple(_ways(timed, least))
 
     def reached(share: float) -> int:
-        return _first(least, ENDLESS, lambda V: _rate(timed(V)) >= share * peak)
+        """From where on the rate stays: it rises along each way, and may drop where the next one is taken."""
+        ends = [way.from_bytes for way in ways[1:]] + [ENDLESS]
+        for way, end in reversed(list(zip(ways, ends, strict=True))):
+            if _rate(timed(way.from_bytes)) < share * peak:
+                return _first(way.from_bytes, end, lambda V: _rate(timed(V)) >= share * peak)
+        return least
 
-    return Curve(floor, peak, reached(HALF), reached(NEARLY), tuple(_ways(timed, least)))
+    return Curve(floor, peak, reached(HALF), reached(NEARLY), ways)
 
 
 def _rate(timed: Timing) -> float:
@@ -77,7 +82,7 @@ def _rate(timed: Timing) -> float:
 
 
 def _ways(timed: Callable[[int], Timing], least: int) -> Iterator[Way]:
-    """Every change of the fastest way, found between doublings."""
+    """Every change of the way, found between doublings."""
     low, here = least, _way(timed(least))
     yield Way(least, *here)
     while low < LARGEST:

@@ -283,7 +283,7 @@ class CollectiveOfSize(Part):
 
 
 class WayFrom(Part):
-    """The fastest way from a size on."""
+    """The way that is taken from a size on."""
 
     from_bytes: int
     algorithm: str

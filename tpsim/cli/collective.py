@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.option("--buffer", is_flag=True, help="Read the sizes as nccl-tests does: of one device's buffer.")
 @click.option("--dtype", default="bf16", show_default=True, help="Sizes are rounded to whole elements.")
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
-@click.option("--algorithm", help="Force one: ring, tree, ... Default: the fastest on offer.")
-@click.option("--protocol", help="Force one: ll, ll128, simple. Default: the fastest on offer.")
+@click.option("--algorithm", help="Force one: ring, tree, ... Default: what the library takes.")
+@click.option("--protocol", help="Force one: ll, ll128, simple. Default: what the library takes.")
 @click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
 @click.option(
     "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."

@@ -204,19 +204,23 @@ class ProtocolFields(spec.Strict):
     largest_message: MemoryFields | None = Field(
         default=None, description="to one device, from which another protocol is taken"
     )
-    counted: CountedFields | None = Field(
-        default=None, description="of an algorithm's protocol: what the library counts with when it chooses"
-    )
     rendezvous: RendezvousFields | None = Field(default=None, description="which messages wait for their receiver")
+
+
+class WayFields(ProtocolFields):
+    """What differs for one algorithm with one protocol."""
+
+    noun: ClassVar[str] = "a protocol of an algorithm"
+    counted: CountedFields | None = Field(
+        default=None, description="what the library counts with when it chooses; none: it takes what takes least"
+    )
 
 
 class TuningFields(ProtocolFields):
     """What differs for one algorithm."""
 
     noun: ClassVar[str] = "an algorithm"
-    protocols: dict[str, ProtocolFields | None] | None = Field(
-        default=None, description="those that it can use; none: all"
-    )
+    protocols: dict[str, WayFields | None] | None = Field(default=None, description="those that it can use; none: all")
     alone: bool = Field(default=False, description="only for a collective that stays on this level")
 
 
@@ -391,13 +395,16 @@ class _Reading:
             channels=self._maybe(fields.channels, "count", f"{path}.channels"),
             channel_bytes=self._maybe(fields.channel_bytes, "bytes", f"{path}.channel_bytes"),
             largest_message=self._maybe(fields.largest_message, "bytes", f"{path}.largest_message"),
-            counted=None if fields.counted is None else self._counted(fields.counted, f"{path}.counted"),
+            counted=self._counted(fields, f"{path}.counted"),
             rendezvous=self._rendezvous(fields.rendezvous, f"{path}.rendezvous"),
             protocols=self._tunings(protocols, f"{path}.protocols"),
             alone=alone,
         )
 
-    def _counted(self, fields: CountedFields, path: str) -> Counted:
+    def _counted(self, way: ProtocolFields, path: str) -> Counted | None:
+        fields = way.counted if isinstance(way, WayFields) else None
+        if fields is None:
+            return None
         return Counted(
             latency=self._constant(fields.latency, "seconds", f"{path}.latency"),
             hop_latency=self._constant(fields.hop_latency, "seconds", f"{path}.hop_latency"),
@@ -477,6 +484,21 @@ def _protocol_misfits(level: LevelFields, here: tuple[str | int, ...], document:
             if name not in (level.protocols or {}):
                 place = document.place(*here, "algorithms", algorithm, "protocols", name)
                 yield from unknown(name, f"protocol of level {level.name}", level.protocols or {}, place).problems
+    for keys, tuning in _protocols(level):
+        if tuning is not None and (tuning.channels is None) != (tuning.channel_bytes is None):
+            has, lacks = ("channels", "channel_bytes") if tuning.channels else ("channel_bytes", "channels")
+            place = document.key_place(*here, *keys, has)
+            yield Problem("missing-field", f'"{has}" says nothing without "{lacks}"', place, "write both, or neither")
+
+
+def _protocols(level: LevelFields) -> Iterator[tuple[tuple[str, ...], ProtocolFields | None]]:
+    """Every protocol and algorithm of a level, and the protocols of algorithms, with where they stand."""
+    for name, fields in (level.protocols or {}).items():
+        yield ("protocols", name), fields
+    for algorithm, tuning in (level.algorithms or {}).items():
+        yield ("algorithms", algorithm), tuning
+        for name, way in ((tuning and tuning.protocols) or {}).items():
+            yield ("algorithms", algorithm, "protocols", name), way
 
 
 def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:

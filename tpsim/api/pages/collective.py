@@ -61,7 +61,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
 
 
 def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
-    """The curve over all sizes in words: floor, peak, and from where on which way is the fastest."""
+    """The curve over all sizes in words: floor, peak, and from where on which way is taken."""
     if curve.peak is None or curve.half is None or curve.nearly is None:
         return
     yield "floor", show(curve.floor_s, "seconds")
@@ -69,7 +69,7 @@ def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
     yield "peak", f"bus bandwidth {show(curve.peak, 'bytes_per_s')}; {reached}"
     first, *others = curve.ways
     changes = [f"{said(way)} from {show(way.from_bytes, 'bytes')} on" for way in others]
-    yield "fastest", ", ".join([said(first), *changes])
+    yield "taken", ", ".join([said(first), *changes])
 
 
 def said(way: Way) -> str:
