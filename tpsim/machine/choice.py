@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tpsim.machine.cost import Cost, Counted
     from tpsim.quantity.size import Size
 
+    Ways = Sequence[tuple[Cost, Counted]]
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -34,32 +36,25 @@ class Question:
 def taken(ways: Sequence[Cost], question: Question) -> Cost:
     """What a library takes of these ways: what it counts least for, or what takes least where it counts nothing."""
     free = within_limits([way for way in ways if way.counted is None])
-    counted = [way for way in ways if way.counted is not None]
-    if len(counted) < 2:  # noqa: PLR2004  nothing to choose between
-        return least([*counted, *free])
-    return least([_by_count(counted, question), *free])
+    counted = [(way, way.counted) for way in ways if way.counted is not None]
+    return least([_by_count(counted, question), *free] if counted else free)
 
 
-def _by_count(ways: Sequence[Cost], question: Question) -> Cost:
+def _by_count(ways: Ways, question: Question) -> Cost:
     """The way that is counted least; it never takes less than another one did for fewer bytes.
 
     A library that leaves a way too late gets faster with more bytes. No plan should lean on that: time never falls.
     """
-    each_s = [_counted_s(way.counted, question) for way in ways]
-    best = by_keys(each_s, ways)
-    floor = largest(0, *(_before(way, ways, question) for way in ways))
+    sent = question.wire * question.V
+    best = by_keys([one.latency_s + over(sent, one.bandwidth) for _, one in ways], [way for way, _ in ways])
+    floor = largest(0, *(_before(way, one, ways, question) for way, one in ways))
     lift = largest(0, floor - best.time_s)
     return replace(best, work_s=best.work_s + lift, ramp_s=best.ramp_s + lift)
 
 
-def _counted_s(counted: Counted | None, question: Question) -> Any:
-    assert counted is not None  # noqa: S101  only these are compared
-    return counted.latency_s + over(question.wire * question.V, counted.bandwidth)
-
-
-def _before(way: Cost, ways: Sequence[Cost], question: Question) -> Any:
+def _before(way: Cost, mine: Counted, ways: Ways, question: Question) -> Any:
     """The most that a way took before another one was counted less; 0 while it is in use, and if it never is."""
-    first, last = _in_use(way, ways, question)
+    first, last = _in_use(mine, [one for _, one in ways], question)
     if last is None:
         return 0
     reached = where_positive(smallest(question.V - last, last - first), 1)
@@ -68,15 +63,14 @@ def _before(way: Cost, ways: Sequence[Cost], question: Question) -> Any:
     return reached * question.again(way, largest(last, 0)).time_s
 
 
-def _in_use(way: Cost, ways: Sequence[Cost], question: Question) -> tuple[Any, Any]:
+def _in_use(mine: Counted, every: Sequence[Counted], question: Question) -> tuple[Any, Any]:
     """From how many bytes on a way is counted least, and up to how many; None if no other one follows."""
-    mine, wire = way.counted, where_many(question.n, question.wire, 1)
-    assert mine is not None  # noqa: S101
-    first: list[Any] = [0]
-    last: list[Any] = []
-    for other in (one.counted for one in ways if one is not way and one.counted is not None):
-        if other.bandwidth == mine.bandwidth:
-            continue
-        per_byte = wire * (1 / mine.bandwidth - 1 / other.bandwidth)
-        (last if other.bandwidth > mine.bandwidth else first).append(over(other.latency_s - mine.latency_s, per_byte))
-    return largest(*first), smallest(*last) if last else None
+    wire = where_many(question.n, question.wire, 1)
+
+    def meets(other: Counted) -> Any:
+        """Bytes for which both are counted alike."""
+        return over(other.latency_s - mine.latency_s, wire * (1 / mine.bandwidth - 1 / other.bandwidth))
+
+    slower = [meets(other) for other in every if other.bandwidth < mine.bandwidth]
+    faster = [meets(other) for other in every if other.bandwidth > mine.bandwidth]
+    return largest(0, *slower), smallest(*faster) if faster else None
