@@ -97,7 +97,7 @@ DEFAULT = "default"
 """The harness that a single launch latency belongs to."""
 
 HARNESSES = ("threads", "graph", "process", "framework", DEFAULT)
-"""Ways of launching that profiles and logs name alike: a thread per device, a graph, one process, a framework's loop."""
+"""Ways of launching that profiles and logs name alike: a thread per device, a graph, one process, a framework."""
 
 SLIPS = 2
 """Letters by which a harness of the user's own must be longer or shorter than a known one that it resembles."""
@@ -459,7 +459,7 @@ def _undated(fields: HardwareFile, document: Document) -> Iterator[Problem]:
 
 
 def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
-    """Dtypes that nobody has, and harnesses that are a known one misspelled: those of the user's own are let through."""
+    """Dtypes that nobody has, and harnesses that are a known one misspelled: a user's own are let through."""
     for dtype in fields.chip.peak:
         if dtype not in DTYPES:
             yield from unknown(dtype, "dtype", DTYPES, document.key_place("chip", "peak", dtype)).problems
