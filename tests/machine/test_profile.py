@@ -269,6 +269,12 @@ def test_a_peak_of_a_dtype_that_nobody_has_is_refused_with_the_nearest(tmp_path)
     assert 'did you mean "fp8"?\n' in said
 
 
+def test_a_slice_that_is_no_shape_is_told_the_form_not_that_it_is_no_text(tmp_path):
+    path = mine(tmp_path, ("topology: ring", "topology: torus\n    slices: {shapes: [4*4]}"))
+    assert 'error[bad-value]: slices.shapes[0] is "4*4"\n' in refusal(path)
+    assert "^^^ it must match ^[1-9]" in refusal(path)
+
+
 def test_a_peak_may_be_stated_for_every_dtype_that_a_workload_may_name():
     assert set(DTYPE_BYTES) < set(DTYPES)
     schema = HardwareFile.model_json_schema()["$defs"]["ChipFields"]["properties"]["peak"]
