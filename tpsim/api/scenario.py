@@ -15,6 +15,7 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.api.assumed import guesses, model_assumptions, run_assumptions
 from tpsim.api.cut import Cut, cut, known_axis, mesh_of
 from tpsim.api.edits import bare_scenario, edited, flags_to_edits, overridden
+from tpsim.api.forced import written
 from tpsim.api.foreign import FOREIGN, not_yet
 from tpsim.api.inputs import asked, inputs, read_launch
 from tpsim.api.limits import limits
@@ -31,7 +32,6 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.refusals import header_problem
-from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
@@ -355,7 +355,5 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
 
 def forced(question: Question) -> dict[str, dict[str, Any]]:
     """What is forced on collectives, as a scenario writes it; nothing if nothing is."""
-    given = {name: value for name, value in asdict(question.force).items() if value is not None}
-    if isinstance(given.get("launch"), float):
-        given["launch"] = show(given["launch"], "seconds")
+    given = written(question.force)
     return {"collectives": given} if given else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.api.forced import in_words
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
@@ -50,7 +51,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
         facts=(
             ("machine", result.machine.name),
             ("ranks on", result.route),
-            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}"),
+            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(asked.force)}"),
             *curve_facts(result.curve),
         ),
         tables=(Table(columns, result.rows),),
