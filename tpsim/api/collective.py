@@ -10,7 +10,7 @@ from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.api.curve import Curve, curve
-from tpsim.api.forced import written
+from tpsim.api.forced import refuse_foreign, written
 from tpsim.api.inputs import inputs
 from tpsim.api.question import Assumption
 from tpsim.fabric.placement import place
@@ -71,6 +71,7 @@ def collective(
 
     Raises InputError for unknown names, sizes below one element per rank, and ranks that do not fit.
     """
+    refuse_foreign(algorithm)
     kind = kind_of(name)
     width = DTYPE_BYTES[_known(dtype, DTYPE_BYTES, "dtype")]
     machine = load(hw)

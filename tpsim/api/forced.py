@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpsim.api.logs.nccl_run import ALGORITHMS
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from tpsim.machine.additive import Choice
+
+
+def refuse_foreign(algorithm: str | None) -> None:
+    """Refuse NCCL's name of an algorithm that tpsim calls otherwise, with tpsim's. Raises InputError."""
+    ours = ALGORITHMS.get((algorithm or "").lower(), algorithm)
+    if ours != algorithm:
+        raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
 
 
 def written(force: Choice) -> dict[str, Any]:

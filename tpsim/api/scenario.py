@@ -15,7 +15,7 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.api.assumed import guesses, model_assumptions, run_assumptions
 from tpsim.api.cut import Cut, cut, known_axis, mesh_of
 from tpsim.api.edits import bare_scenario, edited, flags_to_edits, overridden
-from tpsim.api.forced import written
+from tpsim.api.forced import refuse_foreign, written
 from tpsim.api.foreign import FOREIGN, not_yet
 from tpsim.api.inputs import asked, inputs, read_launch
 from tpsim.api.limits import limits
@@ -320,6 +320,7 @@ def _assume(read: _Read, split: Cut) -> Assume:
 
 def _forced(fields: CollectivesFields) -> Choice:
     launch = None if fields.launch is None else read_launch(fields.launch)
+    refuse_foreign(fields.algorithm)
     return Choice(launch, fields.algorithm, fields.protocol)
 
 
