@@ -242,12 +242,21 @@ def _hardware(read: _Read) -> str | Path:
 
 
 @contextmanager
-def _pointing_at(place: Place | None) -> Iterator[None]:
-    """Problems that know no place, because they were found far from the scenario, point at `place`."""
+def _pointing_at(place: Place | None, remedy: str = "") -> Iterator[None]:
+    """Problems that know no place, because they were found far from the scenario, point at `place`.
+
+    remedy  of those that have none
+    """
     try:
         yield
     except InputError as error:
-        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
+        raise InputError(
+            one if one.place else replace(one, place=place, remedy=one.remedy or remedy) for one in error.problems
+        ) from None
+
+
+BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"
+"""What to do about a level that a machine has not, as when a scenario is asked of another machine."""
 
 
 def _workload(fields: WorkloadFields) -> Workload:
@@ -285,7 +294,7 @@ def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
     original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
     for axis in stated:
         known_axis(axis, original, read.at_key, "placement", axis)
-        with _pointing_at(read.at("placement", axis)):
+        with _pointing_at(read.at("placement", axis), BIND_NOTHING):
             place(machine.levels, Mesh({axis: 1}), {axis: stated[axis]})
     binding = {axis: stated[parent] for axis in split.mesh.axes if (parent := split.parents.get(axis, axis)) in stated}
     return _placed(machine, split, binding, stated)
