@@ -1,5 +1,19 @@
-"""``python -m tpsim``: the same as the command ``tpsim``."""
+"""The command ``tpsim``, and ``python -m tpsim``: the command line, which ends quietly if it is interrupted."""
 
-from tpsim.cli.main import main
+import sys
 
-main()
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line and exit; an interrupt counts from the first import on, which takes longest."""
+    try:
+        from tpsim.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

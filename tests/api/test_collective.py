@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tpsim.api.collective import collective
+from tpsim.api.pages.collective import curve_facts
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 
@@ -156,6 +157,13 @@ def test_the_curve_names_every_change_of_the_way_where_it_happens():
             "all-gather", hw="dgx-a100", ranks=8, sizes=[after.from_bytes - 16, after.from_bytes + 16]
         ).rows
         assert [row["protocol"] for row in rows] == [before.protocol, after.protocol]
+
+
+def test_ways_that_differ_by_protocol_are_told_apart_on_the_page():
+    facts = dict(curve_facts(collective("all-reduce", hw="l40s-pcie", ranks=8, sizes="1MB").curve))
+    assert facts["taken"] == "ring with ll, ring with simple from 772.6 kB on"
+    plain = dict(curve_facts(collective("all-gather", hw="tpu-v5e", ranks=16, level="ici.0", sizes="1MB").curve))
+    assert " with " not in plain["taken"]
 
 
 def test_a_collective_that_costs_nothing_has_no_curve():

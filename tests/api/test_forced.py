@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tpsim
+from tpsim.api.collective import collective
+from tpsim.api.pages.collective import page
+from tpsim.api.pages.plan import page as plan_page
 from tpsim.api.save import scenario_data
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
@@ -46,9 +49,30 @@ def test_what_is_forced_is_part_of_the_question_and_of_its_file():
     assert "collectives" not in tpsim.plan(SCENARIO).to_json()["resolved"]
 
 
+FORCED = {"algorithm": "ring", "protocol": "simple", "launch": "graph"}
+SAID = "; with launch graph, algorithm ring, protocol simple"
+
+
+def test_a_plan_says_on_its_page_what_is_forced():
+    pages = [plan_page(tpsim.plan(SCENARIO, **forced), verbose=False) for forced in (FORCED, {})]
+    assert [dict(page.facts)["pricing"] for page in pages] == [
+        f"cost model additive, planner book{said}" for said in (SAID, "")
+    ]
+
+
+def test_a_collective_says_what_is_forced_on_its_page_and_in_its_document():
+    for forced, said in ((FORCED, SAID), ({}, "")):
+        result = collective("all-reduce", hw="dgx-h100", ranks=8, **forced)
+        assert dict(page(result, verbose=False).facts)["pricing"] == f"cost model additive, bf16{said}"
+        resolved = result.to_json()["resolved"]
+        assert {name: resolved[name] for name in FORCED if name in resolved} == forced
+
+
 @pytest.mark.parametrize(
     ("forced", "message"),
     [
+        ({"algorithm": "NVLS"}, "NVLS is NCCL's name\n  = tpsim calls this in-switch"),
+        ({"algorithm": "CollnetDirect"}, "CollnetDirect is NCCL's name\n  = tpsim calls this in-network"),
         ({"algorithm": "treee"}, '"treee" is not an algorithm of this plan\'s collectives'),
         ({"protocol": "ll12"}, '"ll12" is not a protocol of'),
         ({"launch": "grpah"}, '"grpah" is not a launch of'),

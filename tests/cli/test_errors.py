@@ -237,6 +237,16 @@ def test_a_folder_and_a_file_that_is_not_there_are_wrong_requests(tpsim, tmp_pat
     assert absent == f"error[no-such-file]: there is no file {tmp_path}/no.yaml\n  = check the folder and the name\n"
 
 
+def test_a_scenario_asked_of_another_machine_is_told_how_to_leave_its_placement(tpsim):
+    ran = tpsim("plan", "llama3-70b-h100", "--hw", "tpu-v5p")
+    assert ran.code == 2
+    assert 'error[unknown-level]: "network" is not a level of the machine\n' in ran.err
+    remedy = "name one of these, or leave it to tpsim: "
+    assert remedy in ran.err
+    words = ran.err.partition(remedy)[2].splitlines()[0].split()
+    assert tpsim("plan", "llama3-70b-h100", "--hw", "tpu-v5p", *words).code == 0
+
+
 def test_a_placement_without_a_machine_is_not_ignored(tpsim):
     ran = tpsim("shard", "A[I_X,J] -> A[I,J]", "--placement", "X=ici.0")
     assert (ran.code, ran.err) == (

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import tpsim.api.plan as plan_module
+from tpsim.__main__ import main as entry
 
 
 def broken(_):
@@ -56,6 +60,19 @@ def test_an_interrupt_is_code_130(tpsim, monkeypatch):
 
     monkeypatch.setattr(plan_module, "priced", interrupted)
     assert tpsim("plan", "llama3-70b-h100").code == 130
+
+
+def test_an_interrupt_while_the_command_line_loads_is_code_130_and_says_nothing(tmp_path):
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "tpsim", "--help"]
+    ran = subprocess.run(command, capture_output=True, check=False, env=os.environ | {"PYTHONPATH": path})
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
+
+
+def test_the_installed_command_is_the_one_that_ends_quietly():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"tpsim": f"{entry.__module__}:{entry.__name__}"}
 
 
 def test_a_reader_that_leaves_early_is_no_error():

@@ -33,6 +33,32 @@ def test_a_collective_is_explained_without_a_scenario(tpsim):
     )
 
 
+@pytest.mark.parametrize(
+    ("forced", "because"),
+    [
+        ((), ["chosen: of what is on offer the library counts least for this way"] * 2),
+        (("--algorithm", "direct"), ["forced: direct; of what is then on offer this way takes least"] * 2),
+        (
+            ("--protocol", "ll128"),
+            ["forced: ll128; of what is then on offer the library counts least for this way"] * 2,
+        ),
+        (("--algorithm", "ring", "--protocol", "ll"), ["forced: ring with ll"] * 2),
+        (("--set", "cost_model=book"), []),
+    ],
+)
+def test_a_time_says_why_its_algorithm_and_protocol_were_taken(forced, because, tpsim):
+    out = json.loads(tpsim("explain", "all_reduce", "gpt3-175b-a100-tp8", "-f", "json", *forced).out)
+    times = [
+        one for one in out["result"]["derivations"] if one["what"].startswith("time of one all_reduce over tensor")
+    ]
+    assert [line for one in times for line in one["because"] if "calls per step" not in line] == because
+
+
+def test_without_a_count_of_the_library_a_time_is_said_to_be_the_least(tpsim):
+    out = tpsim("explain", "all_gather", "llama3-8b-v5e").out
+    assert "calls per step\n             chosen: of what is on offer this way takes least\n" in out
+
+
 def test_latex_is_printed_when_asked(tpsim):
     assert r"\frac{V \left(n - 1\right)}{n}" in tpsim("explain", "all-gather", "--latex").out
 

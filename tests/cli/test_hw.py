@@ -75,6 +75,12 @@ def test_every_machine_fits_in_80_columns(name):
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
 
 
+@pytest.mark.parametrize(("name", "said"), [("dgx-a100", "1 of them a guess"), ("tpu-v5e", "2 of them guesses")])
+def test_one_guess_is_one_and_two_are_several(name, said, capsys):
+    run(["hw", "show", name, "-q"])
+    assert said in capsys.readouterr().out
+
+
 def test_the_list_fits_in_80_columns():
     assert max(map(len, printed(list_page(hw_list(), verbose=False), 80))) <= 80
 

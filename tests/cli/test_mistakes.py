@@ -56,6 +56,31 @@ ANSWERS = {
 }
 
 
+PRODUCT = "A[I_X,J] . B[J,K]"
+
+
+@pytest.mark.parametrize("verb", ["shard", "verify"])
+@pytest.mark.parametrize(
+    ("slug", "args"),
+    [
+        ("bad-mesh", (PRODUCT, "--mesh", "X=4,Y")),
+        ("bad-mesh", (PRODUCT, "--mesh", "X=4,X=2")),
+        ("unknown-axis", (PRODUCT, "--mesh", "Y=4")),
+        ("unknown-dtype", (PRODUCT, "--dtype", "bf17")),
+        ("bad-dims", (PRODUCT, "--dims", "I=8,J=x,K=8")),
+        ("missing-size", (PRODUCT, "--dims", "I=8,J=8")),
+        ("unknown-dim", (PRODUCT, "--dims", "I=8,J=8,K=8,Q=8")),
+        ("not-divisible", (PRODUCT, "--dims", "I=5,J=8,K=8")),
+        ("bad-placement", (PRODUCT, "--dims", "I=8,J=8,K=8", "--hw", "tpu-v5e", "--placement", "X")),
+        ("notation", ("A[I_X,J", "--mesh", "X=4")),
+    ],
+)
+def test_a_mistake_beside_an_expression_has_the_slug_that_it_has_in_a_file(tpsim, verb, slug, args):
+    ran = tpsim(verb, *args)
+    assert (ran.code, ran.err.partition(":")[0]) == (2, f"error[{slug}]")
+    assert "^" in ran.err
+
+
 @pytest.mark.parametrize("args", ANSWERS, ids=" ".join)
 def test_a_mistake_is_answered_with_its_remedy(tpsim, args):
     ran = tpsim(*args)

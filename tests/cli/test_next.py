@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 FLAGS = ("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--dp", "8", "--seq", "1024")
 ASKED = (
@@ -44,6 +47,17 @@ def test_the_next_command_answers(tpsim, args, tmp_path, monkeypatch):
     assert first.code == 0, first.err
     then = tpsim(*following(first.out))
     assert then.code == 0, then.err
+
+
+def test_after_a_fit_the_log_is_laid_beside_the_machine_that_was_written(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my log.txt").write_text((LOGS / "all-gather-4-mpi-2.11.txt").read_text(encoding="utf-8"))
+    fitted = tpsim("hw", "fit", "my log.txt", "--base", "dgx-h100", "--level", "nvlink", "-o", "mine.yaml")
+    assert following(fitted.out)[:4] == ["collective", "all-gather", "--hw", "mine.yaml"]
+    beside = tpsim(*following(fitted.out))
+    assert beside.code == 0, beside.err
+    assert following(beside.out) == ["hw", "fit", "my log.txt", "--base", "mine.yaml", "--level", "nvlink"]
+    assert tpsim(*following(beside.out)).code == 0
 
 
 def test_the_next_command_keeps_what_set_changed(tpsim):

@@ -145,7 +145,7 @@ def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, monkey
         (("A[I_X]", "--set", "layout.zero=3"), "error[bad-usage]: --set belongs to scenarios\n"),
         (
             ("A[I_Z]",),
-            "error[notation]: Z is not an axis of the mesh\n --> command line:1:5\n  |\n1 | A[I_Z]\n  |     ^ ",
+            "error[unknown-axis]: Z is not an axis of the mesh\n --> command line:1:5\n  |\n1 | A[I_Z]\n  |     ^ ",
         ),
         (
             (SMALL, "--zero", "3"),

@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import RULE, SOLD, hierarchy_route, place
+from tpsim.fabric.placement import INNERMOST, RULE, SOLD, hierarchy_route, place
 from tpsim.fabric.wires import Segment, Slices, WireLevel, Wrap, ranks
 from tpsim.quantity.errors import InputError
 
@@ -47,7 +47,13 @@ def test_a_binding_overrides_the_rule_and_no_rule_is_claimed():
     assert placement.describe() == ["data   4 = network 4", "tensor 8 = nvlink 8"]
     assert placement.rule == ""
     assert placement.binding == {"data": ("network",), "tensor": ("nvlink",)}
-    assert place(NODES, Mesh({"data": 4})).rule == RULE
+    assert place(NODES, Mesh({"data": 4})).rule == INNERMOST
+
+
+def test_the_rule_says_nothing_of_a_torus_where_there_is_none():
+    rules = [place(levels, Mesh({"tensor": 8})).rule for levels in (NODES, V5E)]
+    assert rules == [INNERMOST, RULE]
+    assert "torus" not in INNERMOST
 
 
 def test_an_axis_that_divides_no_node_leaves_chips_idle():
@@ -210,7 +216,7 @@ def test_an_axis_that_is_looked_at_by_itself_may_lie_in_any_larger_slice():
     assert place(SOLD_V5E, Mesh({"X": 8})).rule == RULE
     assert alone(SOLD_V5E, {"X": 8}).describe()[0] == "X 8 = ici.0 4 (line) x ici.1 2 (line)"
     assert alone(SOLD_V5E, {"X": 8}).rule == SOLD
-    assert alone(NODES, {"X": 8}).rule == RULE
+    assert alone(NODES, {"X": 8}).rule == INNERMOST
 
 
 def test_a_ring_that_no_slice_of_so_many_chips_has_is_not_taken_for_granted():

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tpsim.machine.profile import load, names, validate
+from tpsim.machine.profile_file import DTYPES, HardwareFile
+from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -244,6 +246,39 @@ def test_a_launch_latency_may_be_stated_per_harness(tmp_path):
     launch = load(mine(tmp_path, level)).level("loop").launch
     assert {name: constant.value for name, constant in launch.items()} == {"graph": 1e-6, "framework": 20e-6}
     assert launch["framework"].path == "levels.loop.launch.framework"
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("thread", "threads"), ("grpah", "graph"), ("defaults", "default")])
+def test_a_harness_that_is_a_known_one_misspelled_is_refused(tmp_path, wrong, meant):
+    said = refusal(mine(tmp_path, ("shape: [8]", f"shape: [8]\n    launch: {{{wrong}: 1 us}}")))
+    assert f'error[unknown-harness]: "{wrong}" is not a harness\n' in said
+    assert f"mine.yaml:10:{len('    launch: {') + 1}\n" in said
+    assert f'did you mean "{meant}"? a harness of your own needs a name that is less like it\n' in said
+
+
+@pytest.mark.parametrize("own", ["osu", "eager", "jax", "threadpool", "cuda-graphs", "one-process"])
+def test_a_harness_of_the_users_own_is_let_through(tmp_path, own):
+    path = mine(tmp_path, ("shape: [8]", f"shape: [8]\n    launch: {{threads: 1 us, {own}: 2 us}}"))
+    assert load(path).level("loop").launch[own].value == 2e-6
+
+
+def test_a_peak_of_a_dtype_that_nobody_has_is_refused_with_the_nearest(tmp_path):
+    said = refusal(mine(tmp_path, ("{bf16: 100 TFLOP/s}", "{bf16: 100 TFLOP/s, fp88: 200 TFLOP/s}")))
+    assert 'error[unknown-dtype]: "fp88" is not a dtype\n' in said
+    assert "mine.yaml:4:29\n" in said
+    assert 'did you mean "fp8"?\n' in said
+
+
+def test_a_slice_that_is_no_shape_is_told_the_form_not_that_it_is_no_text(tmp_path):
+    path = mine(tmp_path, ("topology: ring", "topology: torus\n    slices: {shapes: [4*4]}"))
+    assert 'error[bad-value]: slices.shapes[0] is "4*4"\n' in refusal(path)
+    assert "^^^ it must match ^[1-9]" in refusal(path)
+
+
+def test_a_peak_may_be_stated_for_every_dtype_that_a_workload_may_name():
+    assert set(DTYPE_BYTES) < set(DTYPES)
+    schema = HardwareFile.model_json_schema()["$defs"]["ChipFields"]["properties"]["peak"]
+    assert schema["propertyNames"] == {"enum": list(DTYPES)}
 
 
 def test_a_rendezvous_needs_both_its_figures(tmp_path):

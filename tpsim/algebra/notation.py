@@ -24,12 +24,14 @@ class NotationError(TpsimError):
     text     the user's expression
     span     first character to underline, and the one after the last
     remedy   what to do
+    slug     stable short name: ``notation``, or what the same mistake is called in a file
     """
 
     exit_code = 2
 
-    def __init__(self, message: str, text: str, span: Span, remedy: str) -> None:
+    def __init__(self, message: str, text: str, span: Span, remedy: str, slug: str = "notation") -> None:
         """An error that prints itself as message, expression, carets, remedy."""
+        self.slug = slug
         self.message, self.text, self.span, self.remedy = message, text, span, remedy
         start, end = span
         shown = " ".join(text[:start].splitlines()), text.replace("\n", " ")
@@ -193,8 +195,8 @@ class _Reader:
         self.mesh_axes = mesh_axes
         self.at = 0
 
-    def fail(self, message: str, span: Span, remedy: str) -> NoReturn:
-        raise NotationError(message, self.text, span, remedy)
+    def fail(self, message: str, span: Span, remedy: str, slug: str = "notation") -> NoReturn:
+        raise NotationError(message, self.text, span, remedy, slug)
 
     def skip(self) -> None:
         while self.at < len(self.text) and self.text[self.at].isspace():
@@ -318,7 +320,8 @@ class _Reader:
             self.fail(f"{word} is not a row of axes", span, "an axis begins with a letter; write I_XY or I_{dp,tp}")
         meant = suggest(word, self.mesh_axes) if len(word) > 1 else None
         known = f"the mesh has the axes {', '.join(self.mesh_axes)}"
-        self.fail(f"{word} is not an axis of the mesh", span, f'did you mean "{meant}"? {known}' if meant else known)
+        remedy = f'did you mean "{meant}"? {known}' if meant else known
+        self.fail(f"{word} is not an axis of the mesh", span, remedy, "unknown-axis")
 
 
 def _known(word: str, axes: Collection[str]) -> str | None:

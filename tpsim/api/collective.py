@@ -10,11 +10,13 @@ from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.api.curve import Curve, curve
+from tpsim.api.forced import refuse_foreign, written
 from tpsim.api.inputs import inputs
 from tpsim.api.question import Assumption
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.machine import timing
+from tpsim.machine.additive import Choice
 from tpsim.machine.profile import Machine, load
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
@@ -69,6 +71,7 @@ def collective(
 
     Raises InputError for unknown names, sizes below one element per rank, and ranks that do not fit.
     """
+    refuse_foreign(algorithm)
     kind = kind_of(name)
     width = DTYPE_BYTES[_known(dtype, DTYPE_BYTES, "dtype")]
     machine = load(hw)
@@ -85,7 +88,8 @@ def collective(
 
     rounded = [size for size in wanted if size % (ranks * width)]
     notes = (*_rounding(rounded, ranks * width), *beside)
-    asked = Asked(kind, ranks, level, dtype, cost_model, buffer=buffer)
+    force = Choice(launch, algorithm, protocol)
+    asked = Asked(kind, ranks, level, dtype, cost_model, buffer=buffer, force=force)
     whole = curve(timed, ranks * width)
     return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(map(timed, volumes)), whole, notes)
 
@@ -100,6 +104,7 @@ class Asked:
     dtype: str
     cost_model: CostModel
     buffer: bool
+    force: Choice
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ class CollectiveResult:
                 "dtype": self.asked.dtype,
                 "buffer": self.asked.buffer,
                 "cost_model": self.asked.cost_model,
+                **written(self.asked.force),
             },
             "result": {"verdict": self.verdict, "curve": self.curve.record(), "rows": self.rows},
             "assumptions": [asdict(one) for one in self.assumptions],

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpsim.api.plan import PlanResult
     from tpsim.cost.rollup import Row, Sizes
     from tpsim.machine.profile import Constant
+    from tpsim.machine.timing import CostModel, Timing
     from tpsim.program.op import Program
     from tpsim.quantity.units import Dimension
 
@@ -47,6 +48,9 @@ RATES = {
     "breakeven_tokens_per_chip": "breakeven_tokens_per_chip",
 }
 """What a verdict says of the step beside its seconds, by the names it goes by."""
+
+FORCEABLE = 2
+"""What of a way can be forced: its algorithm and its protocol."""
 
 PARTS = (LAYER, "memory", "step", *RATES)
 """What the name of a number begins with that only a plan has."""
@@ -144,15 +148,29 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
     levels = {segment.level for segment in result.question.placement.route(row.collective.axes)}
+    calls = _number(sum(one.count for one in rows))
     return Derivation(
         what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} ({way})",
         dimension="seconds",
         text=said,
         value=float(timing.time_s),
-        because=(f"{_number(sum(one.count for one in rows)):,} calls per step",),
+        because=(f"{calls:,} call{'s' * (calls != 1)} per step", *_taken(timing, result.question.cost_model)),
         sources=tuple(_of_levels(result, levels, timing.algorithm, timing.protocol)),
         checks=CHECKS["seconds"],
     )
+
+
+def _taken(timing: Timing, cost_model: CostModel) -> Iterator[str]:
+    """Why this algorithm and protocol: forced, counted least by the library, or least time. The book has one way."""
+    if cost_model == "book" or not timing.steps:
+        return
+    reason = "the library counts least for this way" if timing.counted else "this way takes least"
+    if len(timing.forced) == FORCEABLE:
+        yield f"forced: {' with '.join(timing.forced)}"
+    elif timing.forced:
+        yield f"forced: {timing.forced[0]}; of what is then on offer {reason}"
+    else:
+        yield f"chosen: of what is on offer {reason}"
 
 
 def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: str) -> Iterator[str]:

@@ -324,8 +324,11 @@ class CollectiveResolved(Part):
     buffer: bool
     cost_model: CostModel
     measured: str | None = None
-    """With --measured: the log, and the launch that the predictions take after it."""
+    """With --measured: the log, whose launch, algorithm and protocol the predictions take."""
     launch: str | float | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    """Where they are not chosen."""
 
 
 class CollectiveOutput(Output):

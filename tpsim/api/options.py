@@ -21,13 +21,14 @@ _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\
 def _pairs(text: str, what: str, example: str) -> dict[str, int]:
     """``X=4,Y=2`` as a mapping."""
     found: dict[str, int] = {}
+    slug = f"bad-{what}"
     at = 0
     while at < len(text):
         match = _PAIR.match(text, at)
         if match is None or int(match[2]) < 1:
-            raise NotationError(f"{what} cannot be read", text, (at, len(text)), f"write sizes as {example}")
+            raise NotationError(f"the {what} cannot be read", text, (at, len(text)), f"write sizes as {example}", slug)
         if match[1] in found:
-            raise NotationError(f"{match[1]} has two sizes", text, match.span(1), f"drop one {match[1]}")
+            raise NotationError(f"{match[1]} has two sizes", text, match.span(1), f"drop one {match[1]}", slug)
         found[match[1]] = int(match[2])
         at = match.end()
     return found
@@ -37,18 +38,17 @@ def read_mesh(mesh: str | Mapping[str, int] | Mesh) -> Mesh:
     """The mesh, axes major first."""
     if isinstance(mesh, Mesh):
         return mesh
-    return Mesh(_pairs(mesh, "the mesh", "X=4,Y=2") if isinstance(mesh, str) else dict(mesh))
+    return Mesh(_pairs(mesh, "mesh", "X=4,Y=2") if isinstance(mesh, str) else dict(mesh))
 
 
 def read_dims(dims: str | Mapping[str, int], read: Expression) -> dict[str, int]:
     """The size of every dim in the expression, and of no other."""
-    given = _pairs(dims, "the dims", "I=8192,J=4096") if isinstance(dims, str) else dict(dims)
+    given = _pairs(dims, "dims", "I=8192,J=4096") if isinstance(dims, str) else dict(dims)
     known = {dim: array for array in reversed(read.arrays) for dim in array.type.dims}
     for dim, array in known.items():
         if dim not in given:
-            raise NotationError(
-                f"dim {dim} has no size", read.text, array.spans["dim", dim], f"add {dim}=... to the dims"
-            )
+            span, remedy = array.spans["dim", dim], f"add {dim}=... to the dims"
+            raise NotationError(f"dim {dim} has no size", read.text, span, remedy, "missing-size")
     for dim in given:
         if dim not in known:
             raise _unknown(dim, dims if isinstance(dims, str) else dim, "dim of the expression", tuple(known))
@@ -66,9 +66,9 @@ def _unknown(word: str, text: str, what: str, known: Sequence[str]) -> NotationE
     meant = suggest(word, known) if len(word) > 1 else None
     start = text.index(word)
     hint = f'did you mean "{meant}"? ' if meant else ""
-    return NotationError(
-        f'"{word}" is not a {what}', text, (start, start + len(word)), f"{hint}there are: {', '.join(known)}"
-    )
+    remedy = f"{hint}there are: {', '.join(known)}"
+    slug = f"unknown-{what.partition(' of ')[0].replace(' ', '-')}"
+    return NotationError(f'"{word}" is not a {what}', text, (start, start + len(word)), remedy, slug)
 
 
 def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[str, ...]] | None:
@@ -82,8 +82,7 @@ def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[s
         axis, equals, levels = (part.strip() for part in pair.partition("="))
         if not (axis and equals and levels):
             start = placement.index(pair)
-            raise NotationError(
-                "the placement cannot be read", placement, (start, start + len(pair)), "write it as X=ici.0,Y=ici.1"
-            )
+            span, remedy = (start, start + len(pair)), "write it as X=ici.0,Y=ici.1"
+            raise NotationError("the placement cannot be read", placement, span, remedy, "bad-placement")
         bound[axis] = tuple(level.strip() for level in levels.split("+"))
     return bound

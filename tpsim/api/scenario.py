@@ -15,6 +15,7 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.api.assumed import guesses, model_assumptions, run_assumptions
 from tpsim.api.cut import Cut, cut, known_axis, mesh_of
 from tpsim.api.edits import bare_scenario, edited, flags_to_edits, overridden
+from tpsim.api.forced import refuse_foreign, written
 from tpsim.api.foreign import FOREIGN, not_yet
 from tpsim.api.inputs import asked, inputs, read_launch
 from tpsim.api.limits import limits
@@ -31,7 +32,6 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.refusals import header_problem
-from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
@@ -242,12 +242,21 @@ def _hardware(read: _Read) -> str | Path:
 
 
 @contextmanager
-def _pointing_at(place: Place | None) -> Iterator[None]:
-    """Problems that know no place, because they were found far from the scenario, point at `place`."""
+def _pointing_at(place: Place | None, remedy: str = "") -> Iterator[None]:
+    """Problems that know no place, because they were found far from the scenario, point at `place`.
+
+    remedy  of those that have none
+    """
     try:
         yield
     except InputError as error:
-        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
+        raise InputError(
+            one if one.place else replace(one, place=place, remedy=one.remedy or remedy) for one in error.problems
+        ) from None
+
+
+BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"
+"""What to do about a level that a machine has not, as when a scenario is asked of another machine."""
 
 
 def _workload(fields: WorkloadFields) -> Workload:
@@ -285,7 +294,7 @@ def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
     original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
     for axis in stated:
         known_axis(axis, original, read.at_key, "placement", axis)
-        with _pointing_at(read.at("placement", axis)):
+        with _pointing_at(read.at("placement", axis), BIND_NOTHING):
             place(machine.levels, Mesh({axis: 1}), {axis: stated[axis]})
     binding = {axis: stated[parent] for axis in split.mesh.axes if (parent := split.parents.get(axis, axis)) in stated}
     return _placed(machine, split, binding, stated)
@@ -320,6 +329,7 @@ def _assume(read: _Read, split: Cut) -> Assume:
 
 def _forced(fields: CollectivesFields) -> Choice:
     launch = None if fields.launch is None else read_launch(fields.launch)
+    refuse_foreign(fields.algorithm)
     return Choice(launch, fields.algorithm, fields.protocol)
 
 
@@ -355,7 +365,5 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
 
 def forced(question: Question) -> dict[str, dict[str, Any]]:
     """What is forced on collectives, as a scenario writes it; nothing if nothing is."""
-    given = {name: value for name, value in asdict(question.force).items() if value is not None}
-    if isinstance(given.get("launch"), float):
-        given["launch"] = show(given["launch"], "seconds")
+    given = written(question.force)
     return {"collectives": given} if given else {}

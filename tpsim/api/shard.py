@@ -364,6 +364,7 @@ def _even(text: str, array: NamedArray, dims: Mapping[str, int], mesh: Mesh) -> 
                 text,
                 array.spans["dim", dim],
                 f"pad {dim} to {more}, the next multiple of {shards}, or split another dim",
+                "not-divisible",
             )
 
 

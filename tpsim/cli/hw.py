@@ -102,4 +102,5 @@ def fit(
     from tpsim.api.pages.fit import page
 
     result = hw_fit(logs, base=base, level=level, name=name, collective=collective, ranks=ranks)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
+    profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
+    output.write(result, lambda verbose: page(result, verbose=verbose, profile=profile, level=level))

@@ -53,7 +53,7 @@ def of_the_notation(error: Exception) -> Exception:
         return error
     start, end = error.span
     place = Place("command line", 1, start + 1, " ".join(error.text.splitlines()), max(1, end - start))
-    return InputError.one("notation", error.message, place, error.remedy)
+    return InputError.one(error.slug, error.message, place, error.remedy)
 
 
 def named_by_library(error: Exception) -> Exception:

@@ -15,11 +15,14 @@ from tpsim.quantity.size import Size, largest, over, product, smallest
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
 
+INNERMOST = "minor mesh axes innermost"
+"""How axes are placed that the user does not bind."""
+
 RULE = (
-    "minor mesh axes innermost; on a torus each gets physical axes of its own where possible, "
+    f"{INNERMOST}; on a torus each gets physical axes of its own where possible, "
     "then as many closed rings as possible, on as few physical axes as possible"
 )
-"""How axes are placed that the user does not bind."""
+"""How they are on a machine that has a torus."""
 
 SOLD = f"in the smallest slice that is sold, {RULE}"
 """How they are where the mesh has a torus to itself whose slices are known."""
@@ -91,10 +94,17 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
     pieces = {axis: tuple(piece for level in laid for piece in level.pieces.get(axis, ())) for axis in mesh.axes}
     carriers = {name: carrier for level in laid for name, carrier in level.carriers.items()}
     loose = any(axis not in bound for axis, size in mesh.axes.items() if size > 1)
-    rule = (SOLD if any(one.known for one in slices) else RULE) if loose else ""
+    rule = _rule(levels, slices) if loose else ""
     remarks = tuple(remark for level in laid for remark in level.remarks)
     idle = tuple(text for level in laid for text in level.idle)
     return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks, idle)
+
+
+def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
+    """The rule, as far as it matters on these levels."""
+    if any(one.known for one in slices):
+        return SOLD
+    return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
 
 
 def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:

@@ -13,7 +13,7 @@ from tpsim.fabric.wires import ANY, LevelTopology, Slices, Wrap, joined
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Problem, unknown
+from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -96,6 +96,15 @@ def _named(data: Any) -> Any:
 DEFAULT = "default"
 """The harness that a single launch latency belongs to."""
 
+HARNESSES = ("threads", "graph", "process", "framework", DEFAULT)
+"""Ways of launching that profiles and logs name alike: a thread per device, a graph, one process, a framework."""
+
+SLIPS = 2
+"""Letters by which a harness of the user's own must be longer or shorter than a known one that it resembles."""
+
+DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "fp8", "fp6", "fp4", "int8", "int4", "int32")
+"""What a chip may state a peak for: all that a workload may name, and what makers state beside it."""
+
 Launches = Annotated[dict[str, LatencyFields], BeforeValidator(_named), _OneOrMore()]
 
 
@@ -127,7 +136,9 @@ class ChipFields(spec.Strict):
     """One chip."""
 
     noun: ClassVar[str] = "a chip"
-    peak: dict[str, PeakFields] = Field(description="per dtype, dense")
+    peak: dict[str, PeakFields] = Field(
+        description="per dtype, dense", json_schema_extra={"propertyNames": {"enum": list(DTYPES)}}
+    )
     memory: HbmFields
     host: HostFields | None = None
     matmul_efficiency: RatioFields | None = Field(None, description="share of peak that matrix products reach")
@@ -272,7 +283,8 @@ def read(name_or_path: str | Path) -> tuple[Machine, Document]:
     fields, document = spec.read(_document(name_or_path), HardwareFile, extends=_document)
     reading = _Reading(fields, document)
     machine = reading.machine()
-    if wrong := [*reading.wrong, *_undated(fields, document), *_misfits(fields, document)]:
+    doubts = (*_undated(fields, document), *_strangers(fields, document), *_misfits(fields, document))
+    if wrong := [*reading.wrong, *doubts]:
         raise InputError(wrong)
     return machine, document
 
@@ -444,6 +456,21 @@ def _undated(fields: HardwareFile, document: Document) -> Iterator[Problem]:
         if source.read is None and not source.sha256:
             place = document.key_place("sources", name)
             yield Problem("missing-field", 'a source needs "read"', place, "write read: 2026-11-20, the day")
+
+
+def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """Dtypes that nobody has, and harnesses that are a known one misspelled: a user's own are let through."""
+    for dtype in fields.chip.peak:
+        if dtype not in DTYPES:
+            yield from unknown(dtype, "dtype", DTYPES, document.key_place("chip", "peak", dtype)).problems
+    for at, level in enumerate(fields.levels):
+        for harness in level.launch or {}:
+            near = suggest(harness, HARNESSES)
+            if near and harness not in HARNESSES and abs(len(harness) - len(near)) < SLIPS:
+                place = document.key_place("levels", at, "launch", harness)
+                remedy = f'did you mean "{near}"? a harness of your own needs a name that is less like it'
+                note = f"known: {', '.join(HARNESSES)}"
+                yield Problem("unknown-harness", f'"{harness}" is not a harness', place, remedy, note)
 
 
 def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:

@@ -30,6 +30,8 @@ class Timing:
     pipelined_s  the same if all levels worked at once: the least that the algorithm could take
     wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
+    forced       algorithm and protocol, as far as they were not chosen
+    counted      True if the library's own count chose the rest, False if the least time did
     """
 
     time_s: Any
@@ -46,6 +48,8 @@ class Timing:
     pipelined_s: Any = 0
     stages: tuple[Stage, ...] = ()
     ramp_s: Any = 0
+    forced: tuple[str, ...] = ()
+    counted: bool = False
 
 
 def time(
@@ -77,7 +81,9 @@ def time(
     if cost_model == "book":
         _leaves_no_choice(algorithm, launch, protocol)
         return _timing(book.cost(found, kind, V), kind, V, ranks(route))
-    return _timing(additive.cost(found, kind, V, Choice(launch, algorithm, protocol)), kind, V, ranks(route))
+    forced = tuple(word for word in (algorithm, protocol) if word is not None)
+    cost = additive.cost(found, kind, V, Choice(launch, algorithm, protocol))
+    return _timing(cost, kind, V, ranks(route), forced)
 
 
 def reaches_everyone(kind: MoveKind, route: Route) -> None:
@@ -109,7 +115,7 @@ def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | Non
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
 
 
-def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size) -> Timing:
+def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size, forced: tuple[str, ...] = ()) -> Timing:
     return Timing(
         time_s=cost.time_s,
         launch_s=cost.launch_s,
@@ -125,6 +131,8 @@ def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size) -> Timing:
         pipelined_s=cost.launch_s + cost.pipelined_s,
         stages=cost.stages,
         ramp_s=cost.ramp_s,
+        forced=forced,
+        counted=cost.counted is not None,
     )
 
 

@@ -136,6 +136,26 @@ def test_a_forced_algorithm_is_read_from_debug_lines(tmp_path):
     assert (measured.run.algorithm, measured.run.protocol) == ("in-switch", "simple")
 
 
+@pytest.mark.parametrize(
+    ("said", "algorithm", "inside"),
+    [
+        ("NVLSTree", "in-switch-tree", ""),
+        ("CollNet", "in-network", ""),
+        ("CollnetDirect", "in-network", "straight from each to each"),
+        ("CollNetChain", "in-network", "along chains"),
+    ],
+)
+def test_sums_in_a_network_are_called_by_their_names_and_what_is_only_near_is_said(tmp_path, said, algorithm, inside):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8").replace("NCCL_DEBUG", f"NCCL_ALGO={said} A", 1)
+    data = json.loads((LOGS / "reduce-scatter-4.json").read_text(encoding="utf-8")) | {"env": [f"NCCL_ALGO={said}"]}
+    for log, name in ((text, "log.txt"), (json.dumps(data), "log.json")):
+        (measured,) = read(written(tmp_path, log, name))
+        assert measured.run.algorithm == algorithm
+        remarks = [one.partition(": ")[2] for one in measured.warnings]
+        wanted = f"{said} is taken for {algorithm}, but inside nodes NCCL then goes {inside}"
+        assert remarks == ([wanted] if inside else [])
+
+
 def test_the_collective_of_a_nameless_table_is_the_only_one_that_prints_such_columns(tmp_path):
     lines = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if "_perf" not in line)

@@ -107,8 +107,12 @@ def _run(log: Log, data: Mapping[str, Any]) -> Run:
         len({one.get("hostname") for one in processes}) or None,
         f"nccl {nccl_run.version(int(data['nccl_version']))}" if "nccl_version" in data else "",
         nccl_run.harness(per_thread, int(config.get("graph", 0))),
-        **nccl_run.forced(str(one) for one in data.get("env", ())),
+        **nccl_run.forced(_environment(data)),
     )
+
+
+def _environment(data: Mapping[str, Any]) -> Iterator[str]:
+    return (str(one) for one in data.get("env", ()))
 
 
 def _collective(log: Log, data: Mapping[str, Any]) -> str:
@@ -133,4 +137,5 @@ def _warnings(log: Log, data: Mapping[str, Any], results: Sequence[Mapping[str, 
     yield from nccl_run.way_of_running(
         log, 1, aggregated=int(config.get("aggregated_iterations", 1)), blocking=blocking
     )
+    yield from nccl_run.not_alike(log, 1, _environment(data))
     yield from (warning(log, 1, f"the library reported: {text}") for text in data.get("errors", ()) if text)

@@ -18,8 +18,20 @@ DEVICE = re.compile(r"#\s+Rank\s+(\d+)(?: Group\s+(\d+))? Pid\s+(\d+)(?: on\s+(\
 CUT_LIST = re.compile(r"\.\.\.$")
 FORCED = re.compile(r"NCCL_(ALGO|PROTO)(?: set by environment to |=)\s*([\w^,;:]+)")
 
-ALGORITHMS: Mapping[str, str] = {"ring": "ring", "tree": "tree", "nvls": "in-switch", "pat": "pat"}
+ALGORITHMS: Mapping[str, str] = {
+    "ring": "ring",
+    "tree": "tree",
+    "nvls": "in-switch",
+    "nvlstree": "in-switch-tree",
+    "pat": "pat",
+    "collnet": "in-network",
+    "collnetdirect": "in-network",
+    "collnetchain": "in-network",
+}
 """NCCL's names of algorithms, in tpsim's."""
+
+INSIDE_NODES: Mapping[str, str] = {"collnetdirect": "straight from each to each", "collnetchain": "along chains"}
+"""How NCCL goes inside nodes whose network sums, where tpsim goes as the machine offers: NCCL, src/graph/tuning.cc."""
 
 KEYS: Mapping[str, str] = {"ALGO": "algorithm", "PROTO": "protocol"}
 
@@ -54,6 +66,15 @@ def forced(texts: Iterator[str]) -> dict[str, str]:
         word = match[2].lower()
         found[KEYS[match[1]]] = ALGORITHMS.get(word, word)
     return found
+
+
+def not_alike(log: Log, line: int, texts: Iterator[str]) -> Iterator[str]:
+    """Remarks on forced algorithms that tpsim has no twin of, only a near relative."""
+    words = dict.fromkeys(match[2] for text in texts for match in FORCED.finditer(text) if match[1] == "ALGO")
+    for word in words:
+        if word.lower() in INSIDE_NODES:
+            near, way = ALGORITHMS[word.lower()], INSIDE_NODES[word.lower()]
+            yield warning(log, line, f"{word} is taken for {near}, but inside nodes NCCL then goes {way}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,6 @@ def _run(log: Log, section: _Section, table: Sequence[Row], collective: str | No
     if count is None:
         what = "nothing says how many ranks took part"
         log.refuse("unknown-ranks", what, section.labels, "keep the lines '#  Rank ...', or give --ranks")
-    texts = (log.lines[number - 1] for number in range(section.before, section.end + 1))
     graph = _option(log, section, "graph")
     return Run(
         _collective(log, section, table, count, collective),
@@ -195,8 +194,13 @@ def _run(log: Log, section: _Section, table: Sequence[Row], collective: str | No
         devices.hosts if devices else None,
         _library(log, section),
         nccl_run.harness(per_thread, graph) if options else "",
-        **nccl_run.forced(texts),
+        **nccl_run.forced(_texts(log, section)),
     )
+
+
+def _texts(log: Log, section: _Section) -> Iterator[str]:
+    """The lines that may say what the environment forced on a run: its command, header and rows."""
+    return iter(log.lines[section.before - 1 : section.end])
 
 
 def _option(log: Log, section: _Section, name: str) -> int:
@@ -255,6 +259,7 @@ def _warnings(log: Log, section: _Section, table: Sequence[Row]) -> Iterator[str
     blocked = any(line.startswith("# Blocking Enabled") for line in log.lines[section.first - 1 : section.labels])
     together = _option(log, section, "agg iters")
     yield from nccl_run.way_of_running(log, section.first, aggregated=together, blocking=blocked)
+    yield from nccl_run.not_alike(log, section.first, _texts(log, section))
 
 
 def _unchecked(figures: Mapping[str, str]) -> bool:

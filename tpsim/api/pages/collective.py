@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.api.forced import in_words
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.api.collective import CollectiveResult
-    from tpsim.api.curve import Curve, Way
+    from tpsim.api.curve import Curve
 
 COLUMNS = (
     Column("logical_bytes", "size", "bytes"),
@@ -50,7 +51,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
         facts=(
             ("machine", result.machine.name),
             ("ranks on", result.route),
-            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}"),
+            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(asked.force)}"),
             *curve_facts(result.curve),
         ),
         tables=(Table(columns, result.rows),),
@@ -67,11 +68,9 @@ def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
     yield "floor", show(curve.floor_s, "seconds")
     reached = f"half of it from {show(curve.half, 'bytes')} on, 95 % from {show(curve.nearly, 'bytes')} on"
     yield "peak", f"bus bandwidth {show(curve.peak, 'bytes_per_s')}; {reached}"
-    first, *others = curve.ways
-    changes = [f"{said(way)} from {show(way.from_bytes, 'bytes')} on" for way in others]
-    yield "taken", ", ".join([said(first), *changes])
-
-
-def said(way: Way) -> str:
-    """Algorithm and protocol in words."""
-    return way.algorithm if way.protocol == SIMPLE else f"{way.algorithm} with {way.protocol}"
+    several = any(way.protocol != SIMPLE for way in curve.ways)
+    first, *others = (f"{way.algorithm} with {way.protocol}" if several else way.algorithm for way in curve.ways)
+    changes = [
+        f"{said} from {show(way.from_bytes, 'bytes')} on" for said, way in zip(others, curve.ways[1:], strict=True)
+    ]
+    yield "taken", ", ".join([first, *changes])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity.units import show
@@ -37,26 +38,32 @@ POINTS = (
 )
 
 
-def page(result: FitResult, *, verbose: bool) -> Document:
-    """`result` as a page; `verbose` adds every point."""
+def page(result: FitResult, *, verbose: bool, profile: str | None = None, level: str | None = None) -> Document:
+    """`result` as a page; `verbose` adds every point.
+
+    profile  the file that the fitted machine was written to, for the next command
+    level    where the ranks lay, as it was asked
+    """
     bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
     tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
-    runs = [f"{one.run}, {len(one.points)} points: {one.log}" for one in result.measured]
+    runs = [f"{one.run}, {len(one.points)} point{'s' * (len(one.points) != 1)}: {one.log}" for one in result.measured]
     return Document(
         title=result.name,
         facts=(("base", result.base), *(("measured", text) for text in runs)),
         tables=(*tables, *points) if result.parameters else (bands, *points),
         notes=tuple(f"warning: {text}" for text in result.warnings),
         verdict=result.verdict,
-        next_command=_next(result),
+        next_command=_next(result, profile or result.base, level),
     )
 
 
-def _next(result: FitResult) -> str:
+def _next(result: FitResult, machine: str, level: str | None) -> str:
+    """The first run beside the machine: the one that was written, else the base."""
     first = result.measured[0]
-    name = first.run.collective.replace("_", "-")
-    return f"tpsim collective {name} --hw {result.base} --ranks {first.run.ranks} --measured {first.log}"
+    words = ["tpsim", "collective", first.run.collective.replace("_", "-"), "--hw", machine]
+    words += ["--ranks", str(first.run.ranks), *(["--level", level] if level else []), "--measured", first.log]
+    return shlex.join(words)
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:

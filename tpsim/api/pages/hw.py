@@ -64,12 +64,13 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
     sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
+    guesses = "1 of them a guess" if result.guesses == 1 else f"{result.guesses} of them guesses"
     return Document(
         title=machine.name,
         facts=levels,
         tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
         notes=sources,
-        verdict=f"{len(rows)} constants, {result.guesses} of them guesses; bandwidths are of one link in one direction",
+        verdict=f"{len(rows)} constants, {guesses}; bandwidths are of one link in one direction",
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,13 @@ def page(result: OverlayResult, *, verbose: bool) -> Document:
     made_of = (
         tuple(replace(table, title="what the predictions are made of") for table in whole.tables) if verbose else ()
     )
-    log = result.overlay
+    log, wires = result.overlay, result.predicted.asked.level
+    base, level = asked("hardware", result.predicted.machine.path), ["--level", wires] if wires else []
     return replace(
         whole,
         facts=(*whole.facts, ("measured", f"{len(log.points)} points: {log.path}")),
         tables=(beside, *made_of),
         notes=(*whole.notes, *log.notes),
         verdict=result.verdict,
-        next_command=f"tpsim hw fit {log.path} --base {asked('hardware', result.predicted.machine.path)}",
+        next_command=shlex.join(["tpsim", "hw", "fit", log.path, "--base", base, *level]),
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
+from tpsim.api.forced import in_words
 from tpsim.api.pages.hw import constants_table
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
@@ -109,7 +110,7 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
     yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice))
-    yield "pricing", f"cost model {question.cost_model}, planner {question.planner}"
+    yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
 
 
 def _read(result: PlanResult) -> Iterator[tuple[str, str]]:

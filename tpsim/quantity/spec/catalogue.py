@@ -60,9 +60,13 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
 
     place  where the name was written, for the message
 
-    Raises InputError with the nearest name.
+    Raises InputError with the nearest name, or with what else is called that.
     """
     known = names(kind)
+    other = next((one for one in _NOUNS if one != kind and name in names(one)), None)
+    if name not in known and other is not None:
+        message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
+        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, note=f"known: {', '.join(known)}")
     if name not in known:
         near = suggest(name, known)
         remedy = f'did you mean "{near}"?' if near else "a file is named with its folder: ./my-file.yaml"

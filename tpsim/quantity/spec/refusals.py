@@ -50,8 +50,11 @@ _LIMITS = {
 }
 
 
+MISMATCH = "string_pattern_mismatch"
+"""pydantic's error type of text that is not of the wanted form."""
+
 _OTHERS = {
-    "string_pattern_mismatch": ("", "it must match {pattern}"),
+    MISMATCH: ("", "it must match {pattern}"),
     "too_short": (", too short a list", "write at least {min_length}"),
     "too_long": (", too long a list", "write at most {max_length}"),
     "finite_number": ("", "write a finite number"),
@@ -135,7 +138,8 @@ def _located(finding: Finding, data: Any) -> _Located:
             data = data[piece]
         elif piece != "[key]" and branch is None:
             branch = (len(keys), str(piece))
-    return _Located(finding["type"], finding, tuple(keys), branch, _DUE.get(finding["type"].partition("_")[0], ""))
+    due = "" if finding["type"] == MISMATCH else _DUE.get(finding["type"].partition("_")[0], "")
+    return _Located(finding["type"], finding, tuple(keys), branch, due)
 
 
 def _holds(data: Any, key: str | int) -> bool:

@@ -1,0 +1,37 @@
+"""What is forced on collectives instead of chosen: as a scenario writes it, and in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tpsim.api.logs.nccl_run import ALGORITHMS
+from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
+
+if TYPE_CHECKING:
+    from tpsim.machine.additive import Choice
+
+
+def refuse_foreign(algorithm: str | None) -> None:
+    """Refuse NCCL's name of an algorithm that tpsim calls otherwise, with tpsim's. Raises InputError."""
+    ours = ALGORITHMS.get((algorithm or "").lower(), algorithm)
+    if ours != algorithm:
+        raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
+
+
+def written(force: Choice) -> dict[str, Any]:
+    """Each choice that is forced, seconds with their unit; nothing if nothing is."""
+    given = {name: value for name, value in asdict(force).items() if value is not None}
+    return {name: show(value, "seconds") if isinstance(value, int | float) else value for name, value in given.items()}
+
+
+def in_words(force: Choice) -> str:
+    """The same behind what else steers prices: ``; with launch graph, algorithm tree``; "" if nothing is.
+
+    >>> from tpsim.machine.additive import Choice
+    >>> in_words(Choice(launch=15e-6, algorithm="tree")), in_words(Choice())
+    ('; with launch 15 us, algorithm tree', '')
+    """
+    given = ", ".join(f"{name} {value}" for name, value in written(force).items())
+    return f"; with {given}" if given else ""
