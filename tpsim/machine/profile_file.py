@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 
 from tpsim.fabric.wires import LevelTopology, Wrap, joined
+from tpsim.machine import curve_file
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Source, Tuning
 from tpsim.quantity import spec
@@ -227,6 +228,7 @@ class HardwareFile(spec.Strict):
     sources: dict[str, SourceFields] = Field(default_factory=dict)
     chip: ChipFields
     levels: list[LevelFields] = Field(min_length=1)
+    measured: list[curve_file.CurveFields] = Field([], description="what collectives took, over the predicted")
 
 
 SCHEMA_ID = "hardware.json"
@@ -244,9 +246,10 @@ def read(name_or_path: str | Path) -> tuple[Machine, Document]:
     fields, document = spec.read(_document(name_or_path), HardwareFile, extends=_document)
     reading = _Reading(fields, document)
     machine = reading.machine()
-    if wrong := [*reading.wrong, *_undated(fields, document), *_misfits(fields, document)]:
+    told = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
+    if wrong := [*reading.wrong, *_undated(fields, document), *_misfits(fields, document), *told]:
         raise InputError(wrong)
-    return machine, document
+    return replace(machine, measured=curve_file.curves(fields.measured, machine, document)), document
 
 
 def missing(machine: Machine, document: Document) -> list[Problem]:

@@ -255,6 +255,23 @@ def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
     return value if x > 0 else otherwise  # type: ignore[operator]
 
 
+def where_equal(a: Size, b: Size, value: Size, otherwise: Size = 0) -> Any:
+    """`value` where a equals b, else 0 or what is given; a symbol equals nothing yet, so that both cases stay.
+
+    >>> where_equal(8, 8, 3.0), where_equal(4, 8, 3.0)
+    (3.0, 0)
+    """
+    if _symbolic(a, b):
+        import sympy
+
+        return sympy.Piecewise((value, sympy.Eq(a, b)), (otherwise, True), evaluate=False)
+    if _array(a, b):
+        import numpy as np
+
+        return np.where(np.equal(a, b), value, otherwise)  # type: ignore[call-overload]
+    return value if a == b else otherwise
+
+
 def product(values: Iterable[Size]) -> Any:
     """The product of sizes; 1 for none.
 
