@@ -207,6 +207,7 @@ def test_the_seconds_of_the_route_that_was_measured_are_the_curves():
         {"kind": "reduce_scatter"},
         {"launch": "graph"},
         {"launch": 2e-6},
+        {"launch": 0},
         {"algorithm": "ring"},
         {"protocol": "simple"},
         {"cost_model": "book"},
@@ -216,6 +217,11 @@ def test_other_ranks_levels_harnesses_and_what_is_forced_are_predicted_by_the_co
     machine = with_curve(H100, curve())
     assert seconds(machine, MIB, **asked) == seconds(H100, MIB, **asked)
     assert seconds(machine, MIB) != seconds(H100, MIB)
+
+
+def test_what_the_constants_predict_knows_no_curves():
+    machine = with_curve(H100, curve())
+    assert predicted_by_constants(machine, curve(), MIB) == seconds(H100, MIB) != seconds(machine, MIB)
 
 
 def test_a_level_of_one_device_is_no_level():

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, log, log2
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.quantity.size import Size, largest, over, product, smallest, where_equal, where_positive
+from tpsim.quantity.size import Size, largest, over, product, where_equal, where_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import Route
@@ -67,11 +67,16 @@ class MeasuredCurve:
 
         Never falls in V where `predicted` does not; outside the knots the ratio of the last one holds.
         """
-        first, last = self.knots[0], self.knots[-1]
-        here = predicted * (first.fitted / first.predicted)
-        for low, high in pairwise(self.knots):
-            here = where_positive(V - low.V, _between(low, high, V, predicted), here)
-        return where_positive(V - last.V, predicted * (last.fitted / last.predicted), here)
+        first, *others = _pieces(self.knots)
+
+        def at(what: str) -> Any:
+            """A number of the piece in which V lies."""
+            here = getattr(first, what)
+            for piece in others:
+                here = where_positive(V - piece.V, getattr(piece, what), here)
+            return here
+
+        return at("fitted") * over(predicted, at("predicted")) ** at("alpha") * over(V, at("V")) ** at("beta")
 
     def holds_on(self, route: Route) -> Any:
         """1 where a route is the one that was measured, 0 elsewhere; its numbers of ranks may be arrays or symbols."""
@@ -89,17 +94,34 @@ class MeasuredCurve:
         return replace(self, knots=tuple(replace(knot, predicted=predict(knot.V)) for knot in self.knots))
 
 
-def _between(low: Knot, high: Knot, V: Size, predicted: Any) -> Any:
-    """A power of the predicted time, and one of V: c * P**alpha * V**beta, which meets both knots.
+class _Piece(NamedTuple):
+    """What holds from V bytes on: fitted * (P/predicted)**alpha * (bytes/V)**beta, for predicted seconds P."""
 
-    Of the rise from knot to knot the predicted time brings what it has (alpha at most 1), and V evenly the rest.
+    V: float
+    predicted: float
+    fitted: float
+    alpha: float
+    beta: float
+
+
+def _pieces(knots: Sequence[Knot]) -> Iterator[_Piece]:
+    """Below the first knot, from each knot to the next, and beyond the last."""
+    first, last = knots[0], knots[-1]
+    yield _Piece(first.V, first.predicted, first.fitted, 1, 0)
+    for low, high in pairwise(knots):
+        yield _Piece(low.V, low.predicted, low.fitted, *_powers(low, high))
+    yield _Piece(last.V, last.predicted, last.fitted, 1, 0)
+
+
+def _powers(low: Knot, high: Knot) -> tuple[float, float]:
+    """The powers of predicted time and of size that lead from knot to knot.
+
+    Of the rise the predicted time brings what it has, a power of at most 1, and the size evenly the rest.
     """
     rise, expected = log(high.fitted / low.fitted), log(high.predicted / low.predicted)
     if rise < expected:
-        return low.fitted * over(predicted, low.predicted) ** (rise / expected)
-    beta = (rise - expected) / log(high.V / low.V)
-    inside = smallest(largest(V, low.V), high.V)  # elements of other pieces, to a steep power, would overflow
-    return low.fitted / low.predicted * predicted * over(inside, low.V) ** beta
+        return rise / expected, 0
+    return 1, (rise - expected) / log(high.V / low.V)
 
 
 def _along(axis: str, route: Route) -> Route:
