@@ -396,6 +396,7 @@ def test_a_profile_that_extends_one_with_curves_has_them_unless_it_says_otherwis
         ("ranks: 8}", "ranks: 16}", "too-many-ranks", "16"),
         ("ranks: 8}", "ranks: 8, topology: ring}", "bad-topology", "ring"),
         ("ranks: 8}", "ranks: 8, axis: port.0}", "unknown-axis", "port.0"),
+        ("ranks: 8}", "ranks: 8, axis: ''}", "unknown-axis", "''"),
         ("ranks: 8}]", "ranks: 4}, {level: port, ranks: 2}]", "duplicate-axis", "{level: port, ranks: 2}"),
         ("launch: threads\n    knots", "launch: thread\n    knots", "unknown-launch", "collective"),
         ("launch: threads\n    knots", "source: log\n    knots", "unknown-source", "log"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.api.save import flow
 from tpsim.machine.curve_file import fields_of
+from tpsim.machine.profile_file import DEFAULT
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def _guessed_launches(result: FitResult) -> Iterator[tuple[str, str, Constant]]:
     """Launches of harnesses that the base lacks and the logs have: a curve that such a one measured needs its own."""
     stated = {level["name"]: level.get("launch") for level in result.document.data["levels"]}
     for level in result.machine.levels:
-        known = stated[level.name]
+        known = stated[level.name] if _several(stated[level.name]) else {DEFAULT: stated[level.name]}
         for harness, launch in level.launch.items():
-            if launch.kind == "guess" and launch.path.endswith(f".{harness}") and harness not in (known or {}):
+            if harness not in known:
                 yield level.name, harness, launch
 
 
@@ -85,10 +86,15 @@ def _put(inside: dict[str, Any], keys: list[str], figure: dict[str, Any]) -> Non
         inside[first] = figure
         return
     there = inside.get(first)
-    if first == "launch" and (not isinstance(there, dict) or SAYS_ONE in there):
-        there = {"default": there}
+    if first == "launch" and not _several(there):
+        there = {DEFAULT: there}
     inside[first] = {} if there is None else there
     _put(inside[first], rest, figure)
+
+
+def _several(launch: Any) -> bool:
+    """True for launches by harness, False for a single one."""
+    return isinstance(launch, dict) and SAYS_ONE not in launch
 
 
 def _figure(row: Mapping[str, Any], result: FitResult) -> dict[str, Any]:
