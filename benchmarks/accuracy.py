@@ -487,8 +487,8 @@ NOTES = """\
 - **What was tried for the goals that are not met.** Eight points: straight lines through them without any model,
   4.1 / 17.8; constants alone, 4.2 / 15.5; all constants free at once under the curve, 2.9 / 14.9; a curve alone, over
   the datasheet's constants, 3.0 / 13.9; a curve over times instead of sizes, 3.5 / 15.4. The tables themselves scatter
-  by 2.4 / 11.3 (see below). Eight ranks from two and four: laws of hosts that stage (see below); the one that fits the
-  slow run, four passes instead of two, comes to 6.7 / 26.8 and is twice too slow on the hosts that were measured beside.
+  by 2.4 / 11.3 (see below). Eight ranks from two and four: laws of hosts that stage (see below); the one that fits
+  the slow run, four passes instead of two, comes to 6.7 / 26.8 and is twice too slow on hosts measured beside it.
 - **MI300X** measures 17 to 23 us below 512 bytes and 14 us from 1 KiB on.
 - **Across nodes** the floor of a network is its plugin's. Over Slingshot messages above 4 KiB wait for their receiver:
   the 3.1 us per step that CSCS publishes of it are at most half of what NCCL's times rise by from 4 KiB on. Nothing

@@ -507,7 +507,7 @@ FAULTS = [
     Fault(
         "a measured curve holds for a forced algorithm",
         timing.time,
-        "if algorithm is not None or protocol is not None:",
+        "if forced:",
         "if protocol is not None:",
         "a_measured_curve_says_what_was_measured_and_nothing_else",
         "elsewhere {'algorithm'",
