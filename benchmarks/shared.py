@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STATED = frozenset({"link.bandwidth", "link.efficiency", "algorithms.in-switch.efficiency"})
 """Never shared: what machine by machine is stated."""
 
-FREE = 10.0
+FREE = 33.0
 """How much farther off a shape constant may be than a figure that a user fits: what is left out is to be forgotten."""
 
 

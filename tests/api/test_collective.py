@@ -26,6 +26,7 @@ KEYS = [
     "latency_s",
     "bandwidth_s",
     "ramp_s",
+    "curve_s",
     "algbw_bytes_per_s",
     "busbw_bytes_per_s",
     "algorithm",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -143,6 +145,7 @@ def test_two_points_move_what_they_determine_and_the_rest_stays(island, tmp_path
 
 
 def test_a_bound_that_stopped_the_fit_is_named(island, tmp_path):
+    Path(island).write_text(ISLAND.replace("value: 0.8,", "value: 0.94,"), encoding="utf-8")
     machine = load(island)
     blank, _ = series_of(machine, Measured(Run("all_gather", 8), "", "", (Point(8192, 1, 1), Point(2**30, 1, 2))))
     small, large = blank.predicted(machine)
@@ -150,7 +153,18 @@ def test_a_bound_that_stopped_the_fit_is_named(island, tmp_path):
     assert any(
         text.startswith("levels.port.link.efficiency would have to be more than all of it") for text in result.warnings
     )
-    assert any("still" in text and "plateau" in text for text in result.warnings)
+    assert any("by figures alone" in text and "plateau" in text for text in result.warnings)
+
+
+def test_a_curve_faster_than_the_wires_is_kept_and_named(island, tmp_path):
+    least = 2**30 * 7 / 8 / 400e9
+    kept = hw_fit([two_points(tmp_path, (20e-6, 1.05 * least))], base=island)
+    assert not any("links alone need" in text for text in kept.warnings)
+    result = hw_fit([two_points(tmp_path, (20e-6, 0.8 * least))], base=island)
+    (text,) = [one for one in result.warnings if "links alone need" in one]
+    assert text.startswith("all_gather over port 8, launched by threads took 1.8")
+    assert "for 1 GiB, where the links alone need 2.349 ms at their full rate (ring)" in text
+    assert result.machine.measured[0].knots[-1].fitted < least
 
 
 def test_warnings_of_the_logs_are_passed_on(island):
@@ -298,3 +312,120 @@ def test_ranks_and_collective_can_be_given(island, tmp_path, capsys):
     assert run(["hw", "fit", str(path), "--base", island]) == 2
     assert "--ranks" in capsys.readouterr().err
     assert run(["hw", "fit", str(path), "--base", island, "--ranks", "8", "--collective", "all-reduce"]) == 0
+
+
+# Curves ----------------------------------------------------------------------------------------------------------
+
+
+SCENARIO = """\
+tpsim: scenario/1
+model: gpt-tiny
+hardware: mine.yaml
+mesh: {data: 8}
+layout: {dp: data, zero: 3}
+workload: {global_batch: 8, seq: 16, dtype: bf16}
+"""
+
+
+def test_the_loaded_profile_predicts_sizes_between_those_measured_as_the_fit_does(fitted):
+    loaded_again = load_text(fitted)
+    assert len(loaded_again.measured) == len(fitted.machine.measured) == 5
+    for series in fitted.calibrated.series:
+        between = replace(series, V=tuple(3 * V for V in series.V))
+        assert between.predicted(loaded_again) == pytest.approx(between.predicted(fitted.machine), rel=1e-4)
+
+
+def test_each_run_is_said_by_base_by_figures_and_by_curves(fitted):
+    every = fitted.bands[-1]
+    assert every["fitted_median"] < 0.02 < every["figures_median"] < every["base_median"]
+    assert fitted.verdict.endswith(
+        f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after, "
+        f"{every['fitted_median']:.1%} with 5 curves"
+    )
+    plain = replace(fitted.machine, measured=())
+    for series, one in zip(fitted.calibrated.series, fitted.measured, strict=True):
+        rows = [row for row in fitted.records() if (row["log"], row["collective"]) == (one.log, one.run.collective)]
+        assert [row["figures_s"] for row in rows] == pytest.approx(list(series.predicted(plain)))
+        assert [row["fitted_s"] for row in rows] == pytest.approx(list(series.predicted(fitted.machine)))
+
+
+def test_a_fit_of_a_fitted_profile_has_a_source_of_its_own_and_keeps_the_other_curves(fitted, tmp_path):
+    load_text(fitted)
+    first = Path(fitted.base).with_name("fitted.yaml")
+    again = hw_fit([TABLE], base=str(first))
+    path = tmp_path / "again.yaml"
+    path.write_text(again.to_yaml(), encoding="utf-8")
+    machine = load(path)
+    sources = {(one.kind, one.source) for one in machine.measured}
+    assert ("all_reduce", "fit-2") in sources
+    assert ("all_gather", "fit") in sources
+    assert str(TABLE) in machine.sources["fit-2"].title
+    assert str(FOUR) in machine.sources["fit"].title
+    assert hw_validate([path], strict=False).ok
+
+
+def test_a_harness_whose_launch_was_not_told_is_in_the_profile_beside_its_curve(island):
+    result = hw_fit([OSU], base=island)
+    assert "levels.card.launch.osu" not in result.calibrated.moved
+    launch = load_text_at(result).level("card").launch["osu"]
+    assert (launch.value, launch.kind) == (3e-6, "guess")
+    assert {one.launch for one in result.machine.measured} == {"osu"}
+
+
+def test_a_collective_says_that_a_curve_was_used_and_what_it_adds(island, capsys):
+    Path("mine.yaml").write_text(hw_fit([FOUR], base=island).to_yaml(), encoding="utf-8")
+    asked = ["collective", "all-gather", "--hw", "mine.yaml", "--ranks", "8", "--sizes", "64KiB,3MiB"]
+    assert run([*asked, "-f", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    parts = ("launch_s", "latency_s", "bandwidth_s", "ramp_s", "curve_s")
+    for row in document["result"]["rows"]:
+        assert abs(row["curve_s"]) > 1e-8
+        assert row["time_s"] == pytest.approx(sum(row[part] for part in parts))
+    said = [one for one in document["assumptions"] if one["text"].startswith("as measured: all_gather over port 8")]
+    assert [one["kind"] for one in said] == ["stated"]
+    assert run([*asked, "-v"]) == 0
+    out = capsys.readouterr().out
+    assert "curve" in next(line for line in out.splitlines() if "ramp" in line).split()
+    assert "as measured: all_gather over port 8, launched by threads: 5 sizes from 4 KiB to 256 MiB" in " ".join(
+        out.split()
+    )
+    assert run(["collective", "all-gather", "--hw", island, "--ranks", "8", "-v"]) == 0
+    assert "curve" not in capsys.readouterr().out.split()
+
+
+def test_an_explained_time_names_the_curve_and_its_parts_sum_up(island, capsys):
+    Path("mine.yaml").write_text(hw_fit([FOUR], base=island).to_yaml(), encoding="utf-8")
+    Path("s.yaml").write_text(SCENARIO, encoding="utf-8")
+    assert run(["explain", "all_gather", "s.yaml"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"launch \S+ us \+ latency \S+ us \+ bandwidth \S+ [nu]s \+ measured curve \S+ [nu]s", out)
+    assert "as measured: all_gather over port 8, launched by threads" in out
+
+
+def test_a_shown_machine_lists_its_curves(island, capsys):
+    Path("mine.yaml").write_text(hw_fit([FOUR], base=island).to_yaml(), encoding="utf-8")
+    assert run(["hw", "show", "mine.yaml"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("measured")]
+    assert [line.split()[1] for line in lines] == ["all_gather", "reduce_scatter", "all_to_all", "permute"]
+    assert "5 sizes from 4 KiB to 256 MiB" in lines[0]
+    assert run(["hw", "show", "mine.yaml", "-f", "json"]) == 0
+    first = json.loads(capsys.readouterr().out)["result"]["measured"][0]
+    assert first["route"] == [{"level": "port", "axis": "port", "topology": "switch", "ranks": 8}]
+    assert set(first["knots"][0]) == {"logical_bytes", "predicted_s", "fitted_s"}
+
+
+def test_a_curve_that_moved_is_the_cause_of_what_moved_with_it(island, capsys):
+    text = hw_fit([FOUR], base=island).to_yaml()
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    Path("s.yaml").write_text(SCENARIO, encoding="utf-8")
+    assert run(["check", "--update", "s.yaml"]) == 0
+    knot = re.search(r"all_gather\n.*?64 KiB.*?fitted: \"(\S+) us", text, re.DOTALL)
+    slower = text[: knot.start(1)] + str(1.01 * float(knot[1])) + text[knot.end(1) :]
+    Path("mine.yaml").write_text(slower, encoding="utf-8")
+    capsys.readouterr()
+    assert run(["check"]) == 1
+    out = capsys.readouterr().out
+    assert "mine.levels.port.measured.all_gather over port 8, launched by threads" in out
+    assert "no cause" not in out
+    assert "collectives: all_gather over data" in out
+    assert "numbers of 1 of 1 scenarios moved" in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +19,15 @@ LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
 """tp, dp, sequences per data shard."""
 
 
-@pytest.fixture
-def study():
+CURVES = Path(__file__).parents[1] / "data" / "with_curves.yaml"
+"""A machine with measured curves over 8 ranks of a node, and over two nodes."""
+
+
+@pytest.fixture(params=["dgx-h100", CURVES], ids=["constants", "curves"])
+def study(request):
     return Study(
         model=MIDDLE,
-        machine=profile.load("dgx-h100"),
+        machine=profile.load(request.param),
         practice=PRACTICES["megatron"],
         dtypes=Dtypes(),
         seq=2048,
@@ -41,6 +46,17 @@ def test_arrays_give_what_numbers_give(study, zero, sp):
             assert getattr(many, held)[place] == getattr(one, held)
         for seconds in ("compute_s", "communication_s", "exposed_s", "time_s"):
             assert getattr(many, seconds)[place] == pytest.approx(float(getattr(one, seconds)), rel=1e-12)
+
+
+def test_a_curve_shows_in_the_layouts_whose_ranks_were_measured():
+    plain, curved = (
+        Study(model=MIDDLE, machine=profile.load(one), practice=PRACTICES["megatron"], dtypes=Dtypes(), seq=2048)
+        for one in ("dgx-h100", CURVES)
+    )
+    found = plain.traced(zero=0, sequence_parallel=True)
+    tp = np.array([1.0, 2.0, 4.0, 8.0])
+    was, now = (one.priced(found, tp=tp, dp=8 / tp, batch=16 / tp).communication_s for one in (plain, curved))
+    assert (was != now).tolist() == [False, False, False, True]
 
 
 def test_columns_of_sizes_and_a_row_of_batches_span_every_layout(study):

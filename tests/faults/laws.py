@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import permutations, product
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -248,6 +249,28 @@ def seconds_are_steps_by_hops_and_bytes_by_bandwidth():
     assert abs(found.bandwidth_s - V * 3 / 8 / 45e9) < 1e-12, found.bandwidth_s
 
 
+CURVES = Path(__file__).parents[1] / "data" / "with_curves.yaml"
+"""An all-gather over 8 ranks of a node: 4 KiB, 1 MiB and 256 MiB, with what they took."""
+
+
+def a_measured_curve_says_what_was_measured_and_nothing_else():
+    """The ratios of the file at its knots, never less for more bytes between them; elsewhere what constants say."""
+    known, plain = profile.load(CURVES), profile.load("dgx-h100")
+    node, half = ((Segment("nvlink", "nvlink", "switch", n),) for n in (8, 4))
+
+    def both(V, route=node, **forced):
+        return [timing.time(one, route, "all_gather", V, **forced).time_s for one in (known, plain)]
+
+    for V, ratio in ((2**12, 16.904 / 16.856), (2**20, 19.425 / 21.32), (2**28, 677.19 / 709.99)):
+        now, was = both(V)
+        assert abs(now / was - ratio) < 1e-9, f"knot {V}"
+    for forced in ({"route": half}, {"algorithm": "ring"}, {"protocol": "simple"}, {"launch": "graph"}):
+        now, was = both(2**20, **forced)
+        assert now == was, f"elsewhere {forced}"
+    times = [both(2 ** (half_octave / 2))[0] for half_octave in range(20, 64)]
+    assert times == sorted(times), "more bytes take less"
+
+
 def what_runs_once_per_step_hides_behind_one_microbatch():
     """Gradients are complete in the last backward only, and new weights are wanted by the first forward."""
     for name, many in (("gpt2-xl-a100-dp", 8), (LLAMA, 16)):
@@ -320,6 +343,7 @@ LAWS = [
     attention_keeps_its_scores_on_the_chip,
     one_device_pays_nothing,
     seconds_are_steps_by_hops_and_bytes_by_bandwidth,
+    a_measured_curve_says_what_was_measured_and_nothing_else,
     what_runs_once_per_step_hides_behind_one_microbatch,
     a_layout_without_a_name_equals_one_device,
     machines_close_what_their_makers_say,

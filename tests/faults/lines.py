@@ -8,7 +8,7 @@ from tests.faults.judges import KV, LLAMA, SP, TP
 from tpsim.algebra import contract, moves, planner, reshard
 from tpsim.cost import compute, grid, memory, rollup, step
 from tpsim.fabric import placement, wires
-from tpsim.machine import additive, algorithms
+from tpsim.machine import additive, algorithms, curve, timing
 from tpsim.machine import cost as ways
 from tpsim.program import op, trace, transformer, transpose, update
 
@@ -495,6 +495,46 @@ FAULTS = [
         "largest(0, self.launch_s",
         "one_device_pays_nothing",
         "dgx-h100",
+    ),
+    Fault(
+        "a measured curve holds for other ranks",
+        curve._same,
+        "where_equal(product(one.n for one in here), own.n, 1)",
+        "1",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "elsewhere {'route'",
+    ),
+    Fault(
+        "a measured curve holds for a forced algorithm",
+        timing.time,
+        "if algorithm is not None or protocol is not None:",
+        "if protocol is not None:",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "elsewhere {'algorithm'",
+    ),
+    Fault(
+        "a measured curve holds for another harness",
+        timing._launched_alike,
+        "return (launch",
+        "return (curve.launch",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "elsewhere {'launch'",
+    ),
+    Fault(
+        "between knots the predicted time brings more than was measured",
+        curve._powers,
+        "return rise / expected, 0",
+        "return 1, 0",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "knot 1048576",
+    ),
+    Fault(
+        "a profile's curve is not carried to its own constants",
+        curve.MeasuredCurve.scaled_to,
+        "knot.fitted / knot.predicted for",
+        "1.0 for",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "knot 4096",
     ),
     # Memory, FLOPs, seconds
     Fault(

@@ -15,7 +15,7 @@ from zlib import crc32
 import pytest
 
 from tests.fuzz.mutations import OTHER_CHOICE, Mutation, mutations
-from tests.fuzz.verdict import Subject, complaint, planned, probe, subjects
+from tests.fuzz.verdict import ROOT, Subject, complaint, planned, probe, subjects
 from tpsim.api.question import Workload
 from tpsim.api.scenario_file import ScenarioFile
 from tpsim.quantity.spec import Strict
@@ -40,7 +40,11 @@ def complaints(subject: Subject, folder) -> list[str]:
     return [f"{mutation.field}, {mutation.name}: {wrong}" for mutation, wrong in found if wrong]
 
 
-@pytest.mark.parametrize("subject", subjects(), ids=lambda subject: subject.name)
+CURVES = Subject(ROOT / "tests" / "data" / "with_curves.yaml", "hardware")
+"""No machine that tpsim ships has measured curves."""
+
+
+@pytest.mark.parametrize("subject", [*subjects(), CURVES], ids=lambda subject: subject.name)
 def test_a_wrong_field_is_refused_at_its_place_or_shown_in_the_answer(subject, tmp_path):
     assert complaints(subject, tmp_path) == []
 

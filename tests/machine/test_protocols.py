@@ -175,7 +175,7 @@ def test_two_peers_of_a_mesh_have_one_cable_and_eight_have_seven():
 
 # Laws -------------------------------------------------------------------------------------------------------------
 
-JOINED = ("dgx-a100", "dgx-h100", "superpod-h100", "dgx-b200", "mi300x", "l40s-pcie", "alps-gh200")
+JOINED = ("dgx-a100", "dgx-h100", "superpod-h100", "gb200-nvl72", "mi300x", "l40s-pcie", "alps-gh200")
 
 
 SHARE = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "permute": 0}
@@ -203,7 +203,7 @@ def cut(name, kind, V, g, count):
 
 @given(
     V=st.integers(0, 2**36),
-    g=st.integers(1, 8),
+    g=st.integers(1, 72),
     count=st.sampled_from([1, 2, 4, 16]),
     name=st.sampled_from(JOINED),
     kind=st.sampled_from(KINDS),
@@ -217,7 +217,7 @@ def test_nothing_is_faster_than_the_narrowest_cut(*, V, g, count, name, kind):
 @given(
     V=st.integers(0, 2**36),
     more=st.integers(0, 2**36),
-    g=st.integers(1, 8),
+    g=st.integers(1, 72),
     count=st.sampled_from([1, 2, 3, 16]),
     name=st.sampled_from(JOINED),
     kind=st.sampled_from(KINDS),

@@ -17,6 +17,7 @@ from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
+from tpsim.machine.curve_file import said
 from tpsim.machine.profile import Machine, load
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
@@ -149,8 +150,11 @@ class CollectiveResult:
         used = {piece.level for piece in self.placement.route(["ranks"])}
         counted = [path for path in guessed if path.split(".")[0] == "levels" and path.split(".")[1] in used]
         guesses = [Assumption(f"{self.machine.name} guesses {', '.join(counted)}", "guess")] if counted else []
+        told = dict.fromkeys(one for timed in self.timings for one in timed.curves)
+        measured = [Assumption(f"as measured: {said(one)}", "stated") for one in told]
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
-        return [*(Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks)), *guesses]
+        derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks)]
+        return [*derived, *measured, *guesses]
 
     @property
     def verdict(self) -> str:
@@ -203,6 +207,7 @@ class CollectiveResult:
             "latency_s": float(timed.latency_s),
             "bandwidth_s": float(timed.bandwidth_s),
             "ramp_s": float(timed.ramp_s),
+            "curve_s": float(timed.curve_s),
             "algbw_bytes_per_s": float(buffer) / seconds if seconds else None,
             "busbw_bytes_per_s": float(timed.wire) / seconds if seconds else None,
             "algorithm": timed.algorithm,

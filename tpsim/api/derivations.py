@@ -11,6 +11,7 @@ from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import total
 from tpsim.machine.cost import SIMPLE
+from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.lower import lower
 from tpsim.quantity.units import show
 
@@ -144,6 +145,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     timing = row.timing
     parts = [("launch", timing.launch_s), ("latency", timing.latency_s), ("bandwidth", timing.bandwidth_s)]
     parts += [("ramp", timing.ramp_s)] if timing.ramp_s else []
+    parts += [("measured curve", timing.curve_s)] if timing.curves else []
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
@@ -155,7 +157,10 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
         text=said,
         value=float(timing.time_s),
         because=(f"{calls:,} call{'s' * (calls != 1)} per step", *_taken(timing, result.question.cost_model)),
-        sources=tuple(_of_levels(result, levels, timing.algorithm, timing.protocol)),
+        sources=(
+            *(f"as measured: {curve_said(one)}" for one in timing.curves),
+            *_of_levels(result, levels, timing.algorithm, timing.protocol),
+        ),
         checks=CHECKS["seconds"],
     )
 

@@ -271,6 +271,8 @@ class CollectiveOfSize(Part):
     bandwidth_s: Seconds
     ramp_s: Seconds
     """What bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks."""
+    curve_s: float
+    """What a curve that was measured on this route adds; negative where the constants are too slow."""
     algbw_bytes_per_s: float | None
     """Null if the collective costs nothing."""
     busbw_bytes_per_s: float | None

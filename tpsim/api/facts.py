@@ -17,6 +17,7 @@ from tpsim.api.samples import Formula, form_formulas, move_formulas, program_for
 from tpsim.api.scenario import resolve
 from tpsim.api.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.api.shelf import Shelf, structure
+from tpsim.machine.curve_file import describe, exact
 from tpsim.machine.profile import Constant
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.report.lock import CallsFact, ConstantFact, Lock, ScenarioFact
@@ -92,7 +93,7 @@ def _constants(questions: Sequence[Question], folder: Path) -> Iterator[tuple[st
 
 
 def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
-    """Every figure of a machine, and every property of its levels that is none, by its path."""
+    """Every figure of a machine, every property of its levels that is none, and every curve, by its path."""
     for one in machine.constants():
         source = machine.sources.get(one.source)
         said = f"{source.title} (read {source.read})" if source else ""
@@ -101,6 +102,10 @@ def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
         yield f"levels.{level.name}.place", ConstantFact(at, "", PROFILE)
         for name, value in _properties(level):
             yield f"levels.{level.name}.{name}", ConstantFact(value, "", PROFILE)
+    for curve in machine.measured:
+        ratios = ", ".join(f"{exact(knot.V)} {knot.fitted / knot.predicted:.4g}" for knot in curve.knots)
+        inner = curve.route[0].level
+        yield f"levels.{inner}.measured.{describe(curve)}", ConstantFact(ratios, curve.source, "measured")
 
 
 def _properties(level: Any) -> Iterator[tuple[str, Any]]:

@@ -1,9 +1,10 @@
-"""The verb `hw fit`: logs of measured collectives to a machine whose figures fit them, as a profile."""
+"""The verb `hw fit`: logs of measured collectives to a machine whose figures fit them, with curves, as a profile."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,17 @@ import numpy as np
 from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
 from tpsim.api.collective import kind_of, placed
+from tpsim.api.hw import curve_record
 from tpsim.api.inputs import inputs
 from tpsim.api.logs import Measured, read
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import ranks_text
+from tpsim.machine import timing
 from tpsim.machine.calibrate import Calibrated, Series, calibrate
+from tpsim.machine.curve_file import describe, exact
 from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
 from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tpsim.fabric.wires import Route
+    from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.determine import Array
     from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
@@ -42,6 +48,9 @@ LOOSE = 0.5
 
 WIDE = 0.2
 """Median error of a band from which on the result says that the model does not describe what was measured."""
+
+SOURCE = "fit"
+"""The key of a profile's source that its logs have."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +71,23 @@ class FitResult:
 
     @property
     def machine(self) -> Machine:
-        """The machine with the figures that fit."""
-        return replace(self.calibrated.machine, name=self.name)
+        """The machine with the figures that fit, and the curves; those that the logs tell are from this fit."""
+        fitted = self.calibrated.machine
+        curves = (one if one.source else replace(one, source=self.source) for one in fitted.measured)
+        return replace(fitted, name=self.name, measured=tuple(curves))
+
+    @property
+    def source(self) -> str:
+        """The key of the profile's source; the base may have earlier fits."""
+        keys = (f"{SOURCE}{'' if at == 1 else f'-{at}'}" for at in count(1))
+        return next(key for key in keys if key not in self.calibrated.base.sources)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per measured point: where it stands, what it took, and what base and fit predict."""
-        together = zip(
-            self.measured, self.calibrated.series, self.calibrated.before, self.calibrated.after, strict=True
-        )
-        return [row for run, series, before, after in together for row in _points(run, series, before, after)]
+        """One row per measured point: where it stands, what it took, and what base, figures and curves predict."""
+        found = self.calibrated
+        off = zip(found.before, found.by_constants, found.after, strict=True)
+        together = zip(self.measured, found.series, off, strict=True)
+        return [row for run, series, each in together for row in _points(run, series, *each)]
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
@@ -92,7 +109,7 @@ class FitResult:
 
     @cached_property
     def bands(self) -> list[dict[str, Any]]:
-        """One row per band of sizes that was measured, then all of them: |predicted/measured - 1|, base and fit."""
+        """One row per band of sizes that was measured, then all of them: |predicted/measured - 1|, by each."""
         rows = self.records()
         named = {name: [row for row in rows if row["band"] == name] for name in BANDS}
         return [_band(name, inside) for name, inside in {**named, "all": rows}.items() if inside]
@@ -105,10 +122,11 @@ class FitResult:
     def verdict(self) -> str:
         """One line: how far off the predictions are now, and were."""
         every = self.bands[-1]
-        moved = len(self.parameters)
+        moved, curves = len(self.parameters), sum(one.source == self.source for one in self.machine.measured)
+        over = f", {every['fitted_median']:.1%} with {curves} curve{'s' * (curves != 1)}" if curves else ""
         return (
             f"{moved} figure{'s' * (moved != 1)} fitted to {every['points']} points: median error "
-            f"{every['base_median']:.1%} before, {every['fitted_median']:.1%} after"
+            f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -123,6 +141,7 @@ class FitResult:
                 "verdict": self.verdict,
                 "parameters": self.parameters,
                 "undetermined": list(found.merged),
+                "curves": [curve_record(one) for one in self.machine.measured],
                 "bands": self.bands,
                 "points": self.records(),
             },
@@ -273,10 +292,12 @@ def band(V: float) -> str:
     return next(name for name, most in BANDS.items() if not most < V)
 
 
-def _points(measured: Measured, series: Series, before: Array, after: Array) -> Iterator[dict[str, Any]]:
-    """The points of a run in rows; before and after are log(measured/predicted)."""
+def _points(
+    measured: Measured, series: Series, before: Array, by_constants: Array, after: Array
+) -> Iterator[dict[str, Any]]:
+    """The points of a run in rows; the arrays are log(measured/predicted)."""
     run = measured.run
-    for point, was, now in zip(measured.points, before, after, strict=True):
+    for point, was, figures, now in zip(measured.points, before, by_constants, after, strict=True):
         yield {
             "log": measured.log,
             "line": point.line,
@@ -289,15 +310,18 @@ def _points(measured: Measured, series: Series, before: Array, after: Array) -> 
             "band": band(point.V),
             "measured_s": point.seconds,
             "base_s": point.seconds * float(np.exp(-was)),
+            "figures_s": point.seconds * float(np.exp(-figures)),
             "fitted_s": point.seconds * float(np.exp(-now)),
         }
 
 
+PREDICTED = ("base", "figures", "fitted")
+"""By what points are predicted: the base, the figures that moved, and the curves over them."""
+
+
 def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How far off a band's points are, relative to what was measured."""
-    off = {
-        key: np.abs(np.array([row[f"{key}_s"] / row["measured_s"] for row in rows]) - 1) for key in ("base", "fitted")
-    }
+    off = {key: np.abs(np.array([row[f"{key}_s"] / row["measured_s"] for row in rows]) - 1) for key in PREDICTED}
     return {
         "band": name,
         "points": len(rows),
@@ -332,6 +356,31 @@ def _doubts(result: FitResult) -> Iterator[str]:
         yield f"the logs bound these more than they measure them: {', '.join(loose)}"
     for path in found.bounded:
         yield f"{path} would have to be more than all of it: are ranks, collective and level those that were measured?"
+    yield from _left_to_curves(result)
+    for one in result.calibrated.machine.measured:
+        yield from _too_fast(result.calibrated.machine, one)
+
+
+def _left_to_curves(result: FitResult) -> Iterator[str]:
+    """Bands of sizes that the constants do not describe: what has no curve is not described there."""
     for row in result.bands[:-1]:
-        if row["fitted_median"] > WIDE:
-            yield f"after the fit, sizes of the {row['band']} are still {row['fitted_median']:.0%} off (median)"
+        if row["figures_median"] > WIDE:
+            yield (
+                f"by figures alone, as for other collectives and ranks, sizes of the {row['band']} are still "
+                f"{row['figures_median']:.0%} off (median)"
+            )
+
+
+def _too_fast(machine: Machine, curve: MeasuredCurve) -> Iterator[str]:
+    """Knots that are faster than the wires are: what their busiest link carries takes longer at its full rate."""
+    rate = max(machine.level(segment.level).bandwidth.value for segment in curve.route)
+    for knot in curve.knots:
+        timed = timing.time(machine, curve.route, curve.kind, int(knot.V), launch=curve.launch)
+        least = float(timed.link_total) / rate
+        if knot.fitted < least:
+            took, need = show(knot.fitted, "seconds"), show(least, "seconds")
+            yield (
+                f"{describe(curve)} took {took} for {exact(knot.V)}, where the links alone need {need} at their full "
+                f"rate ({timed.algorithm}): are ranks, collective and level those that were measured?"
+            )
+            return

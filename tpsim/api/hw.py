@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Constant, Level, Machine
     from tpsim.quantity.errors import Problem
 
@@ -45,11 +46,13 @@ class HwResult:
         """The whole document."""
         machine = self.machine
         levels = [level_record(one) for one in machine.levels]
+        curves = [curve_record(one) for one in machine.measured]
         sources = {
             key: {"title": one.title, "read": one.read or None, "sha256": list(one.sha256)}
             for key, one in machine.sources.items()
         }
-        result = {"levels": levels, "constants": self.records(), "sources": sources, "guesses": self.guesses}
+        tables = {"levels": levels, "constants": self.records(), "measured": curves}
+        result = {**tables, "sources": sources, "guesses": self.guesses}
         return _document(SCHEMA, [machine], {"hardware": machine.name}, result)
 
 
@@ -205,6 +208,21 @@ def level_record(level: Level) -> dict[str, Any]:
         "slices_source": level.slices_source,
         "algorithms": list(level.algorithms),
         "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
+    }
+
+
+def curve_record(curve: MeasuredCurve) -> dict[str, Any]:
+    """A measured curve with its knots; seconds, and bytes of the whole array."""
+    return {
+        "collective": curve.kind,
+        "route": [
+            {"level": one.level, "axis": one.axis, "topology": one.topology, "ranks": one.n} for one in curve.route
+        ],
+        "launch": curve.launch,
+        "source": curve.source or None,
+        "knots": [
+            {"logical_bytes": knot.V, "predicted_s": knot.predicted, "fitted_s": knot.fitted} for knot in curve.knots
+        ],
     }
 
 

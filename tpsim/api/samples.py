@@ -147,8 +147,8 @@ NEUTRAL = {"bytes_per_s": 1000, "seconds": 3, "ratio": 1, "flops_per_s": 10**6, 
 
 
 def neutral(machine: Machine) -> Machine:
-    """The machine with every constant replaced by a whole number, so that only structure is left."""
-    return changed(machine, lambda one: replace(one, value=NEUTRAL[one.dimension]))
+    """The machine with every constant replaced by a whole number, so that only structure is left, and no curve."""
+    return changed(replace(machine, measured=()), lambda one: replace(one, value=NEUTRAL[one.dimension]))
 
 
 def program_formulas(lowered: Lowered, key: str) -> Iterator[tuple[str, Formula]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology, Slices, Wrap
+    from tpsim.machine.curve import MeasuredCurve
     from tpsim.quantity.units import Dimension
 
 Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
@@ -213,7 +214,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as its profile describes it; levels innermost first."""
+    """A machine as its profile describes it; levels innermost first.
+
+    measured  curves of collectives that were measured on it, over what the constants predict
+    """
 
     name: str
     sources: Mapping[str, Source]
@@ -221,6 +225,7 @@ class Machine:
     levels: tuple[Level, ...]
     path: str = ""
     sha256: str = ""
+    measured: tuple[MeasuredCurve, ...] = ()
 
     def constants(self) -> list[Constant]:
         """Every figure, in the order of the file."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 
 from tpsim.fabric.wires import ANY, LevelTopology, Slices, Wrap, joined
+from tpsim.machine import curve_file
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
 from tpsim.quantity import spec
@@ -266,6 +267,7 @@ class HardwareFile(spec.Strict):
     sources: dict[str, SourceFields] = Field(default_factory=dict)
     chip: ChipFields
     levels: list[LevelFields] = Field(min_length=1)
+    measured: list[curve_file.CurveFields] = Field([], description="what collectives took, over the predicted")
 
 
 SCHEMA_ID = "hardware.json"
@@ -283,10 +285,11 @@ def read(name_or_path: str | Path) -> tuple[Machine, Document]:
     fields, document = spec.read(_document(name_or_path), HardwareFile, extends=_document)
     reading = _Reading(fields, document)
     machine = reading.machine()
-    doubts = (*_undated(fields, document), *_strangers(fields, document), *_misfits(fields, document))
+    told = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
+    doubts = (*_undated(fields, document), *_strangers(fields, document), *_misfits(fields, document), *told)
     if wrong := [*reading.wrong, *doubts]:
         raise InputError(wrong)
-    return machine, document
+    return replace(machine, measured=curve_file.curves(fields.measured, machine, document)), document
 
 
 def missing(machine: Machine, document: Document) -> list[Problem]:

@@ -1,8 +1,8 @@
-"""Seconds of a collective on a route, and of work on a chip: the two cost models, chosen by name."""
+"""Seconds of a collective on a route, and of work on a chip: the two cost models, chosen by name; measured curves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
@@ -14,6 +14,9 @@ from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Machine
 
 CostModel = Literal["additive", "book"]
@@ -27,7 +30,9 @@ class Timing:
 
     time_s       launch, and latency with bandwidth as the cost model joins them
     ramp_s       what bytes cost beyond the links' bandwidth: the own share through memory, and chunks
-    pipelined_s  the same if all levels worked at once: the least that the algorithm could take
+    curve_s      what a curve measured on this very route adds to all of these; negative where they are too slow
+    curves       those that say so; of arrays and symbols of ranks those that may
+    pipelined_s  the same by the constants if all levels worked at once: the least that the algorithm could take
     wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
     forced       algorithm and protocol, as far as they were not chosen
@@ -50,6 +55,8 @@ class Timing:
     ramp_s: Any = 0
     forced: tuple[str, ...] = ()
     counted: bool = False
+    curve_s: Any = 0
+    curves: tuple[MeasuredCurve, ...] = ()
 
 
 def time(
@@ -64,6 +71,8 @@ def time(
     protocol: str | None = None,
 ) -> Timing:
     """Seconds and bytes of one collective.
+
+    A curve of the machine's that was measured on this route says the seconds, unless something is forced.
 
     route      the wires, innermost first, from `Placement.route` or `hierarchy_route`
     V          bytes of the whole array taking part, per remaining shard of the other axes
@@ -82,8 +91,51 @@ def time(
         _leaves_no_choice(algorithm, launch, protocol)
         return _timing(book.cost(found, kind, V), kind, V, ranks(route))
     forced = tuple(word for word in (algorithm, protocol) if word is not None)
-    cost = additive.cost(found, kind, V, Choice(launch, algorithm, protocol))
-    return _timing(cost, kind, V, ranks(route), forced)
+    timed = _timing(additive.cost(found, kind, V, Choice(launch, algorithm, protocol)), kind, V, ranks(route), forced)
+    if forced:
+        return timed
+    return _as_measured(timed, V, list(_curves(machine, route, kind, launch)))
+
+
+def _as_measured(timed: Timing, V: Size, held: Sequence[tuple[MeasuredCurve, Any]]) -> Timing:
+    """The seconds of the curves where they hold; of the constants elsewhere."""
+    if not held:
+        return timed
+    added = sum(where * (curve.seconds(V, timed.time_s) - timed.time_s) for curve, where in held)
+    return replace(timed, time_s=timed.time_s + added, curve_s=added, curves=tuple(curve for curve, _ in held))
+
+
+def _curves(machine: Machine, route: Route, kind: MoveKind, launch: Launch) -> Iterator[tuple[MeasuredCurve, Any]]:
+    """The machine's curves that may hold for a collective, each with 1 where it does and 0 where it does not.
+
+    Elements of arrays, and symbols, of ranks may be those that were measured.
+    """
+    for curve in machine.measured:
+        if curve.kind == kind and _launched_alike(machine, curve, launch):
+            where = curve.holds_on(route)
+            if not isinstance(where, int) or where:
+                yield curve, where
+
+
+def _launched_alike(machine: Machine, curve: MeasuredCurve, launch: Launch) -> bool:
+    """True if the harness is the one that measured the curve; nobody measured a launch in seconds."""
+    if isinstance(launch, int | float):
+        return False
+    return (launch or default_harness(machine, curve.route)) == (curve.launch or default_harness(machine, curve.route))
+
+
+def default_harness(machine: Machine, route: Route) -> str | None:
+    """The harness that the profile takes where none is named: the first one of the innermost level that has any."""
+    used = {segment.level for segment in route}
+    return next((name for level in machine.levels if level.name in used for name in level.launch), None)
+
+
+def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> float:
+    """Seconds of what a curve is about, by the machine's constants alone.
+
+    Raises InputError where no closed form is known, and for an unknown harness.
+    """
+    return float(time(replace(machine, measured=()), curve.route, curve.kind, V, launch=curve.launch).time_s)
 
 
 def reaches_everyone(kind: MoveKind, route: Route) -> None:

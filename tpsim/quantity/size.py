@@ -238,8 +238,8 @@ def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     return value if n > 1 else otherwise  # type: ignore[operator]
 
 
-def where_positive(x: Size, value: Size) -> Any:
-    """`value` where x > 0, else 0.
+def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
+    """`value` where x > 0, else 0 or what is given.
 
     >>> where_positive(-0.5, 3.0), where_positive(0.5, 3.0)
     (0, 3.0)
@@ -248,13 +248,30 @@ def where_positive(x: Size, value: Size) -> Any:
         import sympy
 
         if value == math.inf:
-            return sympy.Piecewise((value, sympy.Gt(x, 0)), (0, True), evaluate=False)
-        return value * sympy.Heaviside(x, 0)  # cases inside cases take sympy minutes
+            return sympy.Piecewise((value, sympy.Gt(x, 0)), (otherwise, True), evaluate=False)
+        return otherwise + (value - otherwise) * sympy.Heaviside(x, 0)  # cases inside cases take sympy minutes
     if _array(x):
         import numpy as np
 
-        return np.where(x > 0, value, 0)  # type: ignore[operator, call-overload]
-    return value if x > 0 else 0  # type: ignore[operator]
+        return np.where(x > 0, value, otherwise)  # type: ignore[operator, call-overload]
+    return value if x > 0 else otherwise  # type: ignore[operator]
+
+
+def where_equal(a: Size, b: Size, value: Size, otherwise: Size = 0) -> Any:
+    """`value` where a equals b, else 0 or what is given; a symbol equals nothing yet, so that both cases stay.
+
+    >>> where_equal(8, 8, 3.0), where_equal(4, 8, 3.0)
+    (3.0, 0)
+    """
+    if _symbolic(a, b):
+        import sympy
+
+        return sympy.Piecewise((value, sympy.Eq(a, b)), (otherwise, True), evaluate=False)
+    if _array(a, b):
+        import numpy as np
+
+        return np.where(np.equal(a, b), value, otherwise)  # type: ignore[call-overload]
+    return value if a == b else otherwise
 
 
 def product(values: Iterable[Size]) -> Any:

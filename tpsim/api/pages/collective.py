@@ -33,6 +33,7 @@ FULL = (
     Column("latency_s", "latency", "seconds"),
     Column("bandwidth_s", "bandwidth", "seconds"),
     Column("ramp_s", "ramp", "seconds"),
+    Column("curve_s", "curve", "seconds"),
     *COLUMNS[3:],
     Column("protocol", "protocol"),
 )
@@ -42,7 +43,8 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
     """`result` as a page; `verbose` adds what the seconds are made of."""
     asked = result.asked
     buffers = any(row["buffer_bytes"] != row["logical_bytes"] for row in result.rows)
-    columns = FULL if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
+    full = FULL if any(row["curve_s"] for row in result.rows) else tuple(one for one in FULL if one.key != "curve_s")
+    columns = full if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
     notes = [one.text for one in result.assumptions]
     if verbose:
         notes += [f"not modelled: {text}" for text in result.to_json()["not_modelled"]]

@@ -25,8 +25,10 @@ BANDS = (
     Column("points", "points", "integer"),
     Column("base_median", "base\nmedian", "share"),
     Column("base_p90", "base\np90", "share"),
-    Column("fitted_median", "fitted\nmedian", "share"),
-    Column("fitted_p90", "fitted\np90", "share"),
+    Column("figures_median", "figures\nmedian", "share"),
+    Column("figures_p90", "figures\np90", "share"),
+    Column("fitted_median", "curves\nmedian", "share"),
+    Column("fitted_p90", "curves\np90", "share"),
 )
 POINTS = (
     Column("collective", "collective"),
@@ -34,7 +36,8 @@ POINTS = (
     Column("logical_bytes", "size", "bytes"),
     Column("measured_s", "measured", "seconds"),
     Column("base_s", "base", "seconds"),
-    Column("fitted_s", "fitted", "seconds"),
+    Column("figures_s", "figures", "seconds"),
+    Column("fitted_s", "curves", "seconds"),
 )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.api.hw import constant_record, problem_record
 from tpsim.api.inputs import asked
+from tpsim.machine.curve_file import said
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
@@ -59,7 +60,7 @@ def list_page(result: HwListResult, *, verbose: bool) -> Document:
 
 
 def page(result: HwResult, *, verbose: bool) -> Document:
-    """One machine; `verbose` adds how constants were derived or measured."""
+    """One machine, its curves in a line each; `verbose` adds how constants were derived or measured."""
     machine = result.machine
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
@@ -67,7 +68,7 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     guesses = "1 of them a guess" if result.guesses == 1 else f"{result.guesses} of them guesses"
     return Document(
         title=machine.name,
-        facts=levels,
+        facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
         tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
         notes=sources,
         verdict=f"{len(rows)} constants, {guesses}; bandwidths are of one link in one direction",

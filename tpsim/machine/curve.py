@@ -1,0 +1,201 @@
+"""A measured curve: what a collective on one route took, over what the constants of the profile predict there.
+
+Constants describe how launches, latencies and bandwidths add up. What is left, 10 to 20 % of structure over the sizes,
+belongs to one collective on one route and carries over to no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import exp, log, log2
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.quantity.size import Size, largest, over, product, where_equal, where_positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.wires import Route
+
+SCATTER = 0.3
+"""How far off the constants may be at one size: one standard deviation of a time's logarithm.
+
+Above the 10 to 20 % that published curves show, so that what was measured counts for more than what was predicted.
+"""
+
+REACH = 8.0
+"""Octaves of size over which that falls to 1/e of what two sizes share: from the floor of a curve to its knee."""
+
+NOISE = 0.03
+"""Standard deviation of a measured time's logarithm: what repeated runs show, and a curve shall not follow."""
+
+
+Predict = Callable[[float], float]
+"""Bytes of the whole array -> seconds that constants predict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knot:
+    """A size that was measured: bytes of the whole array, seconds that the constants predict, and the curve's."""
+
+    V: float
+    predicted: float
+    fitted: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """A map of predicted seconds to those measured, for one collective on one route.
+
+    launch  the harness; None is the profile's default
+    source  key of the machine's sources; "" for none
+    knots   two or more, V ascending, fitted never falling
+    """
+
+    kind: MoveKind
+    route: Route
+    launch: str | None
+    source: str
+    knots: tuple[Knot, ...]
+
+    def seconds(self, V: Size, predicted: Any) -> Any:
+        """Seconds of V bytes for which the constants predict `predicted`: numbers, arrays or symbols.
+
+        Never falls in V where `predicted` does not; outside the knots the ratio of the last one holds.
+        """
+        first, *others = _pieces(self.knots)
+
+        def at(what: str) -> Any:
+            """A number of the piece in which V lies."""
+            here = getattr(first, what)
+            for piece in others:
+                here = where_positive(V - piece.V, getattr(piece, what), here)
+            return here
+
+        return at("fitted") * over(predicted, at("predicted")) ** at("alpha") * over(V, at("V")) ** at("beta")
+
+    def holds_on(self, route: Route) -> Any:
+        """1 where a route is the one that was measured, 0 elsewhere; its numbers of ranks may be arrays or symbols."""
+        axes = dict.fromkeys(segment.axis for segment in (*self.route, *route))
+        return product(_same(_along(axis, self.route), _along(axis, route)) for axis in axes)
+
+    def scaled_to(self, predict: Predict) -> MeasuredCurve:
+        """The curve over other constants: each knot keeps its ratio, and more bytes still never take less."""
+        ratios = [knot.fitted / knot.predicted for knot in self.knots]
+        volumes = [knot.V for knot in self.knots]
+        return replace(self, knots=_knots(volumes, list(map(predict, volumes)), ratios))
+
+    def beside(self, predict: Predict) -> MeasuredCurve:
+        """The curve over other constants: each knot keeps its seconds."""
+        return replace(self, knots=tuple(replace(knot, predicted=predict(knot.V)) for knot in self.knots))
+
+
+class _Piece(NamedTuple):
+    """What holds from V bytes on: fitted * (P/predicted)**alpha * (bytes/V)**beta, for predicted seconds P."""
+
+    V: float
+    predicted: float
+    fitted: float
+    alpha: float
+    beta: float
+
+
+def _pieces(knots: Sequence[Knot]) -> Iterator[_Piece]:
+    """Below the first knot, from each knot to the next, and beyond the last."""
+    first, last = knots[0], knots[-1]
+    yield _Piece(first.V, first.predicted, first.fitted, 1, 0)
+    for low, high in pairwise(knots):
+        yield _Piece(low.V, low.predicted, low.fitted, *_powers(low, high))
+    yield _Piece(last.V, last.predicted, last.fitted, 1, 0)
+
+
+def _powers(low: Knot, high: Knot) -> tuple[float, float]:
+    """The powers of predicted time and of size that lead from knot to knot.
+
+    Of the rise the predicted time brings what it has, a power of at most 1, and the size evenly the rest.
+    """
+    rise, expected = log(high.fitted / low.fitted), log(high.predicted / low.predicted)
+    if rise < expected:
+        return rise / expected, 0
+    return 1, (rise - expected) / log(high.V / low.V)
+
+
+def _along(axis: str, route: Route) -> Route:
+    return tuple(segment for segment in route if segment.axis == axis)
+
+
+APART = {"switch", "mesh"}
+"""Where groups do not meet, however many there are."""
+
+
+def _same(measured: Route, here: Route) -> Any:
+    """1 where a route has along an axis the one segment that was measured there; segments of one device are none."""
+    if not measured:
+        return where_equal(product(segment.n for segment in here), 1, 1)
+    (own,) = measured
+    alike = [segment for segment in here if segment.topology == own.topology]
+    if not alike:
+        return 0
+    shared = [where_equal(one.stride, own.stride, 1) for one in alike if one.topology not in APART]
+    longest = [where_equal(largest(*(one.n for one in alike)), own.n, 1)] if len(here) > 1 else []
+    return product([where_equal(product(one.n for one in here), own.n, 1), *longest, *shared])
+
+
+# From measurements -----------------------------------------------------------------------------------------------
+
+
+def smoothed(
+    sizes: Sequence[float], predicted: Sequence[float], measured: Sequence[float], noise: float = NOISE
+) -> tuple[Knot, ...]:
+    """The knots of a curve through measurements; several of one size count as their mean.
+
+    sizes                bytes, in any order
+    predicted, measured  seconds
+
+    The logarithm of measured over predicted is taken for a random function of log2(V) around 0, whose covariance falls
+    as exp(-distance/REACH); a knot has its best linear estimate, by kriging (Matheron, Principles of geostatistics,
+    1963). More bytes never take less: where they would, see `isotonic`.
+    """
+    volumes = sorted(set(sizes))
+    points = list(zip(sizes, predicted, measured, strict=True))
+    off = [fmean(log(took / said) for size, said, took in points if size == V) for V in volumes]
+    said = {size: one for size, one, _ in points}
+    ratios = [exp(one) for one in _kriged([log2(V) for V in volumes], off, noise)]
+    return _knots(volumes, [said[V] for V in volumes], ratios)
+
+
+def _kriged(x: Sequence[float], off: Sequence[float], noise: float) -> list[float]:
+    """The best linear estimate, at the places x themselves, of what was seen there with noise."""
+    import numpy as np
+
+    places = np.array(x)
+    covariance = SCATTER**2 * np.exp(-np.abs(places[:, None] - places[None, :]) / REACH)
+    weights = np.linalg.solve(covariance + noise**2 * np.eye(len(x)), np.array(off))
+    return [float(one) for one in covariance @ weights]
+
+
+def _knots(volumes: Sequence[float], predicted: Sequence[float], ratios: Sequence[float]) -> tuple[Knot, ...]:
+    level = isotonic([log(one * ratio) for one, ratio in zip(predicted, ratios, strict=True)])
+    return tuple(Knot(V, one, exp(by)) for V, one, by in zip(volumes, predicted, level, strict=True))
+
+
+def isotonic(values: Sequence[float]) -> list[float]:
+    """A sequence near `values` that never falls: neighbours that fall are pooled until their medians rise.
+
+    Source: Ayer et al., An empirical distribution function for sampling with incomplete information, 1955, with medians
+    in the place of means, so that one wild value moves no others.
+
+    >>> isotonic([1, 9, 2, 3, 4])
+    [1, 3, 3, 3, 4]
+    """
+    pools: list[list[float]] = []
+    for value in values:
+        pool = [value]
+        while pools and median(pools[-1]) > median(pool):
+            pool = pools.pop() + pool
+        pools.append(pool)
+    return [median(pool) for pool in pools for _ in pool]
