@@ -71,8 +71,8 @@ def test_a_collective_says_what_is_forced_on_its_page_and_in_its_document():
 @pytest.mark.parametrize(
     ("forced", "message"),
     [
-        ({"algorithm": "NVLS"}, "NVLS is NCCL's name\n  = tpsim calls this in-switch"),
-        ({"algorithm": "CollnetDirect"}, "CollnetDirect is NCCL's name\n  = tpsim calls this in-network"),
+        ({"algorithm": "NVLS"}, "--algorithm NVLS\n  | ^^^^^^^^^^^^^^^^ tpsim calls this in-switch"),
+        ({"algorithm": "CollnetDirect"}, " tpsim calls this in-network"),
         ({"algorithm": "treee"}, '"treee" is not an algorithm of this plan\'s collectives'),
         ({"protocol": "ll12"}, '"ll12" is not a protocol of'),
         ({"launch": "grpah"}, '"grpah" is not a launch of'),

@@ -247,6 +247,24 @@ def test_a_scenario_asked_of_another_machine_is_told_how_to_leave_its_placement(
     assert tpsim("plan", "llama3-70b-h100", "--hw", "tpu-v5p", *words).code == 0
 
 
+@pytest.mark.parametrize("planner", ["book", "cheapest"])
+@pytest.mark.parametrize(
+    ("forced", "slug"),
+    [
+        ("algorithm=treee", "unknown-algorithm"),
+        ("algorithm=NVLS", "foreign-name"),
+        ("protocol=ll12", "unknown-protocol"),
+        ("launch=grpah", "unknown-launch"),
+        ("launch=15 kB", "bad-unit"),
+    ],
+)
+def test_what_is_forced_wrongly_is_shown_where_it_stands(refused, forced, slug, planner):
+    shown = refused("", "", "--set", f"collectives.{forced}", "--planner", planner)
+    text, word = f"--set collectives.{forced}", forced.partition("=")[2]
+    assert shown.startswith(f"error[{slug}]: ")
+    assert f"\n1 | {text}\n  | {' ' * text.index(word)}{'^' * len(word)}" in shown
+
+
 def test_a_placement_without_a_machine_is_not_ignored(tpsim):
     ran = tpsim("shard", "A[I_X,J] -> A[I,J]", "--placement", "X=ici.0")
     assert (ran.code, ran.err) == (

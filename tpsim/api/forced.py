@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.api.logs.nccl_run import ALGORITHMS
@@ -10,7 +11,33 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from tpsim.machine.additive import Choice
+    from tpsim.quantity.errors import Place
+
+
+REFUSALS: Mapping[str, str] = {
+    "foreign-name": "algorithm",
+    "unknown-algorithm": "algorithm",
+    "unknown-protocol": "protocol",
+    "unknown-launch": "launch",
+    "no-such-way": "algorithm",
+}
+"""What of a choice a refusal is about, by its slug."""
+
+
+@contextmanager
+def shown_where_forced(places: Mapping[str, Place]) -> Iterator[None]:
+    """Refusals of a choice, which pricing finds far from the scenario, point at where it stands there.
+
+    places  of `algorithm`, `protocol` and `launch`, as far as they are forced
+    """
+    try:
+        yield
+    except InputError as error:
+        found = [(one, places.get(REFUSALS.get(one.slug, ""))) for one in error.problems]
+        raise InputError(replace(one, place=one.place or place) for one, place in found) from None
 
 
 def refuse_foreign(algorithm: str | None) -> None:

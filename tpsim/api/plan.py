@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
+from tpsim.api.forced import shown_where_forced
 from tpsim.api.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.api.pricing import fits
 from tpsim.api.scenario import resolve
@@ -87,14 +88,13 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
     """
-    if question.planner == "cheapest":
-        book = replace(question, planner="book")
-        plans = (
-            _priced(question, lowered(question, cheapest_path(question))),
-            replace(priced(book), question=question),
-        )
-        return min(plans, key=lambda one: one.step.time_s)
-    return _priced(question, (shelf or Shelf()).lowered(question))
+    with shown_where_forced(question.forced_at):
+        if question.planner == "cheapest":
+            # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
+            book = replace(priced(replace(question, planner="book")), question=question)
+            free = _priced(question, lowered(question, cheapest_path(question)))
+            return min((free, book), key=lambda one: one.step.time_s)
+        return _priced(question, (shelf or Shelf()).lowered(question))
 
 
 def _priced(question: Question, lowered: Lowered) -> PlanResult:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
+    from tpsim.quantity.errors import Place
 
 AssumptionKind = Literal["stated", "guess", "derived"]
 Overlap = Literal["none", "forward", "backward", "both"]
@@ -98,6 +99,7 @@ class Question:
     guesses       guessed assumptions and guessed constants of the machine
     base_model    the model's file as read, before the scenario changed fields of it
     force         what collectives are to take instead of the least time
+    forced_at     where each of its parts that is forced stands
     asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
     """
 
@@ -123,6 +125,7 @@ class Question:
     guesses: int
     asked: str = ""
     force: Choice = field(default_factory=Choice)
+    forced_at: Mapping[str, Place] = field(default_factory=dict, compare=False)
 
     @property
     def matmul_efficiency(self) -> float | None:

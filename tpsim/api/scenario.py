@@ -15,7 +15,7 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.api.assumed import guesses, model_assumptions, run_assumptions
 from tpsim.api.cut import Cut, cut, known_axis, mesh_of
 from tpsim.api.edits import bare_scenario, edited, flags_to_edits, overridden
-from tpsim.api.forced import refuse_foreign, written
+from tpsim.api.forced import refuse_foreign, shown_where_forced, written
 from tpsim.api.foreign import FOREIGN, not_yet
 from tpsim.api.inputs import asked, inputs, read_launch
 from tpsim.api.limits import limits
@@ -72,6 +72,9 @@ def resolve(
     dtypes = _dtypes(file.workload)
     with _pointing_at(read.at("workload", "dtype")):
         machine.peak(dtypes.activations)
+    forced_at = dict(_forced_at(read))
+    with shown_where_forced(forced_at), _pointing_at(forced_at.get("launch")):
+        force = _forced(file.collectives)
     assumptions = [
         *model_assumptions(model),
         *split.assumptions,
@@ -94,7 +97,8 @@ def resolve(
         require=file.require,
         limits=tuple(limits(file.require, read.at, read.at_key)),
         cost_model=file.cost_model,
-        force=_forced(file.collectives),
+        force=force,
+        forced_at=forced_at,
         planner=file.planner,
         inputs=inputs(read.document, model.document, machine),
         assumptions=assumptions,
@@ -325,6 +329,12 @@ def _assume(read: _Read, split: Cut) -> Assume:
     }
     efficiency = fields.matmul_efficiency
     return Assume(matmul_efficiency=efficiency.value if efficiency else None, overlap=overlap)
+
+
+def _forced_at(read: _Read) -> Iterator[tuple[str, Place]]:
+    for name, value in read.file.collectives:
+        if value is not None and (place := read.at("collectives", name)):
+            yield name, place
 
 
 def _forced(fields: CollectivesFields) -> Choice:
