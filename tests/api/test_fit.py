@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tpsim
 from tests.machines import ISLAND
 from tpsim.api.fit import hw_fit, series_of
 from tpsim.api.hw import hw_validate
@@ -256,6 +257,21 @@ def test_hosts_that_may_be_nodes_or_parts_of_one_are_not_guessed(island):
     assert routed(machine, 2, 2, "port,card") == [("card", 2)]
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes", "forced", "taken"),
+    [
+        ("dgx-h100", 8, "ring", "flat-ring"),
+        ("dgx-h100", 1, "ring", "ring"),
+        ("superpod-h100", 8, "in-switch", "in-switch-network"),
+        ("superpod-h100", 1, "in-switch", "in-switch"),
+    ],
+)
+def test_what_nccl_calls_ring_and_nvls_goes_over_all_levels_that_a_run_lies_on(machine, nodes, forced, taken):
+    measured = Measured(Run("all_reduce", 8 * nodes, nodes, algorithm=forced), "log.txt", "", (Point(2**20, 1e-3, 1),))
+    series, said = series_of(load(machine), measured)
+    assert (series.algorithm, said) == (taken, [])
+
+
 # Command line ----------------------------------------------------------------------------------------------------
 
 
@@ -400,6 +416,19 @@ def test_an_explained_time_names_the_curve_and_its_parts_sum_up(island, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert re.search(r"launch \S+ us \+ latency \S+ us \+ bandwidth \S+ [nu]s \+ measured curve \S+ [nu]s", out)
     assert "as measured: all_gather over port 8, launched by threads" in out
+
+
+def test_a_plan_that_uses_a_curve_rests_on_it(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(hw_fit([FOUR], base="dgx-h100").to_yaml(), encoding="utf-8")
+    told = [one["text"] for one in tpsim.plan("llama3-70b-h100", hw=str(path)).assumptions]
+    used = [text for text in told if text.startswith("as measured: ")]
+    assert [text.split(",")[0] for text in used] == [
+        "as measured: reduce_scatter over nvlink 8",
+        "as measured: all_gather over nvlink 8",
+    ]
+    none = tpsim.plan("llama3-70b-h100").assumptions
+    assert not [one for one in none if one["text"].startswith("as measured: ")]
 
 
 def test_a_shown_machine_lists_its_curves(island, capsys):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from tpsim.api.logs import Run
     from tpsim.fabric.wires import Route
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.determine import Array
@@ -210,17 +211,30 @@ def series_of(machine: Machine, measured: Measured, level: str | None = None) ->
 
     Raises InputError if the run does not fit on the machine, or has no price there.
     """
-    run = measured.run
+    run, route = measured.run, route_of(machine, measured, level)
     series = Series(
         run.collective,  # type: ignore[arg-type]  # priced ones are moves
-        route_of(machine, measured, level),
+        route,
         tuple(point.V for point in measured.points),
         tuple(point.seconds for point in measured.points),
         run.harness or None,
-        run.algorithm,
+        _over_levels(machine, run, route),
         run.protocol,
     )
     return _with_what_the_machine_knows(machine, series, measured)
+
+
+OVER_LEVELS = {"ring": "flat-ring", "in-switch": "in-switch-network"}
+"""What NCCL's Ring and NVLS are where the ranks lie on several levels: one ring over all, and the network sums too."""
+
+
+def _over_levels(machine: Machine, run: Run, route: Route) -> str | None:
+    """The algorithm that was forced on a run, as it is called on this route."""
+    if run.algorithm not in OVER_LEVELS or not run.priced:
+        return run.algorithm
+    known = timing.algorithms(machine, route, run.collective)  # type: ignore[arg-type]  # priced ones are moves
+    name = OVER_LEVELS[run.algorithm]
+    return name if name in known else run.algorithm
 
 
 def route_of(machine: Machine, measured: Measured, level: str | None) -> Route:
@@ -347,7 +361,8 @@ def _doubts(result: FitResult) -> Iterator[str]:
     """What the data cannot determine, and where the model does not describe them."""
     found, base = result.calibrated.fit, result.base
     if not found.moved:
-        yield f"the logs determine nothing: every figure stays as {base} has it"
+        curves = ", and only curves differ" if result.calibrated.machine.measured else ""
+        yield f"the logs determine no figure: each stays as {base} has it{curves}"
     if found.merged:
         names = ", ".join(found.merged)
         yield f"these matter but cannot be told from those fitted, and stay as {base} has them: {names}"

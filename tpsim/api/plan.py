@@ -32,6 +32,7 @@ from tpsim.cost.rollup import (
 )
 from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
 from tpsim.machine import timing
+from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
@@ -344,9 +345,11 @@ class PlanResult:
 
     @property
     def assumptions(self) -> list[dict[str, str]]:
-        """What the plan rests on: the scenario's own assumptions, then every plan's."""
+        """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         own = [{"text": one.text, "kind": one.kind} for one in self.question.assumptions]
-        return [*own, *({"text": text, "kind": "model"} for text in ASSUMED)]
+        curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
+        measured = [{"text": f"as measured: {said(one)}", "kind": "stated"} for one in curves]
+        return [*own, *measured, *({"text": text, "kind": "model"} for text in ASSUMED)]
 
     @property
     def not_modelled(self) -> list[str]:
