@@ -486,9 +486,8 @@ NOTES = """\
   two sizes after it is taken up, most in all-gathers over 4 A100.
 - **What was tried for the goals that are not met.** Eight points: straight lines through them without any model,
   4.1 / 17.8; constants alone, 4 / 16; all constants free at once under the curve, 3 / 15; a curve alone, over the
-  datasheet's constants, 3 / 14; a curve over times instead of sizes, 3.5 / 15.4; of times that fall the lower half
-  instead of the median, 3 / 13.7, which is too low on plain noise. The tables themselves scatter by 2.4 / 11.2
-  (see below). Eight ranks from two and four: laws of hosts that stage (see below); the one that fits
+  datasheet's constants, 3 / 14; a curve over times instead of sizes, 3.5 / 15.4. The tables themselves scatter by
+  2.4 / 11.2 (see below). Eight ranks from two and four: laws of hosts that stage (see below); the one that fits
   the slow run, four passes instead of two, comes to 6.7 / 26.8 and is twice too slow on hosts measured beside it.
 - **MI300X** measures 17 to 23 us below 512 bytes and 14 us from 1 KiB on, which no form may follow: time never falls.
   From 388 kB on RCCL counts less for Simple; what that takes there, 25 us and more, is not predicted.

@@ -441,3 +441,17 @@ def test_sizes_are_written_to_the_byte(V):
     from tpsim.quantity.units import parse
 
     assert parse(exact(V), "bytes") == V
+
+
+def test_times_that_fall_beyond_the_noise_are_those_of_the_larger_sizes():
+    """What the smallest sizes took once, larger ones did without: 23 us before 14 us are no floor of 18 us."""
+    predicted = [13.0] * 6
+    took = [23.0, 22.0, 24.0, 14.1, 13.9, 14.0]
+    knots = smoothed([2.0**k for k in range(6, 12)], predicted, took)
+    assert [knot.fitted for knot in knots] == pytest.approx([14.0] * 6, rel=0.05)
+
+
+def test_times_that_fall_within_the_noise_are_their_median():
+    took = [10.2, 9.9, 10.1, 9.8]
+    fitted = [knot.fitted for knot in smoothed([1.0, 2.0, 4.0, 8.0], [10.0] * 4, took)]
+    assert fitted == pytest.approx([10.0] * 4, rel=0.01)

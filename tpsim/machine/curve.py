@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, log, log2
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.quantity.size import Size, largest, over, product, where_equal, where_positive
@@ -33,6 +33,9 @@ REACH = 8.0
 NOISE = 0.03
 """Standard deviation of a measured time's logarithm: what repeated runs show, and a curve shall not follow."""
 
+
+WITHIN = 3.0
+"""Deviations, in units of the noise, by which two measurements of the same may differ."""
 
 Predict = Callable[[float], float]
 """Bytes of the whole array -> seconds that constants predict."""
@@ -184,18 +187,23 @@ def _knots(volumes: Sequence[float], predicted: Sequence[float], ratios: Sequenc
 
 
 def isotonic(values: Sequence[float]) -> list[float]:
-    """A sequence near `values` that never falls: neighbours that fall are pooled until their medians rise.
+    """A sequence near `values` that never falls: neighbours that fall are pooled until their middles rise.
 
     Source: Ayer et al., An empirical distribution function for sampling with incomplete information, 1955, with medians
     in the place of means, so that one wild value moves no others.
 
     >>> isotonic([1, 9, 2, 3, 4])
-    [1, 3, 3, 3, 4]
+    [1, 2, 2, 3, 4]
     """
     pools: list[list[float]] = []
     for value in values:
         pool = [value]
-        while pools and median(pools[-1]) > median(pool):
+        while pools and _middle(pools[-1]) > _middle(pool):
             pool = pools.pop() + pool
         pools.append(pool)
-    return [median(pool) for pool in pools for _ in pool]
+    return [_middle(pool) for pool in pools for _ in pool]
+
+
+def _middle(pool: Sequence[float]) -> float:
+    """The median; beyond the noise the lower one, as what disturbs a measurement makes it slower, and hardly faster."""
+    return (median if max(pool) - min(pool) <= WITHIN * NOISE else median_low)(pool)
