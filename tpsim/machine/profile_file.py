@@ -513,7 +513,8 @@ def _protocol_misfits(level: LevelFields, here: tuple[str | int, ...], document:
         for name in (fields and fields.protocols) or {}:
             if name not in (level.protocols or {}):
                 place = document.place(*here, "algorithms", algorithm, "protocols", name)
-                yield from unknown(name, f"protocol of level {level.name}", level.protocols or {}, place).problems
+                known, remedy = level.protocols or {}, f"add it to the protocols of {level.name}, or leave it out here"
+                yield from unknown(name, f"protocol of level {level.name}", known, place, remedy).problems
     for keys, tuning in _protocols(level):
         if tuning is not None and (tuning.channels is None) != (tuning.channel_bytes is None):
             has, lacks = ("channels", "channel_bytes") if tuning.channels else ("channel_bytes", "channels")
