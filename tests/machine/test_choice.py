@@ -131,6 +131,17 @@ def test_a_way_that_is_left_too_late_is_not_followed_by_less_time(n, kind):
     assert np.any(times > 1.2 * alone)
 
 
+def test_a_way_that_is_never_counted_least_lifts_nothing():
+    """LL128 of LL's bandwidth and a later start: the library takes LL, then simple, however slow LL128 is."""
+    ring = "levels.nvlink.algorithms.ring.protocols.ll128.counted.bandwidth"
+    tied = adjusted(machine("dgx-h100"), {ring: 141e9, "levels.nvlink.protocols.ll128.efficiency": 1e-4})
+    last = timing.time(tied, node(8), "all_gather", 64 * MIB)
+    assert (last.protocol, last.time_s) == (
+        "simple",
+        timing.time(tied, node(8), "all_gather", 64 * MIB, protocol="simple").time_s,
+    )
+
+
 def test_what_is_added_stands_with_the_bytes_cost():
     V = 8.0 * MIB
     timed = timing.time(SLOW_LL, node(8), "all_gather", V)

@@ -1,4 +1,4 @@
-"""The cost model `additive`: launch + steps*latency + bytes/bandwidth, the least over the algorithms on offer."""
+"""The cost model `additive`: launch + steps*latency + bytes/bandwidth of the way that a library takes, or the least."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _joins(segment: Segment) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is forced instead of chosen; None leaves it to the least time, and the launch to the profile."""
+    """What is forced instead of chosen; None leaves it to the library, and the launch to the profile."""
 
     launch: Launch = None
     algorithm: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.cost import by_keys, least, within_limits
@@ -11,10 +12,10 @@ from tpsim.quantity.size import largest, over, smallest, where_many, where_posit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpsim.machine.cost import Cost, Counted
+    from tpsim.machine.cost import Cost, Count
     from tpsim.quantity.size import Size
 
-    Ways = Sequence[tuple[Cost, Counted]]
+    Ways = Sequence[tuple[Cost, Count]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def _by_count(ways: Ways, question: Question) -> Cost:
     return replace(best, work_s=best.work_s + lift, ramp_s=best.ramp_s + lift)
 
 
-def _before(way: Cost, mine: Counted, ways: Ways, question: Question) -> Any:
+def _before(way: Cost, mine: Count, ways: Ways, question: Question) -> Any:
     """The most that a way took before another one was counted less; 0 while it is in use, and if it never is."""
     first, last = _in_use(mine, [one for _, one in ways], question)
     if last is None:
@@ -63,14 +64,18 @@ def _before(way: Cost, mine: Counted, ways: Ways, question: Question) -> Any:
     return reached * question.again(way, largest(last, 0)).time_s
 
 
-def _in_use(mine: Counted, every: Sequence[Counted], question: Question) -> tuple[Any, Any]:
+def _in_use(mine: Count, every: Sequence[Count], question: Question) -> tuple[Any, Any]:
     """From how many bytes on a way is counted least, and up to how many; None if no other one follows."""
     wire = where_many(question.n, question.wire, 1)
 
-    def meets(other: Counted) -> Any:
+    def meets(other: Count) -> Any:
         """Bytes for which both are counted alike."""
         return over(other.latency_s - mine.latency_s, wire * (1 / mine.bandwidth - 1 / other.bandwidth))
 
-    slower = [meets(other) for other in every if other.bandwidth < mine.bandwidth]
     faster = [meets(other) for other in every if other.bandwidth > mine.bandwidth]
-    return largest(0, *slower), smallest(*faster) if faster else None
+    if not faster:
+        return 0, None
+    slower = [meets(other) for other in every if other.bandwidth < mine.bandwidth]
+    alike = [other for other in every if other is not mine and other.bandwidth == mine.bandwidth]
+    never = [where_positive(mine.latency_s - other.latency_s, inf) for other in alike]
+    return largest(0, *slower, *never), smallest(*faster)

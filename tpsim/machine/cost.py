@@ -33,7 +33,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class Count:
     """What a library counts for a way when it chooses: seconds before the first byte, and bytes per second after it."""
 
     latency_s: Any
@@ -66,7 +66,7 @@ class Cost:
     stages: tuple[Stage, ...] = ()
     ramp_s: Any = 0
     protocol: str = SIMPLE
-    counted: Counted | None = None
+    counted: Count | None = None
     excess: Any = None
 
     @property
@@ -146,12 +146,12 @@ class Link:
             return sent
         return largest(sent, channels * smallest(sent, steps * each))
 
-    def counted(self, steps: Any) -> Counted | None:
+    def counted(self, steps: Any) -> Count | None:
         """What the library counts for a way of so many steps, if the profile says so."""
         found = self.tunings[0].counted if self.tunings else None
         if found is None:
             return None
-        return Counted(found.latency.value + steps * found.hop_latency.value, found.bandwidth.value)
+        return Count(found.latency.value + steps * found.hop_latency.value, found.bandwidth.value)
 
     def excess(self, traffic: Traffic) -> Any:
         """Bytes by which a message is larger than those that are sent this way; None without a limit."""

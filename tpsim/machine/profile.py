@@ -118,7 +118,7 @@ class Tuning:
     device_latency  per call and device that takes part; None costs nothing
     channels       how many share what is sent at once; a message opens one after the other
     channel_bytes  of a step that fill a channel before the next one opens; None opens all of them at once
-    largest_message  bytes to one device from which the library takes another protocol
+    largest_message  bytes to one device above which another protocol is taken; of a way that is counted: no limit
     counted        of an algorithm's protocol: what the library counts with when it chooses; None: it takes the least
     rendezvous     which messages wait for their receiver; None: no step takes longer than its hop
     protocols      of an algorithm: those that it can use, with what differs; none: all of the level's

@@ -77,7 +77,7 @@ def time(
     route      the wires, innermost first, from `Placement.route` or `hierarchy_route`
     V          bytes of the whole array taking part, per remaining shard of the other axes
     launch     seconds, or a harness that the profile names; None is the profile's default
-    algorithm  forced; None is the least of those on offer
+    algorithm  forced; None is what the library takes: what it counts least for, else the least of those on offer
     protocol   likewise
 
     Raises InputError for an unknown name, where no closed form is known, and for a choice that the book has not.
