@@ -21,9 +21,9 @@ import yaml
 import hosts
 from shared import fitted, scaled
 from tpsim.algebra.moves import MoveKind, wire
-from tpsim.api import fit as hw_fit
+from tpsim.calibrate import fit as hw_fit
+from tpsim.calibrate.calibrate import Series, calibrate
 from tpsim.fabric.wires import Route, Segment, joined
-from tpsim.machine.calibrate import Series, calibrate
 from tpsim.machine.profile import Machine, load
 
 if TYPE_CHECKING:

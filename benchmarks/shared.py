@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.machine.adjust import adjustable, adjusted
-from tpsim.machine.determine import Fit, Parameter, fit
+from tpsim.calibrate.adjust import adjustable, adjusted
+from tpsim.calibrate.determine import Fit, Parameter, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.machine.calibrate import Series
-    from tpsim.machine.determine import Array
+    from tpsim.calibrate.calibrate import Series
+    from tpsim.calibrate.determine import Array
     from tpsim.machine.profile import Machine
 
     Seen = Sequence[tuple[Machine, Sequence[Series]]]

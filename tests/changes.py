@@ -21,16 +21,16 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tpsim.algebra.moves import WIRE  # noqa: E402
-from tpsim.api.check import check  # noqa: E402
-from tpsim.api.drifted import values  # noqa: E402
-from tpsim.api.lock_file import NAME  # noqa: E402
+from tpsim.guard.check import check  # noqa: E402
+from tpsim.guard.drifted import values  # noqa: E402
+from tpsim.guard.lock_file import NAME  # noqa: E402
 from tpsim.program.layout import PRACTICES  # noqa: E402
 from tpsim.quantity.size import over  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpsim.api.check import CheckResult
+    from tpsim.guard.check import CheckResult
 
 GUARDED = ROOT / "tests" / "data" / "guarded"
 DOCS = ROOT / "docs" / "check.md"

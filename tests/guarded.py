@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from tests.changes import GUARDED
-from tpsim.api.check import check
+from tpsim.guard.check import check
 
 INSIDE = "hardware/node.levels.inside.link.bandwidth"
 

@@ -6,8 +6,8 @@ from math import ceil, log2, sqrt
 
 import pytest
 
-from tpsim.api.collective import collective
-from tpsim.api.plan import plan
+from tpsim.answers.collective import collective
+from tpsim.answers.plan import plan
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.profile import load

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shared import factors_of, fitted, scaled
+from tpsim.calibrate.calibrate import Series
 from tpsim.fabric.wires import Segment
-from tpsim.machine.calibrate import Series
 from tpsim.machine.profile import load
 
 A100, H100, L40S = (load(name) for name in ("dgx-a100", "dgx-h100", "l40s-pcie"))

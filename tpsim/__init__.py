@@ -9,25 +9,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpsim.api.breakeven import breakeven as breakeven
-    from tpsim.api.check import check as check
-    from tpsim.api.collective import collective as collective
-    from tpsim.api.diff import diff as diff
-    from tpsim.api.plan import plan as plan
-    from tpsim.api.shard import shard as shard
-    from tpsim.api.verify import verify as verify
-    from tpsim.api.verify_expression import verify_expression as verify_expression
+    from tpsim.answers.breakeven import breakeven as breakeven
+    from tpsim.answers.collective import collective as collective
+    from tpsim.answers.plan import plan as plan
+    from tpsim.answers.shard import shard as shard
+    from tpsim.claims.verify import verify as verify
+    from tpsim.claims.verify_expression import verify_expression as verify_expression
+    from tpsim.guard.check import check as check
+    from tpsim.guard.diff import diff as diff
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "breakeven", "check", "collective", "diff", "plan", "shard", "verify", "verify_expression"]
+ROOMS = {
+    "breakeven": "answers",
+    "check": "guard",
+    "collective": "answers",
+    "diff": "guard",
+    "plan": "answers",
+    "shard": "answers",
+    "verify": "claims",
+    "verify_expression": "claims",
+}
+"""The public functions, and the room in which each stands in a file of its name."""
+
+__all__ = ["__version__", *ROOMS]  # noqa: PLE0604 - names all
 
 
 def __getattr__(name: str) -> Any:
-    """The public function `name`, from ``tpsim.api.NAME``; a submodule of that name does not shadow it."""
-    if name not in __all__:
+    """The public function `name`, from the room that answers it; a submodule of that name does not shadow it."""
+    if name not in ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"tpsim.api.{name}"), name)
+    return getattr(import_module(f"tpsim.{ROOMS[name]}.{name}"), name)
 
 
 def __dir__() -> list[str]:

@@ -178,7 +178,7 @@ def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
 
 
 def locked(folder):
-    from tpsim.api import lock_file
+    from tpsim.guard import lock_file
 
     return lock_file.read(folder / "tpsim.lock")
 

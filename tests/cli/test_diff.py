@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsim.api.plan import plan
+from tpsim.answers.plan import plan
 
 BASE = "llama3-70b-h100"
 ZERO3 = ("--set", "layout.zero=3")

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-import tpsim.api.plan as plan_module
+import tpsim.answers.plan as plan_module
 from tpsim.__main__ import main as entry
 
 

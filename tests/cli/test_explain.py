@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import sympy
 
-from tpsim.api.derived import CHECKS
-from tpsim.api.explain import explain
-from tpsim.api.plan import plan
+from tpsim.answers.derived import CHECKS
+from tpsim.answers.explain import explain
+from tpsim.answers.plan import plan
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.machines import OWN
-from tpsim.api.hw import hw_list, hw_show, hw_validate
-from tpsim.api.pages.hw import list_page, page, validate_page
+from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.cli.main import run
 from tpsim.machine.profile import names
+from tpsim.pages.hw import list_page, page, validate_page
 from tpsim.report import terminal
 
 SHIPPED = Path(__file__).parents[2] / "hardware"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tpsim.api.model import model_list, model_show
-from tpsim.api.pages.model import list_page, page
+from tpsim.answers.model import model_list, model_show
 from tpsim.cli.main import run
+from tpsim.pages.model import list_page, page
 from tpsim.program.model_file import model_names
 from tpsim.report import terminal
 

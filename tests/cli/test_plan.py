@@ -86,8 +86,8 @@ def test_the_table_says_what_is_of_one_call_and_what_of_all(tpsim):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_two_lines_of_a_part_have_the_same_label(name):
-    from tpsim.api.pages.plan import page
-    from tpsim.api.plan import plan
+    from tpsim.answers.plan import plan
+    from tpsim.pages.plan import page
 
     rows = page(plan(name), verbose=False).tables[0].rows
     labels = [tuple(row[key] for key in ("where", "purpose", "collective", "axis", "ranks", "dtype")) for row in rows]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 
-from tpsim.api.plan import NOT_MODELLED, plan
+from tpsim.answers.plan import NOT_MODELLED, plan
 from tpsim.cli.output import write_files
 from tpsim.quantity.errors import InputError
 

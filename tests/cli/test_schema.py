@@ -10,9 +10,9 @@ from io import StringIO
 
 import pytest
 
-from tpsim.api.pages.schema import list_page, page
-from tpsim.api.schema import DESCRIBED, schema, schema_list
+from tpsim.answers.schema import DESCRIBED, schema, schema_list
 from tpsim.cli.main import run
+from tpsim.pages.schema import list_page, page
 from tpsim.report import terminal
 
 NAMES = [one.name for one in DESCRIBED]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tpsim
 from tests.faults.laws import LAWS
+from tests.generators import chains, meshes
 from tests.machines import TORUS
 from tests.reference import test_linkload as proof
 from tests.reference import test_program_properties as programs
@@ -22,7 +23,6 @@ from tpsim.machine.algorithms import FORMS, TORUS_FORMS
 from tpsim.quantity.errors import InputError
 from tpsim.reference.collectives import Part
 from tpsim.reference.linkload import load
-from tpsim.testing import chains, meshes
 
 TP, SP, LLAMA, KV = "gpt3-175b-a100-tp8", "gpt3-175b-a100-tp8-sp", "llama3-70b-h100", "llama3-70b-kv-replication"
 

@@ -24,10 +24,9 @@ from tpsim.algebra.contract import Contraction, local_product
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.reshard import Routes, book_path, every_move
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.api.plan import priced
-from tpsim.api.proof.shrink import shrink
-from tpsim.api.proof.trial import trial
-from tpsim.api.scenario import resolve
+from tpsim.answers.plan import priced
+from tpsim.claims.shrink import shrink
+from tpsim.claims.trial import trial
 from tpsim.cost.compute import matmuls
 from tpsim.cost.grid import Study
 from tpsim.fabric.placement import place
@@ -35,6 +34,7 @@ from tpsim.fabric.wires import Segment
 from tpsim.machine import profile, timing
 from tpsim.program.layout import DTYPE_BYTES, Layout, Practice
 from tpsim.program.op import Einsum, Leaf
+from tpsim.question.scenario import resolve
 from tpsim.reference.execute import execute
 
 GPT, LLAMA = "gpt3-175b-a100-tp8", "llama3-70b-h100"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.mutations import misspelled
-from tpsim.api.model import model_show
+from tpsim.answers.model import model_show
 from tpsim.quantity.errors import InputError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "data" / "hf").glob("*.json"))

@@ -16,9 +16,9 @@ import pytest
 
 from tests.fuzz.mutations import OTHER_CHOICE, Mutation, mutations
 from tests.fuzz.verdict import ROOT, Subject, complaint, planned, probe, subjects
-from tpsim.api.question import Workload
-from tpsim.api.scenario_file import ScenarioFile
 from tpsim.quantity.spec import Strict
+from tpsim.question.question import Workload
+from tpsim.question.scenario_file import ScenarioFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_the_judge_sees_a_field_that_is_ignored(tmp_path, monkeypatch):
 
 def test_the_judge_sees_a_silent_default(tmp_path, monkeypatch):
     always = Workload(global_batch=512, seq=4096, microbatches=4)
-    monkeypatch.setattr("tpsim.api.scenario._workload", lambda _fields: always)
+    monkeypatch.setattr("tpsim.question.scenario._workload", lambda _fields: always)
     assert outcomes(SCENARIO, tmp_path, "workload", "seq")["twice"] == UNSEEN
 
 

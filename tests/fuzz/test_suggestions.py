@@ -10,16 +10,16 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from tpsim.api.foreign import FOREIGN
-from tpsim.api.lock_file import LockFile
-from tpsim.api.scenario_file import ScenarioFile
 from tpsim.cli.main import tpsim
 from tpsim.cli.verbs import VERBS
+from tpsim.guard.lock_file import LockFile
 from tpsim.machine.profile_file import ALGORITHMS, HardwareFile
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import suggest
 from tpsim.quantity.spec.refusals import _branches
+from tpsim.question.foreign import FOREIGN
+from tpsim.question.scenario_file import ScenarioFile
 
 
 def models(top: type[BaseModel]) -> dict[str, list[str]]:

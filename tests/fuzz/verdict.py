@@ -9,16 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.api.hw import hw_show
-from tpsim.api.lock_file import read as read_lock
-from tpsim.api.model import model_show
-from tpsim.api.pages.plan import page
-from tpsim.api.plan import priced
-from tpsim.api.scenario import resolve
-from tpsim.api.shelf import Shelf
+from tpsim.answers.hw import hw_show
+from tpsim.answers.model import model_show
+from tpsim.answers.plan import priced
 from tpsim.cli.mistakes import of_the_notation
+from tpsim.guard.lock_file import read as read_lock
+from tpsim.pages.plan import page
 from tpsim.quantity import spec
 from tpsim.quantity.errors import TpsimError
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

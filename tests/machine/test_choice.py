@@ -11,9 +11,9 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpsim.calibrate.adjust import adjusted
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
-from tpsim.machine.adjust import adjusted
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 

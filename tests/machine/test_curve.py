@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machines import ISLAND, TORUS
+from tpsim.calibrate.adjust import adjusted
+from tpsim.calibrate.calibrate import Series, calibrate
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
-from tpsim.machine.adjust import adjusted
-from tpsim.machine.calibrate import Series, calibrate
 from tpsim.machine.curve import NOISE, Knot, MeasuredCurve, isotonic, smoothed
 from tpsim.machine.curve_file import exact, fields_of
 from tpsim.machine.profile import load

@@ -13,7 +13,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import Reshard as Change
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Prices, plans, reshard_plans
-from tpsim.api.pricing import Pricing
+from tpsim.answers.pricing import Pricing
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard

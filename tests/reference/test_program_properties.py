@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.generators import chains, meshes, shardings
+from tests.generators.shardings import OWED
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.layout import Layout
 from tpsim.program.op import Program, Scale, Where
 from tpsim.program.trace import Trace
 from tpsim.reference.execute import execute
-from tpsim.testing import chains, meshes, shardings
-from tpsim.testing.shardings import OWED
 
 SMALL = meshes(devices=8)
 

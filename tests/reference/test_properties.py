@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.generators import arrays, extents, meshes, operands, products, reshards, shardings
 from tests.machines import SWITCHED, TORUS
 from tests.reference.site import Site, hold, loads_as_claimed, machine, spread
 from tpsim.algebra.contract import flops, local_product
@@ -19,7 +20,6 @@ from tpsim.algebra.planner import Prices, book, plans, reshard_plans
 from tpsim.algebra.reshard import Routes, all_reduce, every_move
 from tpsim.algebra.sharding import ShardingError
 from tpsim.reference.blocks import Grid
-from tpsim.testing import arrays, extents, meshes, operands, products, reshards, shardings
 
 DIMS = ("I", "J", "K", "L")
 SMALL = meshes(devices=8)

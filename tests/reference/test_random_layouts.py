@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tests.generators import meshes, practices, tables
 from tests.models import GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, inputs
 from tpsim.algebra.mesh import Mesh
@@ -16,7 +17,6 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.program.layout import Dtypes, Layout, Practice
 from tpsim.program.lower import lower
 from tpsim.reference.execute import Run, execute
-from tpsim.testing import meshes, practices, tables
 
 if TYPE_CHECKING:
     from tpsim.program.model import Model

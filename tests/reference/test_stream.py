@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
+from tests.reference.stream import makespan
 from tpsim.fabric.wires import Segment
 from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load
-from tpsim.reference.stream import makespan
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 TORI = [

@@ -31,7 +31,7 @@ from tests.worked.readings import (
     tensor_limit,
     tensor_parallel,
 )
-from tpsim.api.question import Workload
+from tpsim.question.question import Workload
 
 
 def data_parallel(axes="X", hw="tpu-v5p", mesh=CUBE, placement=None):

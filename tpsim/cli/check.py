@@ -32,8 +32,8 @@ def check(ctx: click.Context, /, paths: tuple[str, ...], update: bool, lock: str
     tpsim check
     tpsim check -f md
     """
-    from tpsim.api.check import check as answer
-    from tpsim.api.pages.drift import check_page
+    from tpsim.guard.check import check as answer
+    from tpsim.pages.drift import check_page
 
     result = answer(paths, lock=lock, update=update)
     if update:

@@ -53,7 +53,7 @@ def collective(
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --sizes 8MB,64MB
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --measured all_reduce.txt
     """
-    from tpsim.api.inputs import read_launch
+    from tpsim.question.inputs import read_launch
 
     asked: dict[str, Any] = {
         "hw": hw,
@@ -74,8 +74,8 @@ def collective(
 
 def _predicted(output: Output, name: str, **asked: Any) -> None:
     """The collective at the sizes asked for."""
-    from tpsim.api.collective import collective as answer
-    from tpsim.api.pages.collective import page
+    from tpsim.answers.collective import collective as answer
+    from tpsim.pages.collective import page
 
     result = answer(name, **asked)
     output.write(result, lambda verbose: page(result, verbose=verbose))
@@ -83,8 +83,8 @@ def _predicted(output: Output, name: str, **asked: Any) -> None:
 
 def _beside_measured(output: Output, name: str, **asked: Any) -> None:
     """The same at the sizes of a log, beside what it measured."""
-    from tpsim.api.overlay import measured_collective
-    from tpsim.api.pages.overlay import page
+    from tpsim.calibrate.overlay import measured_collective
+    from tpsim.pages.overlay import page
 
     result = measured_collective(name, **asked)
     output.write(result, lambda verbose: page(result, verbose=verbose))

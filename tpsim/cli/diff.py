@@ -35,8 +35,8 @@ def diff(
     tpsim diff llama3-70b-h100 --set layout.zero=3
     tpsim diff base.lock tpsim.lock -f md
     """
-    from tpsim.api.diff import diff as answer
-    from tpsim.api.pages.drift import diff_page
+    from tpsim.guard.diff import diff as answer
+    from tpsim.pages.drift import diff_page
 
     result = answer(base, new, overrides=flags["overrides"], min_change=min_change)
     output.write(result, lambda verbose: diff_page(result, verbose=verbose))

@@ -34,8 +34,8 @@ def explain(
     tpsim explain per_layer.wire gpt3-175b-a100-tp8
     tpsim explain tpu-v5e.levels.ici.link.bandwidth
     """
-    from tpsim.api.explain import explain as answer
-    from tpsim.api.pages.explain import page
+    from tpsim.answers.explain import explain as answer
+    from tpsim.pages.explain import page
 
     chosen = [f"collectives.{what}={value}" for what, value in forced.items() if value is not None]
     result = answer(name, scenario, overrides=[*overrides, *chosen])

@@ -28,8 +28,8 @@ def hw(ctx: click.Context) -> None:
 @output_options
 def list_machines(output: Output) -> None:
     """The machines of the library."""
-    from tpsim.api.hw import hw_list
-    from tpsim.api.pages.hw import list_page
+    from tpsim.answers.hw import hw_list
+    from tpsim.pages.hw import list_page
 
     result = hw_list()
     output.write(result, lambda verbose: list_page(result, verbose=verbose))
@@ -40,8 +40,8 @@ def list_machines(output: Output) -> None:
 @output_options
 def show(name: str, output: Output) -> None:
     """Every constant of one machine, with its source; NAME is a library name or a .yaml."""
-    from tpsim.api.hw import hw_show
-    from tpsim.api.pages.hw import page
+    from tpsim.answers.hw import hw_show
+    from tpsim.pages.hw import page
 
     result = hw_show(name)
     output.write(result, lambda verbose: page(result, verbose=verbose))
@@ -60,8 +60,8 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
     \b
     tpsim hw validate my-cluster.yaml
     """
-    from tpsim.api.hw import hw_validate
-    from tpsim.api.pages.hw import validate_page
+    from tpsim.answers.hw import hw_validate
+    from tpsim.pages.hw import validate_page
 
     result = hw_validate(names, strict=strict)
     output.write(result, lambda verbose: validate_page(result, verbose=verbose))
@@ -98,8 +98,8 @@ def fit(
     \b
     tpsim hw fit all_reduce.txt all_gather.txt --base dgx-h100 -o my-h100.yaml
     """
-    from tpsim.api.fit import hw_fit
-    from tpsim.api.pages.fit import page
+    from tpsim.calibrate.fit import hw_fit
+    from tpsim.pages.fit import page
 
     result = hw_fit(logs, base=base, level=level, name=name, collective=collective, ranks=ranks)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)

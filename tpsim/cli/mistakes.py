@@ -58,7 +58,7 @@ def of_the_notation(error: Exception) -> Exception:
 
 def named_by_library(error: Exception) -> Exception:
     """The error with files of the library named as the library names them, wherever tpsim is installed."""
-    from tpsim.api.inputs import shown
+    from tpsim.question.inputs import shown
 
     if not isinstance(error, InputError):
         return error
@@ -75,7 +75,7 @@ def of_a_file(error: OSError) -> InputError:
 def _no_such_option(error: click.NoSuchOption) -> InputError:
     verb, word = _verb(error.ctx), error.option_name
     message = f"{word} is not an option of {verb}"
-    from tpsim.api.foreign import foreign_name, not_yet
+    from tpsim.question.foreign import foreign_name, not_yet
 
     path, feature, known = foreign_name(word), not_yet(word), _options(error.ctx)
     if path and FLAGS.get(path, path) in known:

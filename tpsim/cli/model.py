@@ -25,8 +25,8 @@ def model(ctx: click.Context) -> None:
 @output_options
 def list_models(output: Output) -> None:
     """The models of the library."""
-    from tpsim.api.model import model_list
-    from tpsim.api.pages.model import list_page
+    from tpsim.answers.model import model_list
+    from tpsim.pages.model import list_page
 
     result = model_list()
     output.write(result, lambda verbose: list_page(result, verbose=verbose))
@@ -37,8 +37,8 @@ def list_models(output: Output) -> None:
 @output_options
 def show(name: str, output: Output) -> None:
     """What was read from a library model, a .yaml, or a Hugging Face config.json."""
-    from tpsim.api.model import model_show
-    from tpsim.api.pages.model import page
+    from tpsim.answers.model import model_show
+    from tpsim.pages.model import page
 
     result = model_show(name)
     output.write(result, lambda verbose: page(result, verbose=verbose))

@@ -59,14 +59,14 @@ def plan(
     tpsim plan llama3-70b-h100 --set layout.zero=3
     tpsim plan --model llama-3-8b --hw tpu-v5e --tp 4 --dp 16 --seq 4096
     """
-    from tpsim.api.pages.plan import page
-    from tpsim.api.plan import plan as answer
+    from tpsim.answers.plan import plan as answer
+    from tpsim.pages.plan import page
 
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     result = answer(scenario, overrides=overrides, **given)
     output.write(result, lambda verbose: page(result, verbose=verbose))
     if save is not None:
-        from tpsim.api.save import scenario_text
+        from tpsim.question.save import scenario_text
 
         write_file(save, scenario_text(result.question, save.parent))
         output.say(f"wrote {save}")

@@ -27,8 +27,8 @@ def schema(ctx: click.Context, name: str | None, output: Output) -> None:
     tpsim schema hardware -o hardware.json
     tpsim schema plan -f table
     """
-    from tpsim.api import schema as verb
-    from tpsim.api.pages.schema import list_page, page
+    from tpsim.answers import schema as verb
+    from tpsim.pages.schema import list_page, page
 
     if name is not None:
         result = verb.schema(name)

@@ -41,8 +41,8 @@ def shard(
     tpsim shard "A[I_X,J] -> A[I,J_X]" --dims I=8192,J=4096 --hw tpu-v5e
     tpsim shard "A[I_XY,J]" --mesh X=4,Y=2 --dims I=128,J=2048
     """
-    from tpsim.api.pages.shard import page
-    from tpsim.api.shard import shard as answer
+    from tpsim.answers.shard import shard as answer
+    from tpsim.pages.shard import page
 
     result = answer(
         expression,

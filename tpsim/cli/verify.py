@@ -13,8 +13,8 @@ from tpsim.cli.output import output_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.api.proof.verified import VerifyResult
-    from tpsim.api.verify import Progress
+    from tpsim.claims.verified import VerifyResult
+    from tpsim.claims.verify import Progress
     from tpsim.cli.output import Output
 
 NO = 1
@@ -43,7 +43,7 @@ def verify(
     tpsim verify scenarios/*.yaml
     tpsim verify "A[I,J_X] . B[J_X,K] -> C[I,K]" --mesh X=8
     """
-    from tpsim.api.pages.verify import page
+    from tpsim.pages.verify import page
 
     given = {name: value for name, value in flags.items() if value is not None}
     result = _answer(targets, overrides, given, output)
@@ -63,14 +63,14 @@ def _answer(
         if given:
             name = next(iter(given))
             raise InputError.one("bad-usage", f"--{name} belongs to an expression", remedy="use --set for scenarios")
-        from tpsim.api.verify import verify as answer
+        from tpsim.claims.verify import verify as answer
 
         with _progress(output) as progress:
             return answer(*targets, overrides=overrides, progress=progress)
     if len(targets) > 1 or overrides:
         what = "an expression is verified alone" if len(targets) > 1 else "--set belongs to scenarios"
         raise InputError.one("bad-usage", what, remedy='write: tpsim verify "A[I_X,J] -> A[I,J]" --mesh X=4')
-    from tpsim.api.verify_expression import verify_expression
+    from tpsim.claims.verify_expression import verify_expression
 
     return verify_expression(expressions[0], **given)
 

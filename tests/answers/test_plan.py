@@ -1,0 +1,218 @@
+"""The verb plan, on scenarios of the shipped library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import sympy
+
+import tpsim
+from tpsim.answers.plan import plan, pricer
+from tpsim.cost.rollup import price
+from tpsim.cost.step import bound_by, expose
+
+ASKED = [
+    *(
+        "scenario",
+        "model",
+        "hardware",
+        "chips",
+        "mesh",
+        "placement",
+        "zero",
+        "sequence_parallel",
+        "global_batch",
+        "seq",
+    ),
+    *("microbatches", "cost_model", "planner", "guesses", "tpsim"),
+]
+ROW_KEYS = [
+    "phase",
+    "layer",
+    "block",
+    "op",
+    "array",
+    "collective",
+    "axis",
+    "ranks",
+    "dtype",
+    "count",
+    "logical_bytes",
+    "wire_bytes_per_device",
+    "payload_bytes",
+    "time_s",
+    "latency_s",
+    "bandwidth_s",
+    "busy_s",
+    "exposed_s",
+    "algorithm",
+    "protocol",
+    "formula",
+    "because",
+]
+TENSOR_ONLY = {
+    "tpsim": "scenario/1",
+    "model": "llama-3-70b",
+    "hardware": "dgx-h100",
+    "mesh": {"tensor": 8},
+    "layout": {"tp": ["tensor"]},
+    "practice": "megatron",
+    "workload": {"kind": "train", "global_batch": 8, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
+}
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return plan("llama3-70b-h100")
+
+
+@pytest.fixture(scope="module")
+def document(answer):
+    return answer.to_json()
+
+
+def test_a_plan_states_its_schema_version_inputs_and_what_it_leaves_out(document):
+    assert list(document) == ["schema", "tpsim", "inputs", "resolved", "result", "assumptions", "not_modelled"]
+    assert document["schema"] == "tpsim.plan/1"
+    assert document["tpsim"] == tpsim.__version__
+    assert all(len(one["sha256"]) == 64 for one in document["inputs"])
+    assert "activation memory; only what is held from step to step is counted" in document["not_modelled"]
+
+
+def test_rows_have_the_columns_that_scripts_rely_on_in_order(document):
+    assert all(list(row) == ROW_KEYS for row in document["result"]["collectives"])
+
+
+def test_a_plan_is_plain_json_and_the_same_every_time(document):
+    assert json.dumps(document) == json.dumps(plan("llama3-70b-h100").to_json())
+
+
+def test_payload_busy_and_exposed_are_of_all_calls_and_the_rest_of_one(document):
+    for row in document["result"]["collectives"]:
+        assert row["payload_bytes"] == row["count"] * row["logical_bytes"]
+        assert row["busy_s"] == pytest.approx(row["count"] * row["time_s"])
+        assert 0 <= row["exposed_s"] <= row["busy_s"]
+
+
+@pytest.mark.parametrize("key", ["by_axis", "by_phase", "by_block", "by_collective"])
+def test_totals_by_any_key_add_up_to_the_step(document, key):
+    rows, totals = document["result"]["collectives"], document["result"]["totals"][key].values()
+    assert sum(t["payload_bytes"] for t in totals) == sum(row["payload_bytes"] for row in rows)
+    assert sum(t["exposed_s"] for t in totals) == pytest.approx(document["result"]["step"]["exposed_s"])
+
+
+def test_the_step_is_compute_and_exposed_communication(document):
+    step = document["result"]["step"]
+    assert step["time_s"] == pytest.approx(step["compute_s"] + step["exposed_s"])
+    assert step["exposed_s"] <= step["communication_s"]
+    assert 0 < step["mfu"] < 1
+
+
+def test_the_layer_of_sequence_parallelism_as_megatron_runs_it_has_ten_transfers(document):
+    layer = document["result"]["per_layer"]
+    assert layer["total"]["formula"] == "20*b*h*s*(t - 1)/(d*t)"
+    assert layer["total"]["payload_bytes"] == layer["forward"]["payload_bytes"] + layer["backward"]["payload_bytes"]
+
+
+def test_tensor_parallelism_alone_prints_four_all_reduces_of_bsh():
+    alone = plan(TENSOR_ONLY)
+    layer = alone.to_json()["result"]["per_layer"]
+    assert layer["total"]["formula"] == "16*b*h*s*(t - 1)/t"
+    assert layer["forward"]["formula"] == "8*b*h*s*(t - 1)/t"
+
+
+def test_replicated_kv_heads_show_as_kv_heads_in_formulas():
+    rows = plan("llama3-70b-kv-replication").records()
+    keys = [row["formula"] for row in rows if row["array"] == "grad.Wk" and "tensor_rep" in row["axis"]]
+    assert keys == ["8*h*head_dim*(-kv_heads + t)/(d*t)"]
+
+
+def test_memory_is_parameters_gradients_and_optimizer_of_one_chip(document):
+    held = document["result"]["memory"]
+    whole = held["parameters_bytes"] * 8 / 2
+    assert whole == pytest.approx(70.6e9, rel=0.01)
+    assert held["gradients_bytes"] == 2 * held["parameters_bytes"]
+    assert held["static_bytes"] == held["parameters_bytes"] + held["gradients_bytes"] + held["optimizer_bytes"]
+    assert held["fits"] == (held["static_bytes"] <= held["capacity_bytes"])
+
+
+def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):
+    model, tokens = answer.question.model, answer.tokens
+    weights = (
+        model.layers * model.hidden * (2 * model.head_dim * (model.heads + model.kv_heads) + 3 * model.ffn_hidden)
+        + model.hidden * model.vocab_padded
+    )
+    scores = 12 * model.layers * model.heads * model.head_dim * tokens * answer.question.workload.seq
+    assert answer.compute.useful_flops == 6 * weights * tokens + scores
+
+
+def test_seconds_as_a_function_of_the_batch_are_the_seconds_at_the_batch(answer):
+    b = sympy.Symbol("b", positive=True)
+    sizes = replace(answer.sizes, dims={**answer.sizes.dims, "b": b})
+    rows = price([row.collective for row in answer.rows], sizes, pricer(answer.question))
+    for symbolic, row in zip(rows, answer.rows, strict=True):
+        at = sympy.sympify(symbolic.busy_s).subs(b, answer.sizes.dims["b"])
+        assert float(at) == pytest.approx(float(row.busy_s), rel=1e-12)
+
+
+def test_at_the_break_even_the_step_is_bound_by_both(answer):
+    scale = answer.breakeven_tokens_per_chip * answer.chips / answer.tokens
+    overlap, microbatches = answer.question.assume.overlap, answer.question.workload.microbatches
+    for factor, bound in ((scale * 1.01, True), (scale * 0.99, False)):
+        seconds = {phase: s * factor for phase, s in answer.compute.seconds.items()}
+        work = replace(answer.compute, seconds=seconds)
+        rows = expose(answer.rows_at(factor), work, microbatches, overlap)
+        assert (bound_by(rows, work) == "compute") == bound
+
+
+def test_the_verdict_is_one_line(answer):
+    assert "\n" not in answer.verdict
+    assert answer.bound_by in answer.verdict
+
+
+def test_a_violated_requirement_is_said_in_the_verdict():
+    slow = plan("llama3-70b-h100", overrides=("require.step=< 1 us",))
+    assert not slow.ok
+    assert "require step < 1 us is violated" in slow.verdict
+
+
+def test_a_frame_has_a_row_per_collective(answer):
+    frame = answer.to_frame()
+    assert list(frame.columns)[: len(ROW_KEYS)] == ROW_KEYS
+    assert list(frame.columns)[len(ROW_KEYS) :] == ASKED
+    assert all(frame[name].nunique() == 1 for name in ASKED)
+    assert len(frame) == len(answer.collectives)
+
+
+def test_the_table_path_loads_no_heavy_package():
+    code = (
+        "import sys, tpsim; answer = tpsim.plan('llama3-70b-h100'); answer.verdict, answer.collectives, answer.totals; "
+        "print(sorted({'numpy', 'pandas', 'sympy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_package_loads_nothing_else():
+    code = "import sys, tpsim; print(sorted(m for m in sys.modules if m.startswith('tpsim')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['tpsim']"
+
+
+def test_the_package_has_no_other_names():
+    with pytest.raises(AttributeError) as error:
+        _ = tpsim.paln
+    assert str(error.value) == "module 'tpsim' has no attribute 'paln'"
+
+
+def test_a_plan_says_which_chips_of_the_slice_it_leaves_idle():
+    asked = {"model": "llama-3-8b", "hw": "tpu-v5e", "batch": 24, "seq": 4096}
+    said = "8 of the 32 chips of ici slice 8x4 idle: none is sold as 6x4"
+    plan = tpsim.plan(**asked, dp=24)
+    assert said in plan.verdict
+    assert {"text": said, "kind": "derived"} in plan.assumptions
+    assert "idle" not in tpsim.plan(**asked, dp=8).verdict

@@ -1,0 +1,39 @@
+"""The grid of layouts and the verb plan are one answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.plan import plan
+from tpsim.cost.grid import Study
+
+
+@pytest.mark.parametrize(("data", "tensor"), [(2, 4), (32, 8), (64, 4), (256, 1)])
+@pytest.mark.parametrize("zero", [1, 3])
+def test_a_grid_prices_a_layout_as_plan_does_when_it_chooses_the_placement(data, tensor, zero):
+    sequence_parallel = tensor > 1
+    answer = plan(
+        {
+            "tpsim": "scenario/1",
+            "model": "llama-3-70b",
+            "hardware": "dgx-h100",
+            "mesh": {"data": data, "tensor": tensor},
+            "layout": {"tp": ["tensor"], "dp": ["data"], "zero": zero, "sequence_parallel": sequence_parallel},
+            "practice": "megatron",
+            "workload": {"kind": "train", "global_batch": 512, "seq": 4096, "microbatches": 2, "dtype": "bf16"},
+        }
+    )
+    question = answer.question
+    study = Study(
+        model=question.model,
+        machine=question.machine,
+        practice=question.practice,
+        dtypes=question.dtypes,
+        seq=question.workload.seq,
+        microbatches=question.workload.microbatches,
+    )
+    found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
+    priced = study.priced(found, tp=tensor, dp=data, batch=512)
+    assert priced.static_bytes == answer.memory.static
+    assert priced.wire_bytes == answer.totals["by_step"]["step"].wire
+    assert float(priced.time_s) == pytest.approx(answer.step.time_s, rel=1e-12)

@@ -1,0 +1,155 @@
+"""`tpsim collective --measured LOG`: what was measured beside what is predicted, at the sizes of the log."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from tests.machines import ISLAND
+from tpsim.answers.collective import collective
+from tpsim.calibrate.logs import read
+from tpsim.calibrate.overlay import measured_collective
+from tpsim.cli.main import run
+from tpsim.quantity.errors import InputError
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+TABLE, FOUR, JSON, OSU, HOSTS = (
+    LOGS / name
+    for name in (
+        "all-reduce-8-debug.txt",
+        "four-collectives-8.txt",
+        "reduce-scatter-4.json",
+        "osu.txt",
+        "all-gather-4-mpi-2.11.txt",
+    )
+)
+
+
+@pytest.fixture
+def island(tmp_path, monkeypatch):
+    """A user's machine of nodes of eight, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "island.yaml").write_text(ISLAND, encoding="utf-8")
+    return "island.yaml"
+
+
+def refusal(name, **asked):
+    with pytest.raises(InputError) as error:
+        measured_collective(name, **asked)
+    return error.value.problems[0]
+
+
+def test_every_point_of_the_log_is_a_row_with_its_ratio(island):
+    result = measured_collective("all-reduce", hw=island, ranks=8, log=TABLE)
+    points = read(TABLE)[0].points
+    assert [row["logical_bytes"] for row in result.rows] == [point.V for point in points]
+    assert [row["measured_s"] for row in result.rows] == [point.seconds for point in points]
+    last = result.rows[-1]
+    assert last["predicted_over_measured"] == pytest.approx(last["time_s"] / 5216.45e-6)
+    assert last["measured_busbw_bytes_per_s"] == pytest.approx(360.22e9, rel=1e-3)
+
+
+def test_predictions_are_those_of_the_collective_at_these_sizes(island):
+    result = measured_collective("all-gather", hw=island, ranks=8, log=FOUR)
+    sizes = [row["logical_bytes"] for row in result.rows]
+    plain = collective("all-gather", hw=island, ranks=8, sizes=sizes, launch="threads")
+    assert [row["time_s"] for row in result.rows] == [row["time_s"] for row in plain.rows]
+
+
+def test_an_all_to_all_is_taken_by_the_whole_array(island):
+    first = measured_collective("all_to_all", hw=island, ranks=8, log=FOUR).rows[0]
+    assert (first["buffer_bytes"], first["logical_bytes"]) == (4096, 8 * 4096)
+
+
+def test_the_launch_of_the_log_is_taken_and_said(island):
+    graph = LOGS / "all-reduce-8-rccl.txt"
+    result = measured_collective("all-reduce", hw=island, ranks=8, log=graph)
+    assert {row["launch_s"] for row in result.rows} != {
+        row["launch_s"] for row in measured_collective("all-reduce", hw=island, ranks=8, log=TABLE).rows
+    }
+    notes = [one.text for one in result.assumptions]
+    assert "predicted with the launch of the log: graph" in notes
+    assert any("measured in place only" in text for text in notes)
+
+
+def test_a_launch_that_the_machine_does_not_know_is_said(island):
+    notes = measured_collective("all-reduce", hw=island, ranks=8, log=OSU).overlay.notes
+    assert notes == ("island knows no launch of osu: predicted with its default one",)
+
+
+def test_a_launch_can_be_given_instead(island):
+    result = measured_collective("all-reduce", hw=island, ranks=8, log=OSU, launch=20e-6)
+    assert result.overlay.notes == ("predicted with the launch 20 us",)
+    assert result.rows[0]["launch_s"] >= 20e-6
+
+
+def test_a_forced_algorithm_is_that_of_the_prediction(island):
+    result = measured_collective("reduce-scatter", hw=island, ranks=4, log=JSON)
+    assert {row["algorithm"] for row in result.rows} == {"ring"}
+
+
+def test_the_book_predicts_without_a_choice(island):
+    result = measured_collective("reduce-scatter", hw=island, ranks=4, log=JSON, cost_model="book")
+    assert {row["launch_s"] for row in result.rows} == {0}
+
+
+def test_a_log_without_that_run_says_what_it_holds(island):
+    problem = refusal("all-reduce", hw=island, ranks=4, log=FOUR)
+    assert problem.message == f"{FOUR} holds no all_reduce over 4 ranks"
+    assert problem.note.startswith("it holds all_gather over 8 ranks, reduce_scatter over 8 ranks")
+
+
+def test_runs_made_in_several_ways_are_not_mixed(island, tmp_path):
+    table = TABLE.read_text(encoding="utf-8")
+    both = tmp_path / "both.txt"
+    both.write_text(table + table.replace("graph: 0", "graph: 1"), encoding="utf-8")
+    problem = refusal("all-reduce", hw=island, ranks=8, log=both)
+    assert (problem.slug, problem.remedy) == ("several-ways", "give --launch threads")
+    assert len(measured_collective("all-reduce", hw=island, ranks=8, log=both, launch="graph").rows) == 11
+
+
+def test_a_run_on_hosts_that_lie_otherwise_is_refused(island):
+    assert refusal("all-gather", hw=island, ranks=4, log=HOSTS).slug == "unknown-placement"
+    assert refusal("all-gather", hw=island, ranks=4, log=HOSTS, level="port,card").slug == "not-placed-so"
+    assert len(measured_collective("all-gather", hw=island, ranks=4, log=HOSTS, level="port").rows) == 3
+
+
+# Command line ----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_shows_both_and_the_verdict_how_near_they_are(island, capsys):
+    assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(TABLE)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    header = next(at for at, line in enumerate(lines) if "predicted /" in line)
+    assert lines[header + 1].split()[:4] == ["MB", "us", "us", "measured"]
+    assert lines[header + 2].split()[:2] == ["0.001024", "26.59"]
+    assert lines[-2].startswith("predicted/measured: median ")
+    assert lines[-1] == f"next: tpsim hw fit {TABLE} --base island.yaml"
+
+
+def test_verbose_shows_what_the_predictions_are_made_of(island, capsys):
+    assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(TABLE), "-v"]) == 0
+    assert "what the predictions are made of" in capsys.readouterr().out
+
+
+def test_json_and_csv_hold_the_ratio(island, capsys):
+    words = ["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(TABLE), "-f"]
+    assert run([*words, "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"][-1]["path"] == str(TABLE)
+    assert document["resolved"]["measured"] == str(TABLE)
+    assert document["resolved"]["launch"] == "threads"
+    assert run([*words, "csv"]) == 0
+    rows = list(csv.DictReader(StringIO(capsys.readouterr().out)))
+    ratios = [row["predicted_over_measured"] for row in document["result"]["rows"]]
+    assert [float(row["predicted_over_measured"]) for row in rows] == ratios
+
+
+@pytest.mark.parametrize("flag", [["--sizes", "1MB"], ["--buffer"]])
+def test_sizes_cannot_be_asked_for_beside_a_log(island, capsys, flag):
+    assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(TABLE), *flag]) == 2
+    assert f"{flag[0]} has no meaning beside --measured: the sizes are the log's" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""A shrunk question: small enough to run, and of the same structure as the one that was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.answers.plan import priced
+from tpsim.claims.shrink import shrink, shrunk_placement
+from tpsim.fabric.placement import place
+from tpsim.fabric.wires import WireLevel, Wrap
+from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
+
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
+SWITCH = WireLevel("switch", "switch")
+RINGS = WireLevel("ici", "torus", (16, 16, 16), Wrap(always=True))
+
+
+def wires(question, axes):
+    """The shape of the wires under a collective, without its sizes."""
+    return [(one.axis, one.topology, one.stride > 1) for one in question.placement.route(axes)]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_question_keeps_its_structure_and_becomes_small(name):
+    asked = resolve(name)
+    small = shrink(asked)
+    assert small.mesh.devices <= 64
+    assert small.mesh.order == asked.mesh.order
+    for axis, n in asked.mesh.axes.items():
+        assert (small.mesh.axes[axis] > 1) == (n > 1)
+        assert small.mesh.axes[axis] <= n
+    assert (small.layout, small.practice, small.dtypes) == (asked.layout, asked.practice, asked.dtypes)
+    assert (small.model.layers, small.workload.microbatches) == (2, min(2, asked.workload.microbatches))
+    assert (small.model.gated, small.model.norm, small.model.bias) == (
+        asked.model.gated,
+        asked.model.norm,
+        asked.model.bias,
+    )
+    assert (small.model.queries_per_kv > 1) == (asked.model.queries_per_kv > 1)
+    assert (small.model.vocab == small.model.vocab_padded) == (asked.model.vocab == asked.model.vocab_padded)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shrunk_question_has_the_collectives_of_the_question_on_the_same_wires(name):
+    asked = resolve(name)
+    large, small = priced(asked), priced(shrink(asked))
+    assert [row.collective.shape for row in small.rows] == [row.collective.shape for row in large.rows]
+    for row in small.rows:
+        axes = row.collective.axes
+        assert wires(small.question, axes) == wires(asked, axes)
+
+
+def test_every_shard_has_two_elements_where_it_had_two():
+    asked, small = resolve("llama3-70b-h100"), shrink(resolve("llama3-70b-h100"))
+    dims = small.model.dims(sequences=small.workload.sequences, seq=small.workload.seq)
+    assert small.mesh.axes == {"data": 4, "tensor": 4}
+    assert (dims["s"], dims["f"], dims["v"], dims["b"]) == (8, 8, 8, 8)
+    assert asked.model.kv_heads == asked.mesh.axes["tensor"]
+    assert dims["g"] == 4, "one kv head per device before and after"
+
+
+def test_strides_follow_from_the_parts_inside():
+    placement = place([RINGS], Mesh({"outer": 8, "inner": 2}), {"outer": "ici.0", "inner": "ici.0"})
+    small = shrunk_placement(placement)
+    assert small.mesh.axes == {"outer": 4, "inner": 2}
+    assert [(piece.n, piece.stride) for piece in small.pieces["outer"]] == [(4, 2)]
+    assert small.carriers["ici.0"].extent == 8
+
+
+def test_the_largest_parts_give_way_until_the_mesh_is_small_enough():
+    axes = {"a": 4, "b": 4, "c": 4, "d": 4}
+    small = shrunk_placement(place([SWITCH], Mesh(axes)))
+    assert small.mesh.devices == 64
+    assert min(small.mesh.axes.values()) == 2
+
+
+def test_a_closed_ring_never_becomes_a_pair():
+    axes = {"a": 8, "b": 8, "c": 8}
+    placement = place([SWITCH, RINGS], Mesh({**axes, "d": 4}), {axis: f"ici.{at}" for at, axis in enumerate(axes)})
+    small = shrunk_placement(placement)
+    assert small.mesh.devices <= 64
+    assert all(small.mesh.axes[axis] >= 3 for axis in axes)
+
+
+def test_a_mesh_of_too_many_axes_is_refused():
+    with pytest.raises(InputError) as error:
+        shrunk_placement(place([SWITCH], Mesh(dict.fromkeys("abcdefg", 2))))
+    assert str(error.value) == (
+        "error[too-many-axes]: a 2 x b 2 x c 2 x d 2 x e 2 x f 2 x g 2 cannot be shrunk to 64 devices with every axis "
+        "kept\n  = verify a scenario with fewer mesh axes"
+    )

@@ -1,0 +1,291 @@
+"""The verb `verify`: shipped scenarios are green, and every kind of wrong claim turns a check red and is named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import tpsim
+from tpsim.algebra import moves
+from tpsim.answers import plan as plan_module
+from tpsim.answers.plan import PlanResult
+from tpsim.answers.schema import schema
+from tpsim.claims import trial as trial_module
+from tpsim.claims.verify import verify
+from tpsim.machine import algorithms, timing
+from tpsim.program.op import Reshard
+from tpsim.program.transpose import Backward
+from tpsim.question import shelf as shelf_module
+from tpsim.reference.devices import Devices
+from tpsim.reference.functions import POINTWISE, Function
+
+verify_module = sys.modules["tpsim.claims.verify"]
+
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
+CHECKS = ["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas"]
+SMALL = "gpt3-175b-a100-tp8"
+"""A scenario that runs in a fraction of a second: tensor parallelism of four, 13 calls."""
+
+
+def failing(*scenarios, **options):
+    """The checks that fail, with what they say."""
+    return {check.check: check.detail for run in verify(*scenarios, **options).runs for check in run.failed}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_scenario_verifies(name):
+    result = verify(name)
+    (run,) = result.runs
+    assert [check.check for check in run.checks] == CHECKS
+    assert result.ok, result.verdict
+    assert run.difference < 1e-10
+    assert run.arrays > 400
+    assert run.calls > 10
+
+
+def test_some_shipped_scenarios_run_on_64_devices():
+    assert verify("llama3-70b-v5p").runs[0].devices == 64
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "planner=cheapest",
+        "cost_model=book",
+        "practice=ideal",
+        "practice.cotangents=per_use",
+        "practice.gradients=per_microbatch",
+        "practice.cross_entropy=gathered",
+        "practice.zero1=all_reduce",
+        "layout.zero=2",
+        "layout.zero=3",
+        "layout.sequence_parallel=false",
+        "mesh.tensor=16",
+        "workload.grad_dtype=bf16",
+    ],
+)
+def test_a_scenario_with_another_choice_verifies_too(override):
+    chips = ["chips=512"] if "tensor=16" in override else []
+    result = verify("llama3-70b-kv-replication" if chips else "llama3-70b-h100", overrides=[override])
+    assert result.ok, result.verdict
+
+
+# Every wrong claim is seen --------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_factor_in_the_bytes_of_a_move_is_seen(monkeypatch):
+    monkeypatch.setitem(moves.WIRE, "all_reduce", lambda V, n: moves.over(V * (n - 1), n))
+    found = failing(SMALL)
+    assert set(found) == {"collectives", "formulas"}
+    assert (
+        "all_reduce over tensor of attention.out (forward, attention): wire planned 24 B, counted 48 B"
+        in (found["collectives"])
+    )
+    assert "all_reduce over tensor of attention.out" in found["formulas"]
+
+
+def test_a_collective_that_the_program_leaves_out_is_seen_by_array_and_device(monkeypatch):
+    monkeypatch.setattr(trial_module, "lower", left_out("mlp.out"))
+    found = failing(SMALL)
+    assert {"values", "gradients", "update", "blocks", "collectives"} <= set(found)
+    assert "0.mlp.out.0[b_{data}, s, h] on device (data 0, tensor " in found["values"]
+    assert "does not hold its block of 0.mlp.out.0[b_{data}, s, h]" in found["blocks"]
+    assert "all_reduce over tensor of mlp.out (forward, mlp): planned 2 times, ran 0 times" in found["collectives"]
+
+
+def left_out(name):
+    """`lower`, but nothing moves where an array of that name changes its type."""
+    lower = trial_module.lower
+
+    def without(*args, **options):
+        program = lower(*args, **options)
+        for op in program.ops:
+            if isinstance(op, Reshard) and op.output.name == name:
+                object.__setattr__(op, "moves", ())
+        return program
+
+    return without
+
+
+def test_a_collective_that_the_plan_leaves_out_is_seen(monkeypatch):
+    every = shelf_module.collectives
+    monkeypatch.setattr(shelf_module, "collectives", lambda *args, **options: every(*args, **options)[1:])
+    found = failing(SMALL)
+    assert set(found) == {"collectives"}
+    assert found["collectives"].endswith("planned 0 times, ran 1 times")
+
+
+def test_a_collective_that_is_planned_twice_is_seen(monkeypatch):
+    every = shelf_module.collectives
+
+    def twice(*args, **options):
+        first, *rest = every(*args, **options)
+        return (first, first, *rest)
+
+    monkeypatch.setattr(shelf_module, "collectives", twice)
+    assert "planned 2 times, ran 1 times" in failing(SMALL)["collectives"]
+
+
+def test_a_cotangent_with_a_wrong_scale_is_seen_by_finite_differences_alone(monkeypatch):
+    scaled = Backward._scaled
+    monkeypatch.setattr(Backward, "_scaled", lambda self, dy, scale, x: scaled(self, dy, replace(scale, value=2.0), x))
+    found = failing(SMALL)
+    assert set(found) == {"finite_differences"}
+    assert "the gradient of E differs from the loss's slope by" in found["finite_differences"]
+
+
+def test_a_wrong_derivative_is_seen_for_the_parameters_before_it(monkeypatch):
+    gelu = POINTWISE["gelu"]
+    monkeypatch.setitem(POINTWISE, "gelu", Function(gelu.value, (lambda x: 1.01 * gelu.partials[0](x),)))
+    found = failing(SMALL, overrides=["practice=ideal"])
+    assert set(found) == {"finite_differences"}
+    assert "W2" not in found["finite_differences"].partition("and")[0].replace("gain", "")
+
+
+def test_a_device_that_holds_another_ones_block_is_named(monkeypatch):
+    play = Devices.play
+
+    def swapped(self, move, *rest):
+        moved, call = play(self, move, *rest)
+        first, *_, last = moved
+        if move.kind == "reduce_scatter" and rest[-1].startswith("mlp.out"):
+            moved |= {first: moved[last], last: moved[first]}
+        return moved, call
+
+    monkeypatch.setattr(Devices, "play", swapped)
+    found = failing("gpt3-175b-a100-tp8-sp")
+    assert "does not hold its block of 0.mlp.out.0[b_{data}, s_{tensor}, h]" in found["blocks"]
+    assert "device (data 0, tensor 0)" in found["blocks"] or "device (data 0, tensor 3)" in found["blocks"]
+    assert "collectives" not in found
+
+
+def test_a_device_that_is_never_sent_its_part_ends_the_run_with_a_mismatch(monkeypatch):
+    def silent(self, run, stores, kind):
+        pass
+
+    monkeypatch.setattr(Devices, "_run", silent)
+    (run,) = verify("gpt3-175b-a100-tp8-sp").runs
+    assert [(check.check, check.ok) for check in run.checks] == [("values", False)]
+    assert "was never sent a part of its block" in run.checks[0].detail
+
+
+def test_wrong_link_bytes_of_an_algorithm_are_seen(monkeypatch):
+    ring = algorithms.FORMS["switch"]["all_reduce"]["ring"]
+    busier = {**algorithms.FORMS["switch"]["all_reduce"], "ring": lambda V, n: replace(ring(V, n), link_serial=V)}
+    monkeypatch.setitem(algorithms.FORMS["switch"], "all_reduce", busier)
+    found = failing(SMALL)
+    assert set(found) == {"links"}
+    assert "all_reduce over tensor of embedding.out (forward, embedding), ring: " in found["links"]
+    assert "link serial on nvlink claimed 32, counted 48" in found["links"]
+
+
+def test_a_link_that_carries_more_on_the_devices_than_the_schedule_says_is_seen(monkeypatch):
+    play = Devices.play
+
+    def busier(self, *rest):
+        moved, call = play(self, *rest)
+        levels = {name: replace(level, total=level.total + 1) for name, level in call.levels.items()}
+        return moved, replace(call, levels=levels)
+
+    monkeypatch.setattr(Devices, "play", busier)
+    found = failing(SMALL)
+    assert set(found) == {"links"}
+    assert "devices' link total on nvlink claimed 48, counted 49" in found["links"]
+
+
+def test_a_formula_that_is_printed_wrong_is_seen(monkeypatch):
+    formula = PlanResult.formula
+    monkeypatch.setattr(PlanResult, "formula", lambda self, row: formula(self, row).replace("(t - 1)", "(t + 1)"))
+    found = failing(SMALL)
+    assert set(found) == {"formulas"}
+    assert "(t + 1)/t is 80, counted 48" in found["formulas"]
+
+
+def test_a_formula_of_a_layer_that_is_printed_wrong_is_seen_in_every_layer(monkeypatch):
+    formula = PlanResult.layer_formula
+    monkeypatch.setattr(PlanResult, "layer_formula", lambda self, phase: "2*" + formula(self, phase))
+    found = failing(SMALL)
+    assert set(found) == {"formulas"}
+    assert found["formulas"].startswith("layer 0, microbatch 0, forward: 2*8*b*h*s*(t - 1)/t is 192, counted 96")
+    assert found["formulas"].endswith("and 3 more")
+
+
+# What is answered -----------------------------------------------------------------------------------------------------
+
+
+def test_several_scenarios_are_one_answer_with_a_line_each():
+    told = []
+    result = tpsim.verify(SMALL, "gpt3-175b-a100-tp8-sp", progress=lambda *what: told.append(what))
+    assert told == [(0, 2, SMALL), (1, 2, "gpt3-175b-a100-tp8-sp")]
+    assert result.verdict == (
+        "2 scenarios: all 16 checks hold; 983 arrays as on one device with differences below 1e-12, "
+        "56 collective calls as claimed"
+    )
+    assert [(row["name"], row["check"]) for row in result.records()][:9] == [
+        *((SMALL, check) for check in CHECKS),
+        ("gpt3-175b-a100-tp8-sp", "values"),
+    ]
+
+
+def test_a_document_says_what_was_run_and_keeps_to_its_schema():
+    document = json.loads(json.dumps(verify(SMALL).to_json()))
+    assert list(Draft202012Validator(schema("verify").to_json()).iter_errors(document)) == []
+    assert [set(check) for check in document["result"]["checks"]] == [{"name", "check", "ok", "detail"}] * len(CHECKS)
+    (run,) = document["result"]["runs"]
+    assert run["mesh"] == {"data": 1, "tensor": 4}
+    assert run["full_size"] == "data 1 x tensor 8, 96 layers, 1 microbatch"
+    assert (run["devices"], run["layers"], run["microbatches"], run["collectives"]) == (4, 2, 1, 13)
+    assert run["dims"]["h"] == 4
+    assert 0 < run["largest_relative_difference"] < 1e-10
+
+
+def test_a_run_goes_by_the_algorithms_of_the_full_size():
+    assert verify("llama3-70b-h100", "llama3-8b-v5e", "llama3-8b-b200-fsdp").notes == []
+
+
+def test_a_run_says_where_it_does_not_go_by_the_algorithms_of_the_full_size(monkeypatch):
+    """Level after level is a choice of its own on every level, which is not forced."""
+
+    def by_rings(question):
+        full = plan_module.priced(question)
+        return replace(full, rows=tuple(_by_rings(question, row) for row in full.rows))
+
+    monkeypatch.setattr(verify_module, "priced", by_rings)
+    (note,) = verify("llama3-8b-b200-fsdp").notes
+    assert note == "llama3-8b-b200-fsdp: 1 of 7 collectives run another algorithm than at full size (ring)"
+
+
+def _by_rings(question, row):
+    """A row whose levels run in turn, by a ring on every one."""
+    if row.timing.algorithm != "hierarchical":
+        return row
+    one, route = row.collective, question.placement.route(row.collective.axes)
+    return replace(row, timing=timing.time(question.machine, route, one.kind, row.logical_bytes, algorithm="ring"))
+
+
+def test_two_calls_of_one_move_run_by_an_algorithm_each():
+    """Gradients of biases are few bytes, sums of activations many: the one goes by a ring, the other by the switch."""
+    result = verify("megatron-22b-a100", overrides=["hardware=dgx-h100"])
+    assert "(in-switch, ring)" in next(check.detail for check in result.runs[0].checks if check.check == "links")
+    assert result.ok, result.verdict
+
+
+@pytest.mark.parametrize("algorithm", ["in-switch-tree", "in-switch-network", "in-network"])
+def test_sums_in_switches_of_nodes_and_of_the_network_are_run_as_they_are_priced(algorithm):
+    """What such an all-reduce injects is not the least that `wire` says: what it carries is held instead."""
+    asked = ["hardware=superpod-h100", "mesh.tensor=16", f"collectives.algorithm={algorithm}"]
+    result = verify("gpt3-175b-a100-tp8", overrides=asked)
+    assert algorithm in next(check.detail for check in result.runs[0].checks if check.check == "links")
+    assert result.ok, result.verdict
+
+
+@pytest.mark.parametrize("machine", ["mi300x", "l40s-pcie", "book-gb200-nvl72", "alps-gh200"])
+@pytest.mark.parametrize("mesh", [[], ["mesh.data=2", "mesh.tensor=4"], ["mesh.data=2"]])
+def test_a_scenario_verifies_on_every_kind_of_machine(machine, mesh):
+    result = verify("megatron-22b-a100", overrides=[f"hardware={machine}", *mesh])
+    assert result.ok, result.verdict

@@ -1,0 +1,204 @@
+"""The lock as a file: what is written is read again, and what cannot be trusted is refused with its line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from tests.guarded import lock
+from tpsim.algebra.moves import WIRE
+from tpsim.answers.plan import plan, priced
+from tpsim.guard import lock_file
+from tpsim.guard.check import check
+from tpsim.guard.facts import asked_facts
+from tpsim.guard.lock import CallsFact
+from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, sizes
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import over
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf, lowered
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def written(tmp_path):
+    file = tmp_path / "tpsim.lock"
+    file.write_text(lock_file.text(lock()), encoding="utf-8")
+    return file
+
+
+def refused(file, old, new):
+    """What is said of the lock with one text replaced by another."""
+    before = file.read_text(encoding="utf-8")
+    assert old in before
+    file.write_text(before.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        lock_file.read(file)
+    return error.value.problems[0]
+
+
+def line(file, text):
+    """The number of the first line that has a text."""
+    return next(at for at, one in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if text in one)
+
+
+def test_what_is_written_is_what_is_read(written):
+    assert lock_file.read(written) == lock()
+
+
+def test_the_file_is_sorted_with_one_fact_in_a_line(written):
+    text = written.read_text(encoding="utf-8")
+    body = text.split("\nconstants:\n")[1].split("\nmodels:\n")[0].splitlines()
+    assert body == sorted(body)
+    assert len(body) == len(lock().constants)
+    calls = sum(len(one.collectives) for one in lock().scenarios.values())
+    assert sum(" calls of " in one for one in text.splitlines()) == calls > 30
+
+
+def test_repositories_own_lock_is_as_check_would_write_it(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    result = check(update=True)
+    assert not result.drift, f"run tpsim check --update if this is meant: {result.summary}"
+    assert result.text == (ROOT / "tpsim.lock").read_text(encoding="utf-8"), "nothing moved: run tpsim check --update"
+
+
+def test_every_shipped_scenario_is_held_by_the_repositories_own_lock():
+    held = lock_file.read(ROOT / "tpsim.lock").scenarios
+    assert sorted(held) == [f"scenarios/{name}" for name in spec.names("scenarios")]
+
+
+def test_a_lock_of_a_newer_tpsim_is_refused_with_its_line(written):
+    problem = refused(written, "version: ", 'version: "99.0.0" # ')
+    assert problem.slug == "newer-version"
+    assert problem.place.line == line(written, "version: ")
+
+
+def test_a_newer_format_is_refused_with_its_line(written):
+    problem = refused(written, "tpsim: lock/1", "tpsim: lock/2")
+    assert (problem.slug, problem.place.line) == ("newer-version", line(written, "tpsim: lock/2"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (" calls of ", " cals of "),
+        ("tolerance: 1e-09", "tolerance: -1"),
+        ("tolerance: 1e-09", "tolerance: much"),
+        ("tolerance: 1e-09", "tolerance: .nan"),
+        ("\nswitches:", "\n<<<<<<< ours\nswitches:"),
+        ("\nswitches:", "\nswiches:"),
+        (", kind: stated", ", kid: stated"),
+        ("  default.cost_model: additive", "  default.cost_model: additive\n  default.cost_model: book"),
+        ("samples: [", "samples: [1, "),
+        ("step_s: ", "step_s: [1], #"),
+    ],
+)
+def test_a_lock_damaged_by_hand_is_refused_with_the_line(written, old, new):
+    problem = refused(written, old, new)
+    assert problem.place.file == str(written)
+    assert problem.place.line > 0
+
+
+def test_the_line_of_a_damaged_collective_is_the_one_that_is_shown(written):
+    problem = refused(written, " messages, ", " mesages, ")
+    assert problem.place.line == line(written, "mesages")
+    assert "calls of 1024 B" in f"{problem.message} {problem.remedy} {problem.note}"
+
+
+def test_a_collective_reads_as_it_is_written():
+    fact = CallsFact(8, 1024, 7.5, 56, 1.5e-05, "nvlink switch ring; network switch tree")
+    assert CallsFact.parse(str(fact)) == fact
+
+
+# Formulas -----------------------------------------------------------------------------------------------------------
+
+
+def samples(formulas):
+    return {name: one.samples() for name, one in formulas}
+
+
+def test_samples_are_exact_numbers():
+    found = samples([*move_formulas(), *form_formulas()])
+    assert all(Fraction(one) >= 0 for values in found.values() for one in values)
+    assert len(found) > 30
+
+
+def test_a_rewritten_formula_has_the_samples_of_the_old_one():
+    before = samples(move_formulas())
+    with patch.dict(WIRE, all_gather=lambda V, n: over(V * n - V, n)):
+        assert samples(move_formulas()) == before
+    with patch.dict(WIRE, all_gather=lambda V, n: over(V * n - V, n) + 1):
+        assert samples(move_formulas()) != before
+
+
+def test_a_text_says_the_formula_in_symbols():
+    texts = {name: one.text() for name, one in [*move_formulas(), *form_formulas()] if "all_reduce" in name}
+    assert texts["wire.all_reduce"] == "2*V*(n - 1)/n"
+    assert texts["form.switch.all_reduce.in-switch"].startswith("2; V*(n + 1)/n;")
+
+
+def test_a_program_is_sampled_at_sizes_that_its_axes_divide():
+    order = ("data", "tensor")
+    found = sizes(order, 0)
+    assert all(found.dims[dim] % (found.axes["data"] * found.axes["tensor"]) == 0 for dim in found.dims)
+    program = lowered(resolve("llama3-70b-h100"))
+    texts = {name: one.text() for name, one in program_formulas(program, "x") if "forward.all_gather" in name}
+    assert texts == {"program.x.forward.all_gather.tensor": "2*b*h*m*s*(2*L + 1)/data"}
+
+
+# What scenarios share -------------------------------------------------------------------------------------------------
+
+
+def test_plans_from_one_shelf_are_the_plans_of_each_alone():
+    shelf = Shelf()
+    for name in spec.names("scenarios"):
+        shared = priced(resolve(name, shelf=shelf), shelf)
+        alone = plan(name)
+        assert shared.collectives == alone.collectives
+        assert (shared.step, shared.memory, shared.compute) == (alone.step, alone.memory, alone.compute)
+    assert len(shelf.programs) < len(spec.names("scenarios"))
+    assert len(shelf.machines) < len(spec.names("scenarios"))
+
+
+def test_a_structure_that_differs_is_lowered_on_its_own():
+    shelf = Shelf()
+    one, other = (resolve("llama3-70b-h100", overrides=[text]) for text in ("layout.zero=1", "layout.zero=2"))
+    larger = resolve("llama3-70b-h100", overrides=["workload.seq=8192"])
+    assert shelf.lowered(one) is not shelf.lowered(other)
+    assert shelf.lowered(one) is shelf.lowered(larger)
+
+
+def test_facts_of_a_plan_are_those_of_its_rows():
+    result = plan("llama3-70b-h100")
+    (fact,) = asked_facts({"x": result}, Path()).scenarios.values()
+    assert len(fact.collectives) == len(result.rows)
+    assert fact.results["step_s"] == result.step.time_s
+    assert sum(one.wire_in_all for one in fact.collectives.values()) == sum(
+        row.wire_bytes * row.count for row in result.rows
+    )
+    assert sum(one.busy_s for one in fact.collectives.values()) == pytest.approx(result.step.communication_s)
+
+
+def test_a_lock_with_a_wider_tolerance_keeps_it_when_it_is_updated(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT / "tests" / "data" / "guarded")
+    file = tmp_path / "wide.lock"
+    file.write_text(lock_file.text(replace(lock(), tolerance=0.01, paths=(str(Path.cwd() / "scenarios"),))))
+    assert "tolerance: 0.01" in check(lock=file, update=True).text
+
+
+def test_a_merge_conflict_is_said_to_be_one_at_its_own_line(written):
+    text = written.read_text()
+    at = text.index("switches:")
+    mine, theirs = "switches: {}\n", "switches: {a: 1}\n"
+    written.write_text(f"{text[:at]}<<<<<<< HEAD\n{mine}=======\n{theirs}>>>>>>> other\n{text[at:]}")
+    with pytest.raises(InputError) as caught:
+        lock_file.read(written)
+    (problem,) = caught.value.problems
+    assert (problem.slug, problem.place.line) == ("conflict", line(written, "<<<<<<< HEAD"))
+    assert "git checkout --ours" in problem.remedy

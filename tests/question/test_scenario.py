@@ -1,0 +1,511 @@
+"""Scenarios: what resolves to what, and the text that answers each mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
+from tpsim.question.question import Limit, Question
+from tpsim.question.scenario import resolve
+
+BASE = """\
+tpsim: scenario/1
+model: llama-3-70b
+hardware: dgx-h100
+chips: 256
+mesh: {data: 32, tensor: 8}
+layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}
+practice: megatron
+workload: {kind: train, global_batch: 512, seq: 4096, microbatches: 4, dtype: bf16, grad_dtype: f32}
+"""
+
+SHIPPED = sorted({path.stem for folder in spec.library("scenarios") for path in folder.glob("*.yaml")})
+
+
+def asked(tmp_path: Path, *changes: tuple[str, str], add: str = "", **options: Any) -> Question:
+    """The question of BASE with texts replaced and lines added."""
+    text = BASE
+    for old, new in changes:
+        assert old in text, f"{old} is not in the base scenario"
+        text = text.replace(old, new)
+    path = tmp_path / "case.yaml"
+    path.write_text(text + add)
+    return resolve(path, **options)
+
+
+def refusal(tmp_path: Path, *changes: tuple[str, str], add: str = "", **options: Any) -> str:
+    """The text with which BASE, so changed, is refused."""
+    with pytest.raises(InputError) as error:
+        asked(tmp_path, *changes, add=add, **options)
+    return str(error.value)
+
+
+def texts(question: Question) -> list[str]:
+    return [assumption.text for assumption in question.assumptions]
+
+
+# What resolves
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_scenario_is_a_question(name: str) -> None:
+    question = resolve(name)
+    assert question.name == name
+    assert question.mesh.devices == question.resolved["chips"]
+    assert {assumption.kind for assumption in question.assumptions} <= {"stated", "guess", "derived"}
+
+
+def test_there_are_at_least_twelve_scenarios_each_saying_what_it_answers() -> None:
+    assert len(SHIPPED) >= 12
+    for name in SHIPPED:
+        lines = spec.load(spec.find("scenarios", name)).text.splitlines()
+        assert lines[0].startswith("# yaml-language-server: $schema=")
+        assert lines[1].startswith("# ")
+
+
+def test_a_scenario_resolves_to_values(tmp_path: Path) -> None:
+    question = asked(tmp_path)
+    assert dict(question.mesh.axes) == {"data": 32, "tensor": 8}
+    assert question.layout.roles == {"tp": ("tensor",), "dp": ("data",)}
+    assert (question.layout.zero, question.layout.sequence_parallel) == (1, True)
+    assert (question.workload.sequences, question.workload.tokens) == (128, 512 * 4096)
+    assert (question.dtypes.activations, question.dtypes.params, question.dtypes.gradients) == ("bf16", "bf16", "f32")
+    assert question.practice.regather
+    assert (question.cost_model, question.planner) == ("additive", "book")
+    assert question.axis_parents == {}
+
+
+def test_every_file_read_is_listed_with_its_hash(tmp_path: Path) -> None:
+    inputs = asked(tmp_path).inputs
+    assert [Path(path).name for path, _ in inputs] == ["case.yaml", "llama-3-70b.yaml", "dgx-h100.yaml"]
+    assert all(len(digest) == 64 for _, digest in inputs)
+
+
+def test_minus_one_fills_the_mesh_to_the_chips(tmp_path: Path) -> None:
+    assert asked(tmp_path, ("data: 32,", "data: -1,")).mesh.axes["data"] == 32
+
+
+def test_chips_may_be_left_out_when_every_axis_has_a_size(tmp_path: Path) -> None:
+    assert asked(tmp_path, ("chips: 256\n", "")).mesh.devices == 256
+
+
+def test_single_switches_change_a_practice(tmp_path: Path) -> None:
+    question = asked(tmp_path, ("practice: megatron", "practice: {base: megatron, regather: false}"))
+    assert (question.practice.regather, question.practice.qkv) == (False, "fused")
+
+
+def test_a_table_of_shardings_may_stand_for_the_layout(tmp_path: Path) -> None:
+    table = 'shardings: {"*": {b: data, g: tensor, f: tensor, v: tensor}, residual: {s: tensor}, state: {h: data}}'
+    question = asked(tmp_path, ("layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}", table))
+    assert question.layout.table["*"] == {"b": ("data",), "g": ("tensor",), "f": ("tensor",), "v": ("tensor",)}
+    assert question.layout.roles == {"tp": ("tensor",), "dp": ("data",)}
+    assert (question.layout.zero, question.layout.sequence_parallel) == (1, True)
+
+
+def test_kv_heads_fewer_than_tp_split_the_axis_and_say_so(tmp_path: Path) -> None:
+    question = asked(tmp_path, ("data: 32, tensor: 8", "data: 16, tensor: 16"))
+    assert dict(question.mesh.axes) == {"data": 16, "tensor_kv": 8, "tensor_rep": 2}
+    assert question.axis_parents == {"tensor_kv": "tensor", "tensor_rep": "tensor"}
+    assert question.layout.roles["tp"] == ("tensor_kv", "tensor_rep")
+    assert question.layout.table["*"]["g"] == ("tensor_kv",)
+    assert question.layout.table["*"]["r"] == ("tensor_rep",)
+    assert (
+        "8 kv heads over tp 16: keys and values are split 8 ways and replicated 2 times; "
+        "mesh axis tensor 16 is read as tensor_kv 8 x tensor_rep 2"
+    ) in texts(question)
+
+
+def test_tp_of_two_axes_that_fit_the_kv_heads_is_not_split_again(tmp_path: Path) -> None:
+    question = asked(tmp_path, ("data: 32, tensor: 8", "data: 16, kv: 8, rep: 2"), ("tp: tensor", "tp: [kv, rep]"))
+    assert question.axis_parents == {}
+    assert question.layout.table["*"]["r"] == ("rep",)
+    assert any("replicated 2 times over rep" in text for text in texts(question))
+
+
+def test_overlap_on_a_split_axis_holds_for_its_parts(tmp_path: Path) -> None:
+    question = asked(
+        tmp_path, ("data: 32, tensor: 8", "data: 16, tensor: 16"), add="assume: {overlap: {tensor: forward}}\n"
+    )
+    assert question.assume.overlap == {"tensor_kv": "forward", "tensor_rep": "forward"}
+
+
+def test_a_model_field_can_be_set_from_the_scenario(tmp_path: Path) -> None:
+    question = asked(tmp_path, overrides=["model.layers=2", "layout.zero=0"])
+    assert (question.model.layers, question.model.hidden, question.layout.zero) == (2, 8192, 0)
+
+
+def test_padding_is_an_assumption() -> None:
+    assert "vocabulary 50257 is padded to 51200" in texts(resolve("gpt3-175b-a100-tp8"))
+
+
+def test_an_axis_without_a_role_is_said_to_repeat_work(tmp_path: Path) -> None:
+    question = asked(tmp_path, ("data: 32, tensor: 8", "data: 16, tensor: 8, spare: 2"))
+    assert "mesh axis spare (2) has no role: its chips repeat the same work" in texts(question)
+
+
+def test_requirements_are_read_into_seconds_and_bytes(tmp_path: Path) -> None:
+    question = asked(tmp_path, add="require: {step: < 30 s, memory: <= 80 GB}\n")
+    assert question.require == {"step": "< 30 s", "memory": "<= 80 GB"}
+    assert question.limits == (Limit("step", "<", 30.0, "< 30 s"), Limit("memory", "<=", 80e9, "<= 80 GB"))
+
+
+def test_a_stated_guess_of_efficiency_is_counted(tmp_path: Path) -> None:
+    plain = asked(tmp_path)
+    stated = asked(tmp_path, add="assume: {matmul_efficiency: {value: 0.5, kind: stated}}\n")
+    guessed = asked(tmp_path, add="assume: {matmul_efficiency: 0.5}\n")
+    assert guessed.guesses == stated.guesses + 1
+    assert guessed.assume.matmul_efficiency == 0.5
+    assert plain.assume.matmul_efficiency is None
+
+
+def test_number_formats_that_are_not_stated_are_guesses(tmp_path: Path) -> None:
+    question = asked(tmp_path, (", dtype: bf16, grad_dtype: f32", ""))
+    kinds = {assumption.text: assumption.kind for assumption in question.assumptions}
+    assert kinds["gradients in f32: workload.grad_dtype is not stated"] == "guess"
+    assert kinds["products and parameters in bf16: workload.dtype is not stated"] == "guess"
+
+
+# Flags and overrides
+
+
+def test_flags_alone_make_a_scenario() -> None:
+    question = resolve(
+        None, flags={"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "dp": 4, "sp": True, "zero": 1, "seq": 4096}
+    )
+    assert dict(question.mesh.axes) == {"data": 4, "tensor": 8}
+    assert (question.layout.zero, question.layout.sequence_parallel) == (1, True)
+    assert question.workload.global_batch == 4
+    assert "global batch 4: one sequence per microbatch and data shard" in texts(question)
+
+
+@pytest.mark.parametrize("missing", ["model", "hw", "seq"])
+def test_flags_alone_must_say_model_machine_and_sequence(missing: str) -> None:
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096, "tp": 8}
+    with pytest.raises(InputError, match=f"--{missing} is needed without a scenario"):
+        resolve(None, flags={**flags, missing: None})
+
+
+def test_a_mesh_flag_names_its_axes() -> None:
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096, "batch": 16, "mesh": "data=4,tensor=8"}
+    question = resolve(None, flags=flags)
+    assert question.mesh.devices == 32
+    assert question.layout.roles == {"tp": ("tensor",), "dp": ("data",)}
+
+
+def test_one_size_flag_keeps_the_chips_and_refills_the_other_axis(tmp_path: Path) -> None:
+    assert dict(asked(tmp_path, flags={"tp": 4}).mesh.axes) == {"data": 64, "tensor": 4}
+    assert dict(asked(tmp_path, flags={"dp": 64}).mesh.axes) == {"data": 64, "tensor": 4}
+
+
+def test_both_size_flags_make_the_chips(tmp_path: Path) -> None:
+    assert asked(tmp_path, flags={"tp": 4, "dp": 8}).mesh.devices == 32
+
+
+def test_an_override_comes_after_the_flags(tmp_path: Path) -> None:
+    question = asked(tmp_path, flags={"zero": 2}, overrides=["layout.zero=3", "practice.regather=false"])
+    assert question.layout.zero == 3
+    assert (question.practice.regather, question.practice.coalesce) == (False, True)
+
+
+def test_a_size_that_contradicts_the_mesh_flag_is_refused(tmp_path: Path) -> None:
+    text = refusal(tmp_path, flags={"mesh": "data=4,tensor=8", "tp": 4})
+    assert "--tp 4 does not agree with --mesh data=4,tensor=8" in text
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("layout.zero", '"layout.zero" sets nothing'),
+        ("chips.x=3", "chips has no fields"),
+        ("layout.tp=tensr", 'did you mean "tensor"?'),
+        ("layout.tpp=tensor", "tpp"),
+        ("workload.seq=4k", "seq"),
+    ],
+)
+def test_a_wrong_override_is_shown(tmp_path: Path, override: str, message: str) -> None:
+    text = refusal(tmp_path, overrides=[override])
+    assert message in text
+    assert "Traceback" not in text
+
+
+def test_a_mistake_in_an_override_points_at_the_override(tmp_path: Path) -> None:
+    text = refusal(tmp_path, overrides=["layout.tp=tensr"])
+    assert "1 | --set layout.tp=tensr" in text
+    assert "  |                 ^^^^^" in text
+
+
+@pytest.mark.parametrize("flag", ["tensor_parallel_size", "tensor-parallel-size"])
+def test_a_foreign_flag_gets_the_name_that_tpsim_has(tmp_path: Path, flag: str) -> None:
+    text = refusal(tmp_path, flags={flag: 8})
+    assert f"--{flag} is not a flag of tpsim" in text
+    assert "tpsim calls this layout.tp" in text
+
+
+# What is refused
+
+
+def test_a_mesh_that_is_not_the_chips_shows_its_factors(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("data: 32,", "data: 16,"))
+    assert "the mesh is data 16 x tensor 8 = 128 chips, but chips is 256" in text
+    assert "case.yaml:5:" in text
+
+
+def test_a_mesh_that_cannot_be_filled_shows_its_factors(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("data: 32, tensor: 8", "data: -1, tensor: 7"))
+    assert "the mesh is data -1 x tensor 7 = a multiple of 7 chips, but chips is 256" in text
+
+
+def test_a_tp_flag_that_the_model_cannot_take_lists_the_legal_tp_even_when_it_breaks_the_mesh() -> None:
+    with pytest.raises(InputError) as error:
+        resolve("llama3-70b-h100", flags={"tp": 3})
+    assert "64 heads are not divisible by tp 3" in str(error.value)
+    assert "= a multiple of 3 chips, but chips is 256" in str(error.value)
+    assert str(error.value).count("1 | --tp 3") == 3
+
+
+def test_minus_one_needs_the_number_of_chips(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("data: 32,", "data: -1,"), ("chips: 256\n", ""))
+    assert "axis data is -1 and the number of chips is not stated" in text
+
+
+def test_only_one_axis_can_be_filled(tmp_path: Path) -> None:
+    assert "more than one mesh axis is -1" in refusal(tmp_path, ("data: 32, tensor: 8", "data: -1, tensor: -1"))
+
+
+def test_heads_that_do_not_divide_list_the_legal_tp(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("data: 32, tensor: 8", "data: 32, tensor: 3"), ("chips: 256\n", ""))
+    assert "error[heads-not-divisible]: 64 heads are not divisible by tp 3" in text
+    assert "legal tp: 1, 2, 4, 8, 16, 32, 64" in text
+
+
+def test_kv_heads_that_neither_divide_nor_are_divided_list_the_legal_tp(tmp_path: Path) -> None:
+    changes = (("data: 32, tensor: 8", "data: 32, tensor: 4"), ("chips: 256\n", ""), ("llama-3-70b", "odd.yaml"))
+    (tmp_path / "odd.yaml").write_text(
+        "tpsim: model/1\nname: odd\nsource: {title: a test}\nhidden: 768\nlayers: 2\nheads: 12\nkv_heads: 6\n"
+        "head_dim: 64\nffn: {kind: swiglu, hidden: 3072}\nvocab: 512\n"
+    )
+    text = refusal(tmp_path, *changes)
+    assert "6 kv heads are neither divisible by tp 4 nor divide it" in text
+    assert "legal tp: 1, 2, 3, 6, 12" in text
+    assert "= kv heads that divide tp are replicated over the rest" in text
+
+
+def test_a_vocabulary_that_does_not_divide_names_the_next_multiple(tmp_path: Path) -> None:
+    changes = (
+        ("llama-3-70b", "gpt2-xl"),
+        ("data: 32, tensor: 8", "data: 8, tensor: 5"),
+        ("chips: 256\n", ""),
+        ("seq: 4096", "seq: 1000"),
+    )
+    text = refusal(tmp_path, *changes)
+    assert "vocabulary 50257 of gpt2-xl is not divisible by tp 5" in text
+    assert "--set model.vocab_padded=50260, or vocab_padded: 50260 in the model file" in text
+    assert "= 50260 is the next multiple of 5" in text
+    assert asked(tmp_path, *changes, overrides=["model.vocab_padded=50260"]).model.vocab_padded == 50260
+
+
+def test_an_ffn_that_does_not_divide_lists_the_tp_that_do(tmp_path: Path) -> None:
+    text = refusal(tmp_path, overrides=["model.ffn={kind: swiglu, hidden: 28676}"])
+    assert "ffn hidden 28676 is not divisible by tp 8" in text
+    assert "legal tp: 1, 2, 4" in text
+
+
+def test_a_batch_that_does_not_divide_names_its_neighbours(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("global_batch: 512", "global_batch: 500"))
+    assert "global_batch 500 is not divisible by dp 32 x microbatches 4 = 128" in text
+    assert "write 384 or 512" in text
+    assert "case.yaml:8:" in text
+
+
+def test_a_sequence_that_does_not_divide_under_sequence_parallelism_is_refused(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("seq: 4096", "seq: 4095"))
+    assert "seq 4095 is not divisible by tp 8, which sequence_parallel splits it over" in text
+    assert "write 4088 or 4096, or sequence_parallel: false" in text
+    without = asked(tmp_path, ("seq: 4096", "seq: 4095"), ("sequence_parallel: true", "sequence_parallel: false"))
+    assert without.workload.seq == 4095
+
+
+def test_a_hidden_size_that_zero_cannot_split_lists_the_legal_dp(tmp_path: Path) -> None:
+    changes = (
+        ("data: 32, tensor: 8", "data: 3, tensor: 8"),
+        ("chips: 256\n", ""),
+        ("global_batch: 512", "global_batch: 12"),
+    )
+    text = refusal(tmp_path, *changes)
+    assert "hidden 8192 is not divisible by dp 3, which zero 1 splits it over" in text
+    assert "legal dp: 1, 2, 4, 8," in text
+    assert asked(tmp_path, *changes, ("zero: 1", "zero: 0")).layout.zero == 0
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
+    with pytest.raises(InputError, match="seq 4096 is longer than the 2048 positions that gpt3-175b has learned"):
+        resolve("gpt3-175b-a100-tp8", flags={"seq": 4096})
+
+
+def test_several_uneven_splits_are_shown_together(tmp_path: Path) -> None:
+    text = refusal(tmp_path, ("global_batch: 512", "global_batch: 500"), ("seq: 4096", "seq: 4095"))
+    assert "global_batch 500" in text
+    assert "seq 4095" in text
+
+
+def test_a_table_entry_that_does_not_divide_is_refused_at_its_place(tmp_path: Path) -> None:
+    table = 'shardings: {"*": {b: data, g: [tensor, data]}}'
+    text = refusal(tmp_path, ("layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}", table))
+    assert "g = 8 (kv heads) is not divisible by tensor 8 x data 32" in text
+    assert "case.yaml:6:" in text
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('{"*": {b: dta}}', 'did you mean "data"?'),
+        ("{resdual: {s: tensor}}", 'did you mean "residual"?'),
+        ('{"*": {b: [data, data]}}', "b names a mesh axis twice"),
+        ('{"*": {x: tensor}}', '"x" is not a dim of a sharding table'),
+    ],
+)
+def test_unknown_words_in_a_table_are_refused(tmp_path: Path, table: str, message: str) -> None:
+    layout = "layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}"
+    assert message in refusal(tmp_path, (layout, f"shardings: {table}"))
+
+
+def test_a_table_that_the_algebra_forbids_is_refused_with_its_reason(tmp_path: Path) -> None:
+    layout = "layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}"
+    text = refusal(tmp_path, (layout, 'shardings: {"*": {b: data, f: data}}'))
+    assert "error[forbidden-sharding]: this table gives no program: " in text
+    assert "case 4" in text
+    assert "case.yaml:6:12" in text
+
+
+def test_layout_and_shardings_together_are_refused(tmp_path: Path) -> None:
+    assert "layout and shardings are given" in refusal(tmp_path, add='shardings: {"*": {b: data}}\n')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tp: tensor", "tp: tensr", 'did you mean "tensor"?'),
+        ("tp: tensor", "tp: 8", '"8" is not a mesh axis: layout names axes, the mesh sizes them'),
+        ("dp: data", "dp: tensor", "mesh axis tensor is used twice, in tp and dp"),
+        ("llama-3-70b", "llama-3-70", 'did you mean "llama-3-70b"?'),
+        ("dgx-h100", "dgx-h10", 'did you mean "dgx-h100"?'),
+        ("zero: 1", "zero: 4", "zero"),
+        ("zero: 1", "zro: 1", 'did you mean "zero"?'),
+        ("practice: megatron", "practice: megatrn", "megatron"),
+        ("dtype: bf16,", "dtype: bf17,", "bf16"),
+        ("dtype: bf16,", "dtype: f64,", "states no peak for f64"),
+        ("data: 32,", "data: 0,", "axis data has size 0"),
+        ("data: 32,", '"my axis": 32,', '"my axis" cannot name a mesh axis'),
+        ("kind: train", "kind: serve", "train"),
+        ("tpsim: scenario/1", "tpsim: scenario/2", "this tpsim reads version 1"),
+        ("chips: 256", "chips: 256\nchips: 512", "chips"),
+        ("chips: 256", "assume: {overlap: {dta: backward}}", 'did you mean "data"?'),
+        ("chips: 256", "require: {stp: < 3 s}", 'did you mean "step"?'),
+        ("chips: 256", "require: {step: 30 s}", "write a relation and a value: < 30 s"),
+        ("chips: 256", 'require: {step: "< 30"}', '"< 30" is no limit on step'),
+        ("chips: 256", "placement: {tensr: nvlink}", 'did you mean "tensor"?'),
+        ("chips: 256", "placement: {tensor: nvlnk}", "nvlink"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_line_and_a_remedy(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = refusal(tmp_path, (old, new))
+    assert message in text
+    assert "case.yaml:" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("tensor_model_parallel_size", "layout.tp"),
+        ("tensor_parallel_degree", "layout.tp"),
+        ("ici_tensor_parallelism", "layout.tp"),
+        ("data_parallel_size", "layout.dp"),
+        ("global_batch_size", "workload.global_batch"),
+        ("seq_length", "workload.seq"),
+        ("num_gpus", "chips"),
+    ],
+)
+def test_a_foreign_field_gets_the_name_that_tpsim_has(tmp_path: Path, word: str, path: str) -> None:
+    text = refusal(tmp_path, add=f"{word}: 8\n")
+    assert f"tpsim calls this {path}" in text
+    assert "case.yaml:9:1" in text
+
+
+def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
+    assert foreign_name("--tensor-parallel-size") == "layout.tp"
+    assert foreign_name("--tensor-model-parallel-size") == "layout.tp"
+    assert foreign_name("--tp") is None
+    assert not_yet("--pipeline-model-parallel-size") == "pipeline parallelism"
+
+
+def test_no_foreign_name_is_a_field_of_tpsim() -> None:
+    own = {"tp", "dp", "zero", "sequence_parallel", "global_batch", "seq", "microbatches", "chips", "hardware"}
+    assert not own & (FOREIGN.keys() | NOT_YET.keys())
+    assert not FOREIGN.keys() & NOT_YET.keys()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "feature"),
+    [
+        ("tp: tensor,", "tp: tensor, pp: stage,", "pp: pipeline parallelism"),
+        ("tp: tensor,", "tp: tensor, ep: data,", "ep: expert parallelism"),
+        ("tp: tensor,", "tp: tensor, cp: data,", "cp: context parallelism"),
+        ("chips: 256", "pipeline_model_parallel_size: 8", "pipeline_model_parallel_size: pipeline parallelism"),
+        ("seq: 4096", "seq: 4096, recompute: full", "recompute: activation recompute"),
+    ],
+)
+def test_what_comes_later_is_refused_as_such(tmp_path: Path, old: str, new: str, feature: str) -> None:
+    text = refusal(tmp_path, (old, new))
+    assert f"{feature} is not supported yet" in text
+    assert "case.yaml:" in text
+
+
+def test_an_unknown_scenario_gets_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="llama3-70b-h100"):
+        resolve("llama3-70b-h10")
+
+
+def test_a_file_that_is_not_a_scenario_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text("- a\n- b\n")
+    with pytest.raises(InputError):
+        resolve(path)
+
+
+def answer(path: Path) -> str:
+    """What resolving a file comes to: the refusal, or the resolved inputs."""
+    try:
+        return str(resolve(path).resolved)
+    except InputError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("letter", ["", "x", ":", "-1", "]"])
+def test_a_slip_anywhere_is_answered_at_its_place_or_is_another_question(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / "case.yaml"
+    for at in range(0, len(BASE), 7):
+        path.write_text(BASE[:at] + letter + BASE[at + 1 :])
+        text = answer(path)
+        assert "case.yaml" in text or text.startswith("{'name': 'case'")
+
+
+def test_a_scenario_may_extend_another_and_change_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(BASE)
+    path = tmp_path / "case.yaml"
+    path.write_text("tpsim: scenario/1\nextends: ./base.yaml\nlayout: {zero: 3}\n")
+    question = resolve(path)
+    assert (question.name, question.layout.zero, question.layout.roles["tp"]) == ("case", 3, ("tensor",))
+
+
+def test_a_relative_model_is_looked_for_beside_the_scenario_but_one_from_a_flag_is_not(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "tpsim: model/1\nname: own\nsource: {title: a test}\nhidden: 8192\nlayers: 2\nheads: 64\nkv_heads: 8\n"
+        "ffn: {kind: swiglu, hidden: 28672}\nvocab: 512\n"
+    )
+    assert asked(tmp_path, ("llama-3-70b", "own.yaml")).model.name == "own"
+    assert "there is no file own.yaml" in refusal(tmp_path, flags={"model": "own.yaml"})

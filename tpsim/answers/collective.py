@@ -1,0 +1,283 @@
+"""The verb `collective`: one collective over sizes on one machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from tpsim import __version__
+from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.moves import MOVES, MoveKind
+from tpsim.answers.curve import Curve, curve
+from tpsim.fabric.placement import place
+from tpsim.fabric.wires import Wires, ranks_text
+from tpsim.machine import timing
+from tpsim.machine.additive import Choice
+from tpsim.machine.curve_file import said
+from tpsim.machine.profile import Machine, load
+from tpsim.program.layout import DTYPE_BYTES
+from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import over
+from tpsim.quantity.units import UnitError, parse_sizes, show
+from tpsim.question.forced import refuse_foreign, written
+from tpsim.question.inputs import inputs
+from tpsim.question.question import Assumption
+from tpsim.report.frame import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    import pandas as pd
+
+    from tpsim.fabric.placement import Placement
+    from tpsim.machine.additive import Launch
+    from tpsim.machine.timing import CostModel, Timing
+
+SCHEMA = "tpsim.collective/1"
+
+NOT_MODELLED = (
+    "other traffic on the same links",
+    "stragglers and failures",
+)
+"""What the seconds leave out."""
+
+BUFFER_IS_A_PART: frozenset[MoveKind] = frozenset({"all_to_all", "permute"})
+"""Collectives whose nccl-tests buffer is what one device holds; of the others it is the whole array."""
+
+
+def collective(
+    name: str,
+    *,
+    hw: str,
+    ranks: int,
+    level: str | None = None,
+    sizes: str | int | Sequence[int] = "10kB:1GB",
+    dtype: str = "bf16",
+    buffer: bool = False,
+    cost_model: CostModel = "additive",
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    launch: Launch = None,
+) -> CollectiveResult:
+    """Time one collective at several sizes.
+
+    name    all-gather, reduce-scatter, all-reduce, all-to-all or permute; ``_`` for ``-`` will do
+    hw      a machine of the library, or a profile's file
+    level   where the ranks lie: ``nvlink``, ``network``, ``ici.0``, ``ici.0,ici.1``; None: innermost levels first
+    sizes   logical bytes of the whole array, as ``10kB:1GB`` (doubling) or a list; rounded down to whole elements
+    buffer  True: `sizes` are buffers as nccl-tests counts them; the whole array of an all-to-all, and of a permute, is
+            `ranks` buffers
+    algorithm, protocol, launch  forced instead of chosen; see `tpsim.machine.timing.time`
+
+    Raises InputError for unknown names, sizes below one element per rank, and ranks that do not fit.
+    """
+    refuse_foreign(algorithm)
+    kind = kind_of(name)
+    width = DTYPE_BYTES[_known(dtype, DTYPE_BYTES, "dtype")]
+    machine = load(hw)
+    placement, beside = placed(machine, ranks, level)
+    route = placement.route(["ranks"])
+    wanted = _sizes(sizes)
+    parts = ranks if kind in BUFFER_IS_A_PART else 1
+    volumes = [_whole(size, ranks, width) * (parts if buffer else 1) for size in wanted]
+
+    def timed(V: int) -> Timing:
+        return timing.time(
+            machine, route, kind, V, cost_model=cost_model, launch=launch, algorithm=algorithm, protocol=protocol
+        )
+
+    rounded = [size for size in wanted if size % (ranks * width)]
+    notes = (*_rounding(rounded, ranks * width), *beside)
+    force = Choice(launch, algorithm, protocol)
+    asked = Asked(kind, ranks, level, dtype, cost_model, buffer=buffer, force=force)
+    whole = curve(timed, ranks * width)
+    return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(map(timed, volumes)), whole, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for, names looked up."""
+
+    collective: MoveKind
+    ranks: int
+    level: str | None
+    dtype: str
+    cost_model: CostModel
+    buffer: bool
+    force: Choice
+
+
+@dataclass(frozen=True)
+class CollectiveResult:
+    """A collective at several sizes.
+
+    volumes  logical bytes, ascending; timings has one for each
+    curve    over all sizes, not these only
+    notes    what was rounded or taken for granted
+    """
+
+    asked: Asked
+    machine: Machine
+    placement: Placement
+    volumes: tuple[int, ...]
+    timings: tuple[Timing, ...]
+    curve: Curve
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per size, with the keys of the interface."""
+        return [self._row(V, timed) for V, timed in zip(self.volumes, self.timings, strict=True)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows, flat, as csv and frames want them."""
+        return self.rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    @property
+    def route(self) -> str:
+        """Where the ranks lie, in words."""
+        return ranks_text(self.placement.route(["ranks"]))
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """What the seconds rest on."""
+        guessed = [constant.path for constant in self.machine.constants() if constant.kind == "guess"]
+        used = {piece.level for piece in self.placement.route(["ranks"])}
+        counted = [path for path in guessed if path.split(".")[0] == "levels" and path.split(".")[1] in used]
+        guesses = [Assumption(f"{self.machine.name} guesses {', '.join(counted)}", "guess")] if counted else []
+        told = dict.fromkeys(one for timed in self.timings for one in timed.curves)
+        measured = [Assumption(f"as measured: {said(one)}", "stated") for one in told]
+        rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
+        derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks)]
+        return [*derived, *measured, *guesses]
+
+    @property
+    def verdict(self) -> str:
+        """One line: the largest size."""
+        last = self.rows[-1]
+        what = f"{self.asked.collective} of {show(last['logical_bytes'], 'bytes')} over {self.route}"
+        if not last["time_s"]:
+            return f"{what} costs nothing"
+        rate = show(last["busbw_bytes_per_s"], "bytes_per_s")
+        return f"{what} takes {show(last['time_s'], 'seconds')}, bus bandwidth {rate}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document as the interface states it."""
+        return {
+            "schema": SCHEMA,
+            "tpsim": __version__,
+            "inputs": [{"path": path, "sha256": digest} for path, digest in inputs(self.machine)],
+            "resolved": {
+                "collective": self.asked.collective,
+                "hardware": self.machine.name,
+                "ranks": self.asked.ranks,
+                "level": self.asked.level,
+                "placement": self.placement.describe(),
+                "sizes_bytes": list(self.volumes),
+                "dtype": self.asked.dtype,
+                "buffer": self.asked.buffer,
+                "cost_model": self.asked.cost_model,
+                **written(self.asked.force),
+            },
+            "result": {"verdict": self.verdict, "curve": self.curve.record(), "rows": self.rows},
+            "assumptions": [asdict(one) for one in self.assumptions],
+            "not_modelled": list(NOT_MODELLED),
+        }
+
+    def _row(self, V: int, timed: Timing) -> dict[str, Any]:
+        seconds = float(timed.time_s)
+        buffer = over(V, self.asked.ranks) if self.asked.collective in BUFFER_IS_A_PART else V
+        return {
+            "collective": self.asked.collective,
+            "ranks": self.asked.ranks,
+            "logical_bytes": V,
+            "buffer_bytes": _number(buffer),
+            "wire_bytes_per_device": _number(timed.wire),
+            "carried_bytes_per_device": _number(timed.carried),
+            "link_total_bytes": _number(timed.link_total),
+            "link_serial_bytes": _number(timed.link_serial),
+            "steps": _number(timed.steps),
+            "time_s": seconds,
+            "launch_s": float(timed.launch_s),
+            "latency_s": float(timed.latency_s),
+            "bandwidth_s": float(timed.bandwidth_s),
+            "ramp_s": float(timed.ramp_s),
+            "curve_s": float(timed.curve_s),
+            "algbw_bytes_per_s": float(buffer) / seconds if seconds else None,
+            "busbw_bytes_per_s": float(timed.wire) / seconds if seconds else None,
+            "algorithm": timed.algorithm,
+            "protocol": timed.protocol,
+        }
+
+
+def _number(value: Any) -> int | float:
+    """An int where the value is whole, else a float."""
+    return int(value) if value == int(value) else float(value)
+
+
+def kind_of(name: str) -> MoveKind:
+    """The collective of that name, ``-`` or ``_``; raises InputError with the nearest one."""
+    known = [kind for kind in MOVES if kind != "slice"]
+    return cast("MoveKind", _known(name.replace("-", "_"), known, "collective"))
+
+
+def _known(word: str, known: Collection[str], what: str) -> str:
+    if word not in known:
+        raise unknown(word, what, known)
+    return word
+
+
+def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, tuple[str, ...]]:
+    """The ranks on the machine, and what was taken for granted about the chips beside them."""
+    if ranks < 1:
+        raise InputError.one("bad-ranks", f"there cannot be {ranks} ranks", remedy="give 1 or more")
+    if level is None:
+        return place(machine.levels, Mesh({"ranks": ranks})), ()
+    carriers = [text.strip() for text in level.split(",")]
+    sides = dict(_beside(machine.levels, carriers))
+    beside = {f"beside {name}": side for name, side in sides.items()}
+    binding = {"ranks": carriers, **{f"beside {name}": [name] for name in sides}}
+    placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
+    notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
+    return placement, tuple(notes)
+
+
+def _beside(levels: Sequence[Wires], carriers: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The physical axes of a torus that closes on cubes and was named by axis: those not named have a cube's side.
+
+    An axis that is timed alone is meant as an axis of a slice, not as a slice of its own.
+    """
+    named = {carrier.partition(":")[0] for carrier in carriers}
+    for level in levels:
+        axes = [f"{level.name}.{index}" for index in range(len(level.shape))]
+        if level.wrap.cube is not None and named & set(axes):
+            yield from ((axis, side) for axis, side in zip(axes, level.wrap.cube, strict=True) if axis not in named)
+
+
+def _sizes(sizes: str | int | Sequence[int]) -> list[int]:
+    if not isinstance(sizes, str):
+        return [sizes] if isinstance(sizes, int) else list(sizes)
+    try:
+        return parse_sizes(sizes)
+    except UnitError as error:
+        raise InputError.one(error.slug, error.message, remedy=error.remedy) from None
+
+
+def _whole(size: int, ranks: int, width: int) -> int:
+    """`size` rounded down to whole elements on every rank."""
+    least = ranks * width
+    if size < least:
+        message = f"{size} bytes are less than one element for each of {ranks} ranks"
+        raise InputError.one("size-too-small", message, remedy=f"give {least} bytes or more")
+    return size // least * least
+
+
+def _rounding(rounded: Sequence[int], least: int) -> Iterator[str]:
+    if rounded:
+        sizes = "1 size" if len(rounded) == 1 else f"{len(rounded)} sizes"
+        yield f"{sizes} rounded down to multiples of {least} bytes: ranks x element"

@@ -1,0 +1,326 @@
+"""The derivations of a plan's numbers: its collectives, one layer, memory, and the step."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.cost import formula
+from tpsim.cost.compute import matmuls
+from tpsim.cost.memory import memory
+from tpsim.cost.rollup import total
+from tpsim.machine.cost import SIMPLE
+from tpsim.machine.curve_file import said as curve_said
+from tpsim.program.lower import lower
+from tpsim.quantity.units import show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Row, Sizes
+    from tpsim.machine.profile import Constant
+    from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.op import Program
+    from tpsim.quantity.units import Dimension
+
+MEANINGS: Mapping[str, str] = {
+    "b": "sequences per microbatch over all data shards",
+    "s": "tokens per sequence",
+    "h": "hidden",
+    "f": "ffn hidden",
+    "v": "padded vocabulary",
+    "L": "layers",
+    "m": "microbatches",
+    "t": "tensor parallelism",
+    "d": "data parallelism",
+}
+"""What the letters are; the other symbols are words."""
+
+LAYER = "per_layer"
+PHASES = ("forward", "backward", "total")
+MEMORY = ("parameters", "gradients", "optimizer", "static")
+STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "flops_per_device")
+RATES = {
+    "mfu": "mfu",
+    "tokens_per_s": "tokens_per_s",
+    "breakeven": "breakeven_tokens_per_chip",
+    "breakeven_tokens_per_chip": "breakeven_tokens_per_chip",
+}
+"""What a verdict says of the step beside its seconds, by the names it goes by."""
+
+FORCEABLE = 2
+"""What of a way can be forced: its algorithm and its protocol."""
+
+PARTS = (LAYER, "memory", "step", *RATES)
+"""What the name of a number begins with that only a plan has."""
+
+
+def names_in(result: PlanResult) -> list[str]:
+    """Every name that can be explained of `result` but the constants of its machine."""
+    rows = result.collectives
+    arrays = [name for row in rows for name in row["array"].split() if not name[0].isdigit() and name != "arrays"]
+    blocks = [block for row in rows for block in row["block"].split(",")]
+    named = [*(row["collective"] for row in rows), *arrays, *blocks]
+    layer = [f"{LAYER}.{part}" for part in ("wire", "payload")]
+    layer += [f"{LAYER}.{phase}.{part}" for phase in PHASES for part in ("wire", "payload")]
+    return [
+        *dict.fromkeys(named),
+        *layer,
+        *(f"memory.{one}" for one in MEMORY),
+        *(f"step.{one}" for one in STEP),
+        *RATES,
+    ]
+
+
+def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
+    """The derivations of the numbers called `name`; none if the plan has no such name."""
+    head, _, rest = name.removeprefix("result.").partition(".")
+    read: Mapping[str, Callable[[PlanResult, str], Iterator[Derivation]]] = {
+        LAYER: _layer,
+        "memory": _memory,
+        "step": _step,
+    }
+    if head in read:
+        return tuple(read[head](result, rest))
+    if head in RATES and not rest:
+        return (_rate(result, RATES[head]),)
+    return tuple(_rows(result, name.removeprefix("result.collectives.")))
+
+
+def values(result: PlanResult) -> dict[str, Any]:
+    """The number that each symbol of the plan's formulas stands for."""
+    numbers, letters = result.sizes, result.symbols
+    pairs = [(letters.dims[dim], size) for dim, size in numbers.dims.items()]
+    pairs += [(letters.layers, numbers.layers), (letters.microbatches, numbers.microbatches)]
+    pairs += [(letters.axes[axis], size) for axis, size in numbers.axes.items()]
+    found = {str(symbol): size for symbol, size in pairs if getattr(symbol, "is_Symbol", False)}
+    mesh, roles = result.question.mesh, result.question.layout.roles
+    return {**found, **{letter: mesh.size(*roles[role]) for role, letter in formula.ROLES.items() if roles.get(role)}}
+
+
+def _derived(
+    result: PlanResult, what: str, dimension: Dimension, cost: Callable[[Sizes], Any], **rest: Any
+) -> Derivation:
+    """A cost, evaluated twice: with numbers and with symbols."""
+    known = values(result)
+    return Derivation(
+        what=what,
+        dimension=dimension,
+        expression=cost(result.symbols),
+        value=_number(cost(result.sizes)),
+        symbols=known,
+        meanings={name: MEANINGS[name] for name in known if name in MEANINGS},
+        **rest,
+    )
+
+
+def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
+    """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
+    groups: dict[Any, list[Row]] = {}
+    for row, record in zip(result.rows, result.collectives, strict=True):
+        blocks = record["block"].split(",")
+        if name in (record["collective"], record["array"], record["block"], *record["array"].split(), *blocks):
+            groups.setdefault((row.collective.kind, row.collective.axes, row.collective.shape), []).append(row)
+    for rows in groups.values():
+        one = rows[0].collective
+        arrays = ", ".join(dict.fromkeys(row.collective.array for row in rows))
+        over = ",".join(one.axes)
+        yield _derived(
+            result,
+            f"wire bytes of one {one.kind} over {over} ({arrays})",
+            "bytes",
+            one.wire_bytes,
+            because=tuple(dict.fromkeys(row.collective.because for row in rows if row.collective.because)),
+            sources=("How to Scale Your Model, chapter 3, with the finite factor",),
+            checks=(*CHECKS["wire"], *CHECKS["program"]),
+        )
+        yield _seconds(result, rows)
+
+
+def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
+    """Seconds of one call, with the constants of the levels that it runs over."""
+    row = rows[0]
+    timing = row.timing
+    parts = [("launch", timing.launch_s), ("latency", timing.latency_s), ("bandwidth", timing.bandwidth_s)]
+    parts += [("ramp", timing.ramp_s)] if timing.ramp_s else []
+    parts += [("measured curve", timing.curve_s)] if timing.curves else []
+    way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
+    joined = "max of " if result.question.cost_model == "book" else ""
+    said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
+    levels = {segment.level for segment in result.question.placement.route(row.collective.axes)}
+    calls = _number(sum(one.count for one in rows))
+    return Derivation(
+        what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} ({way})",
+        dimension="seconds",
+        text=said,
+        value=float(timing.time_s),
+        because=(f"{calls:,} call{'s' * (calls != 1)} per step", *_taken(timing, result.question.cost_model)),
+        sources=(
+            *(f"as measured: {curve_said(one)}" for one in timing.curves),
+            *_of_levels(result, levels, timing.algorithm, timing.protocol),
+        ),
+        checks=CHECKS["seconds"],
+    )
+
+
+def _taken(timing: Timing, cost_model: CostModel) -> Iterator[str]:
+    """Why this algorithm and protocol: forced, counted least by the library, or least time. The book has one way."""
+    if cost_model == "book" or not timing.steps:
+        return
+    reason = "the library counts least for this way" if timing.counted else "this way takes least"
+    if len(timing.forced) == FORCEABLE:
+        yield f"forced: {' with '.join(timing.forced)}"
+    elif timing.forced:
+        yield f"forced: {timing.forced[0]}; of what is then on offer {reason}"
+    else:
+        yield f"chosen: of what is on offer {reason}"
+
+
+def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: str) -> Iterator[str]:
+    """The constants of the levels; those that hold for another algorithm or protocol only are left out."""
+    for one in result.question.machine.constants():
+        head, *rest = one.path.split(".")
+        tuned, carried = (rest[rest.index(word) + 1] if word in rest else "" for word in ("algorithms", "protocols"))
+        if head == "levels" and rest[0] in levels and tuned in algorithm and carried in {"", protocol}:
+            yield _said(one)
+
+
+def _said(one: Constant) -> str:
+    origin = ", ".join(dict.fromkeys(filter(None, (one.kind, one.source))))
+    return f"{one.path} {show(one.value, one.dimension)} ({origin})"
+
+
+def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    """``wire`` or ``payload`` of one layer and microbatch, of a phase if one is named: ``forward.wire``."""
+    phase, _, part = rest.rpartition(".")
+    phase, part = phase or "total", part.removesuffix("_bytes_per_device").removesuffix("_bytes")
+    if phase not in PHASES or part not in ("wire", "payload"):
+        return
+    rows = result.layer_rows[phase]
+
+    def cost(sizes: Sizes) -> Any:
+        calls = [(row.collective, row.collective.count(sizes)) for row in rows]
+        repeats = sizes.layers * sizes.microbatches
+        sums = total((one.wire_bytes(sizes) if part == "wire" else one.logical_bytes(sizes)) * n for one, n in calls)
+        return Fraction(sums) / repeats if isinstance(sums, int) else sums / repeats
+
+    word = "all phases" if phase == "total" else phase
+    calls = [f"{row.collective.kind} of {row.collective.array}" for row in rows]
+    yield _derived(
+        result,
+        f"{part} bytes of one layer and one microbatch, {word}",
+        "bytes",
+        cost,
+        because=(f"{len(calls)} calls: {', '.join(calls)}",),
+        checks=CHECKS["program"],
+    )
+
+
+def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    """What a chip holds: ``parameters``, ``gradients``, ``optimizer``, or all with ``static``."""
+    part = rest.removesuffix("_bytes")
+    if part not in MEMORY:
+        return
+    program = _program(result)
+    yield _derived(
+        result,
+        f"bytes of {part} on one chip",
+        "bytes",
+        lambda sizes: getattr(memory(program, sizes), part),
+        because=(f"ZeRO {result.question.layout.zero}; {result.memory_verdict}",),
+        checks=CHECKS["memory"],
+    )
+
+
+def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    if rest in RATES:
+        yield _rate(result, RATES[rest])
+        return
+    step = result.step
+    texts = {
+        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}",
+        "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
+        "exposed_s": "communication - what compute hides, per axis as assume.overlap states",
+        "compute_s": "sum over products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
+    }
+    if rest in texts:
+        yield Derivation(
+            what=f"{rest.removesuffix('_s')} of one step",
+            dimension="seconds",
+            text=texts[rest],
+            value=float(getattr(step, rest)),
+            sources=tuple(_roofline(result)) if rest == "compute_s" else (),
+            checks=CHECKS["compute"],
+        )
+    if rest in ("flops_per_device", "compute_s"):
+        products = matmuls(_program(result))
+        yield _derived(
+            result,
+            "FLOPs of one chip per step",
+            "flops",
+            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
+            checks=CHECKS["compute"],
+        )
+
+
+def _rate(result: PlanResult, name: str) -> Derivation:
+    """A number of the step that is no time, made of its times: a share of peak, a rate, or where the bound turns."""
+    time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
+    dtype = result.question.dtypes.activations
+    peak = result.question.machine.chip.peak[dtype]
+    useful = show(float(result.compute.useful_flops), "flops")
+    what, text, sources = {
+        "mfu": (
+            "useful FLOPs per second over the peak of all chips",
+            f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)})",
+            (_said(peak),),
+        ),
+        "tokens_per_s": ("tokens per second of all chips", f"{tokens} / {time}", ()),
+        "breakeven_tokens_per_chip": (
+            "tokens per chip and step above which compute outlasts exposed communication",
+            _turning(result),
+            (),
+        ),
+    }[name]
+    return Derivation(
+        what=what,
+        dimension="ratio" if name == "mfu" else "count",
+        text=text,
+        value=getattr(result, name),
+        because=(result.breakeven,) if name == "breakeven_tokens_per_chip" else (),
+        sources=sources,
+        checks=CHECKS["compute"],
+    )
+
+
+def _turning(result: PlanResult) -> str:
+    """Where the bound turns, from where the plan is."""
+    now, turns = result.tokens / result.chips, result.breakeven_tokens_per_chip
+    if turns is None:
+        return f"at no multiple of {now:,.0f} tokens now"
+    return f"{now:,.0f} tokens now x {turns / now:.4g}, where both take as long"
+
+
+def _roofline(result: PlanResult) -> Iterator[str]:
+    """The constants that matrix products meet; an efficiency that the scenario assumes replaces the chip's."""
+    chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
+    yield _said(chip.peak[result.question.dtypes.activations])
+    yield _said(chip.memory_bandwidth)
+    if stated is not None:
+        yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+    elif result.question.matmul_efficiency is not None:
+        yield "matrix products at their peak (the cost model book)"
+    elif chip.matmul_efficiency is not None:
+        yield _said(chip.matmul_efficiency)
+
+
+def _program(result: PlanResult) -> Program:
+    question = result.question
+    return lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+
+
+def _number(value: Any) -> int | float:
+    """The exact int where there is one."""
+    return int(value) if value == int(value) else float(value)

@@ -1,0 +1,277 @@
+"""The verb `hw`: which machines the library has, what one is made of, and whether a profile is sound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.quantity.errors import InputError
+from tpsim.question.inputs import inputs
+from tpsim.report.frame import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tpsim.machine.curve import MeasuredCurve
+    from tpsim.machine.profile import Constant, Level, Machine
+    from tpsim.quantity.errors import Problem
+
+SCHEMA, LIST_SCHEMA, VALIDATE_SCHEMA = "tpsim.hw/1", "tpsim.hw-list/1", "tpsim.hw-validate/1"
+
+
+@dataclass(frozen=True)
+class HwResult:
+    """A machine and every constant of it."""
+
+    machine: Machine
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per constant: where it stands, its value in SI, and where it is from."""
+        return [constant_record(self.machine, one) for one in self.machine.constants()]
+
+    @property
+    def guesses(self) -> int:
+        """Constants that nobody has stated or measured."""
+        return _guesses(self.machine)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document."""
+        machine = self.machine
+        levels = [level_record(one) for one in machine.levels]
+        curves = [curve_record(one) for one in machine.measured]
+        sources = {
+            key: {"title": one.title, "read": one.read or None, "sha256": list(one.sha256)}
+            for key, one in machine.sources.items()
+        }
+        tables = {"levels": levels, "constants": self.records(), "measured": curves}
+        result = {**tables, "sources": sources, "guesses": self.guesses}
+        return _document(SCHEMA, [machine], {"hardware": machine.name}, result)
+
+
+@dataclass(frozen=True)
+class HwListResult:
+    """The machines of the library."""
+
+    machines: tuple[Machine, ...]
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per machine."""
+        return [_row(machine) for machine in self.machines]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document."""
+        return _document(LIST_SCHEMA, self.machines, {}, {"machines": self.records()})
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A profile held against the rules.
+
+    strict   whether each constant had to state its source and kind
+    machine  None if the file says no machine
+    """
+
+    name: str
+    strict: bool
+    machine: Machine | None
+    problems: tuple[Problem, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The profile in a row."""
+        return {
+            "hardware": self.name,
+            "ok": not self.problems,
+            "strict": self.strict,
+            "problems": len(self.problems),
+            "constants": len(self.machine.constants()) if self.machine else None,
+            "guesses": _guesses(self.machine) if self.machine else None,
+        }
+
+
+@dataclass(frozen=True)
+class HwValidateResult:
+    """What is wrong with profiles."""
+
+    profiles: tuple[Checked, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if every profile is sound."""
+        return not self.problems
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong, profile by profile."""
+        return [problem for one in self.profiles for problem in one.problems]
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per profile."""
+        return [one.record() for one in self.profiles]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document."""
+        checks = [
+            {**one.record(), "problems": [problem_record(each) for each in one.problems]} for one in self.profiles
+        ]
+        machines = [one.machine for one in self.profiles if one.machine]
+        return _document(VALIDATE_SCHEMA, machines, {}, {"ok": self.ok, "profiles": checks})
+
+
+def hw_list() -> HwListResult:
+    """Every machine of the library."""
+    from tpsim.machine.profile import load, names
+
+    return HwListResult(tuple(load(name) for name in names()))
+
+
+def hw_show(name_or_path: str | Path) -> HwResult:
+    """One machine; raises InputError with every mistake in its file."""
+    from tpsim.machine.profile import load
+
+    return HwResult(load(name_or_path))
+
+
+def hw_validate(names: Sequence[str | Path] = (), *, strict: bool = False) -> HwValidateResult:
+    """Hold profiles against the rules; without names, all of the library.
+
+    strict  True: constants of a user's own profile, too, must state source and kind, as those that tpsim ships must
+
+    Raises InputError for a name or file that there is not; what is wrong within a file is the answer.
+    """
+    from tpsim.machine.profile import names as library
+
+    return HwValidateResult(tuple(_checked(str(name), strict=strict) for name in names or library()))
+
+
+def _checked(name: str, *, strict: bool) -> Checked:
+    from tpsim.machine.profile_file import missing, read
+    from tpsim.quantity import spec
+
+    path = name if spec.is_path(name) else str(spec.find("hardware", name))
+    asked = strict or spec.is_shipped("hardware", path)
+    try:
+        machine, document = read(path)
+    except InputError as error:
+        if any(problem.slug in NO_FILE for problem in error.problems):
+            raise
+        return Checked(name, asked, None, tuple(sorted(error.problems, key=_line)))
+    return Checked(name, asked, machine, tuple(missing(machine, document)) if asked else ())
+
+
+def _line(problem: Problem) -> int:
+    return problem.place.line if problem.place else 0
+
+
+NO_FILE = ("no-such-file", "unreadable-file")
+"""Mistakes of the request rather than of the file."""
+
+
+def problem_record(problem: Problem) -> dict[str, Any]:
+    """A problem in a row; `place` is ``my-cluster.yaml:14:7``."""
+    place = problem.place
+    return {
+        "place": f"{place.file}:{place.line}:{place.column}" if place and place.line else place and place.file,
+        "problem": problem.message,
+        "remedy": problem.remedy or problem.note or None,
+        "slug": problem.slug,
+    }
+
+
+def level_record(level: Level) -> dict[str, Any]:
+    """What a level is beside its constants; no algorithms are the plain ones of its topology."""
+    return {
+        "name": level.name,
+        "topology": level.topology,
+        "shape": list(level.shape),
+        "steps": level.steps,
+        "wrap": str(level.wrap) if level.topology == "torus" else None,
+        "wrap_kind": level.wrap_kind,
+        "wrap_source": level.wrap_source,
+        "slices": str(level.slices) if level.slices.known else None,
+        "slices_kind": level.slices_kind,
+        "slices_source": level.slices_source,
+        "algorithms": list(level.algorithms),
+        "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
+    }
+
+
+def curve_record(curve: MeasuredCurve) -> dict[str, Any]:
+    """A measured curve with its knots; seconds, and bytes of the whole array."""
+    return {
+        "collective": curve.kind,
+        "route": [
+            {"level": one.level, "axis": one.axis, "topology": one.topology, "ranks": one.n} for one in curve.route
+        ],
+        "launch": curve.launch,
+        "source": curve.source or None,
+        "knots": [
+            {"logical_bytes": knot.V, "predicted_s": knot.predicted, "fitted_s": knot.fitted} for knot in curve.knots
+        ],
+    }
+
+
+def constant_record(machine: Machine, one: Constant) -> dict[str, Any]:
+    """A constant in a row; `value` is in SI units."""
+    source = machine.sources.get(one.source)
+    return {
+        "hardware": machine.name,
+        "constant": one.path,
+        "value": one.value,
+        "dimension": one.dimension,
+        "kind": one.kind,
+        "source": one.source or None,
+        "title": source.title if source else None,
+        "note": one.note or None,
+    }
+
+
+def _row(machine: Machine) -> dict[str, Any]:
+    constants = machine.constants()
+    return {
+        "hardware": machine.name,
+        "bf16_flops_per_s": machine.chip.peak["bf16"].value if "bf16" in machine.chip.peak else None,
+        "memory_bytes": machine.chip.memory_capacity.value,
+        "memory_bytes_per_s": machine.chip.memory_bandwidth.value,
+        "levels": ", ".join(_level(level) for level in machine.levels),
+        "constants": len(constants),
+        "guesses": _guesses(machine),
+    }
+
+
+def _level(level: Level) -> str:
+    """A level's name and the members of its axes: ``ici 16x16``; the name alone if it has no bound."""
+    return f"{level.name} {'x'.join(map(str, level.shape))}".strip()
+
+
+def _guesses(machine: Machine) -> int:
+    return sum(one.kind == "guess" for one in machine.constants())
+
+
+def _document(
+    schema: str, machines: Sequence[Machine], resolved: Mapping[str, Any], result: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "schema": schema,
+        "tpsim": __version__,
+        "inputs": [{"path": path, "sha256": digest} for path, digest in inputs(*machines)],
+        "resolved": resolved,
+        "result": result,
+        "assumptions": [],
+        "not_modelled": [],
+    }

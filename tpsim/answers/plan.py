@@ -1,0 +1,450 @@
+"""The verb `plan`: what a training step sends, computes and holds, and what bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.algebra.reshard import Routes
+from tpsim.answers.plan_record import asked_record, each, number, row_record, total_record
+from tpsim.answers.pricing import fits
+from tpsim.cost import formula
+from tpsim.cost.compute import Compute, compute
+from tpsim.cost.memory import Memory, memory
+from tpsim.cost.rollup import (
+    KEYS,
+    Collective,
+    Pricer,
+    Row,
+    Sizes,
+    Total,
+    price,
+    rolled_up,
+    total_of,
+    travelling,
+)
+from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
+from tpsim.machine import timing
+from tpsim.machine.curve_file import said
+from tpsim.program.layout import DTYPE_BYTES
+from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.units import show
+from tpsim.question.forced import shown_where_forced
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Lowered, Shelf, lowered
+from tpsim.report.frame import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.program.trace import Path as Paths
+    from tpsim.quantity.size import Size
+    from tpsim.quantity.spec import Document
+    from tpsim.question.question import Limit, Question
+
+SCHEMA = "tpsim.plan/1"
+
+NOT_MODELLED = (
+    "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
+    "activation memory; only what is held from step to step is counted",
+    "collectives that disturb each other on shared links",
+    "stragglers, data loading, checkpoints, failures",
+)
+"""What a plan leaves out, so that nobody takes its seconds for a promise."""
+
+ASSUMED = (
+    "attention's scores stay on the chip: no memory traffic for arrays of s by s",
+    "causal attention computes the whole s by s, and MFU counts it as useful",
+    "matrix products run one after another, each at the slower of matrix unit and memory",
+)
+"""What every plan takes for granted."""
+
+
+def plan(
+    scenario: str | Path | Document | Mapping[str, Any] | None = None, *, overrides: Sequence[str] = (), **flags: Any
+) -> PlanResult:
+    """Price one training step.
+
+    scenario   a file, a library name, its content as a mapping, or None for flags alone
+    overrides  ``path=value`` each, as ``--set`` takes them
+    flags      the command line's options by name: tp=8, batch=512, cost_model="book"
+    Raises InputError for everything that the scenario says wrongly.
+    """
+    return priced(resolve(scenario, overrides=overrides, flags=flags))
+
+
+def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
+    """The plan of a resolved question.
+
+    shelf  programs that other questions of the same request have lowered
+
+    The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
+    step slower than the book's paths, these are taken.
+    """
+    with shown_where_forced(question.forced_at):
+        if question.planner == "cheapest":
+            # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
+            book = replace(priced(replace(question, planner="book")), question=question)
+            free = _priced(question, lowered(question, cheapest_path(question)))
+            return min((free, book), key=lambda one: one.step.time_s)
+        return _priced(question, (shelf or Shelf()).lowered(question))
+
+
+def _priced(question: Question, lowered: Lowered) -> PlanResult:
+    sizes = sizes_of(question)
+    found = travelling(lowered.collectives, question.mesh.axes)
+    work = compute(lowered.products, sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
+    _algorithm_is_known(question, found)
+    rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
+    held = memory(lowered.program, sizes)
+    return PlanResult(question, sizes, rows, work, held, step(rows, work), lowered.path)
+
+
+def pricer(question: Question) -> Pricer:
+    """Seconds of a collective on the question's machine, over the wires that its mesh axes are placed on.
+
+    An algorithm that is forced is taken by the collectives that know it.
+    """
+    machine, force = question.machine, question.force
+
+    def seconds(kind: MoveKind, axes: tuple[str, ...], volume: Size) -> timing.Timing:
+        route = question.placement.route(axes)
+        timing.reaches_everyone(kind, route)
+        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, kind)
+        return timing.time(
+            machine,
+            route,
+            kind,
+            volume,
+            cost_model=question.cost_model,
+            launch=force.launch,
+            algorithm=force.algorithm if known or question.cost_model == "book" else None,
+            protocol=force.protocol,
+        )
+
+    return seconds
+
+
+def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
+    """Refuse an algorithm that none of the plan's collectives could take."""
+    wanted, route = question.force.algorithm, question.placement.route
+    if wanted is None or question.cost_model == "book":
+        return
+    known = [timing.algorithms(question.machine, route(one.axes), one.kind) for one in found]
+    names = list(dict.fromkeys(chain.from_iterable(known)))
+    if wanted not in names:
+        raise unknown(wanted, "algorithm of this plan's collectives", names)
+
+
+def cheapest_path(question: Question) -> Paths:
+    """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split."""
+    sizes, seconds = sizes_of(question), pricer(question)
+    dims = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+
+    def routes(dtype: str) -> Routes:
+        def price(move: Move) -> Any:
+            if not all(fits(move.after, dim, dims, question.mesh) for dim in move.after.dims):
+                return inf
+            volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
+            try:
+                return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+            except InputError:
+                return inf  # no closed form is known for this move on these wires: not a way to offer
+
+        return Routes(question.mesh.order, price)
+
+    known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
+    return lambda x, to, _order: known[x.dtype].path(x.type, to)
+
+
+def sizes_of(question: Question) -> Sizes:
+    """The numbers that the question's program is evaluated at; b is sequences per microbatch over all data shards."""
+    workload = question.workload
+    dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
+    return Sizes(dims, question.mesh.axes, question.model.layers, workload.microbatches)
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
+
+    rows     every collective with its numbers
+    compute, memory, step  see `tpsim.cost`
+    path     how arrays that must change their type get there
+    """
+
+    question: Question
+    sizes: Sizes
+    rows: tuple[Row, ...]
+    compute: Compute
+    memory: Memory
+    step: Step
+    path: Paths
+
+    @cached_property
+    def collectives(self) -> list[dict[str, Any]]:
+        """The rows under the interface's names, without formulas and reasons."""
+        return [row_record(row, self.sizes) for row in self.rows]
+
+    @cached_property
+    def per_layer(self) -> dict[str, Total]:
+        """Forward, backward and total of one layer and one microbatch.
+
+        Of the collectives that run in every layer and every microbatch; what runs once per step (most gradients,
+        the update) is in the totals only.
+        """
+        return {phase: each(total_of(rows), self._repeats) for phase, rows in self.layer_rows.items()}
+
+    @property
+    def _repeats(self) -> int:
+        return int(self.sizes.layers * self.sizes.microbatches)
+
+    @property
+    def layer_rows(self) -> dict[str, list[Row]]:
+        """The rows that run in every layer and every microbatch: forward, backward, and all of them."""
+        repeated = [row for row in self.rows if row.collective.per_layer and row.collective.per_microbatch]
+        phases = {
+            phase: [r for r in repeated if r.collective.where.phase == phase] for phase in ("forward", "backward")
+        }
+        return {**phases, "total": repeated}
+
+    @cached_property
+    def totals(self) -> dict[str, dict[str, Total]]:
+        """Sums over the step: by_axis, by_phase, by_block and so on, each per key."""
+        return {f"by_{name}": rolled_up(self.rows, by) for name, by in KEYS.items()}
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step, over all chips."""
+        return self.question.workload.tokens
+
+    @property
+    def chips(self) -> int:
+        """Chips of the mesh."""
+        return self.question.mesh.devices
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second of the whole machine."""
+        return float(self.tokens / self.step.time_s)
+
+    @property
+    def mfu(self) -> float:
+        """Useful FLOPs per second over the peak of all chips.
+
+        Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
+        more than 6 x parameters x tokens by what attention does.
+        """
+        peak = self.question.machine.chip.peak[self.question.dtypes.activations].value
+        return float(self.compute.useful_flops / (self.step.time_s * self.chips * peak))
+
+    @property
+    def bound_by(self) -> str:
+        """``compute`` or ``communication (COLLECTIVE over AXES)``."""
+        return bound_by(self.rows, self.compute)
+
+    @cached_property
+    def breakeven_tokens_per_chip(self) -> float | None:
+        """Tokens per chip and step above which compute outlasts the exposed communication; None if none does."""
+        scale = turning_scale(
+            self.rows_at, self.compute, self.question.workload.microbatches, self.question.assume.overlap
+        )
+        return None if scale is None else scale * self.tokens / self.chips
+
+    def rows_at(self, scale: float) -> list[Row]:
+        """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
+        grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
+        growing = [row.collective for row in self.rows if row.collective.grows]
+        again = iter(price(growing, grown, pricer(self.question)))
+        return [next(again) if row.collective.grows else row for row in self.rows]
+
+    @cached_property
+    def cheapest_saves_s(self) -> float:
+        """Seconds of the step that the planner ``cheapest`` would save; 0 if the book's paths are as good."""
+        return float(self.step.time_s - priced(replace(self.question, planner="cheapest")).step.time_s)
+
+    @property
+    def breakeven(self) -> str:
+        """The break-even in words."""
+        tokens = self.breakeven_tokens_per_chip
+        if tokens is not None:
+            return f"compute-bound above {tokens:,.0f} tokens per chip and step"
+        return f"{self.bound_by.partition(' ')[0]}-bound at any number of tokens"
+
+    @property
+    def capacity_bytes(self) -> float:
+        """Memory of one chip."""
+        return float(self.question.machine.chip.memory_capacity.value)
+
+    @property
+    def fits(self) -> bool:
+        """True if what is held from step to step is no more than the chip's memory."""
+        return bool(self.memory.static <= self.capacity_bytes)
+
+    @property
+    def memory_verdict(self) -> str:
+        """Whether it fits, in words."""
+        held, room = show(float(self.memory.static), "bytes"), show(self.capacity_bytes, "bytes")
+        if self.fits:
+            return f"fits: {held} of {room} before activations"
+        return f"does not fit: {held} of {room} before activations"
+
+    @cached_property
+    def requirements(self) -> list[tuple[Limit, float, bool]]:
+        """What the scenario requires: the limit, what came out (SI), whether it holds."""
+        values = {
+            "step": self.step.time_s,
+            "exposed": self.step.exposed_s,
+            "memory": float(self.memory.static),
+            "mfu": self.mfu,
+            "tokens_per_s": self.tokens_per_s,
+        }
+        held = [(limit, float(values[limit.name])) for limit in self.question.limits]
+        return [(limit, value, limit.holds(value)) for limit, value in held]
+
+    @property
+    def ok(self) -> bool:
+        """True if every requirement holds."""
+        return all(holds for _, _, holds in self.requirements)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        share = 100 * self.step.exposed_s / self.step.time_s
+        broken = [
+            f"require {limit.name} {limit.text} is violated" for limit, _, holds in self.requirements if not holds
+        ]
+        parts = [
+            f"{self.bound_by}-bound" if self.bound_by == "compute" else f"bound by {self.bound_by}",
+            f"step {show(self.step.time_s, 'seconds')}, {share:.3g} % exposed communication",
+            f"{self.tokens_per_s:,.0f} tokens/s, MFU {100 * self.mfu:.3g} %",
+            self.memory_verdict,
+            self.breakeven,
+            *self._idle(),
+            *broken,
+        ]
+        return "; ".join(parts)
+
+    def _idle(self) -> Iterator[str]:
+        """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
+        yield from self.question.placement.idle
+        roles = self.question.layout.roles
+        free = [f"layout.{role}" for role in ("tp", "dp") if not roles.get(role)]
+        for axis in self.question.idle_axes:
+            size = self.question.mesh.axes[axis]
+            remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
+            yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
+
+    @property
+    def assumptions(self) -> list[dict[str, str]]:
+        """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
+        own = [{"text": one.text, "kind": one.kind} for one in self.question.assumptions]
+        curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
+        measured = [{"text": f"as measured: {said(one)}", "kind": "stated"} for one in curves]
+        return [*own, *measured, *({"text": text, "kind": "model"} for text in ASSUMED)]
+
+    @property
+    def not_modelled(self) -> list[str]:
+        """What the plan leaves out."""
+        return list(NOT_MODELLED)
+
+    @cached_property
+    def symbols(self) -> Sizes:
+        """The sizes as symbols, for formulas. Loads sympy."""
+        return formula.symbols(self.sizes, self.question.layout.roles)
+
+    def formula(self, row: Row) -> str:
+        """Wire bytes of one call of `row`, as text."""
+        return formula.text(row.collective.wire_bytes(self.symbols))
+
+    def layer_formula(self, phase: str) -> str:
+        """Wire bytes of one layer and microbatch in ``forward``, ``backward`` or ``total``, as text."""
+        found = [row.collective for row in self.layer_rows[phase]]
+        return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas.
+
+        Each ends with what was asked, so that rows of several plans can be put together.
+        """
+        return [{**row, **asked_record(self.question)} for row in self.formulated()]
+
+    def formulated(self) -> list[dict[str, Any]]:
+        """The collectives with formulas and reasons."""
+        return [
+            {**record, "formula": self.formula(row), "because": row.collective.because}
+            for record, row in zip(self.collectives, self.rows, strict=True)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document as the interface states it."""
+        return {
+            "schema": SCHEMA,
+            "tpsim": __version__,
+            "inputs": [{"path": path, "sha256": digest} for path, digest in self.question.inputs],
+            "resolved": self.question.resolved,
+            "result": {
+                "verdict": self.verdict,
+                "collectives": self.formulated(),
+                "per_layer": {
+                    phase: total_record(total, self.layer_formula(phase)) for phase, total in self.per_layer.items()
+                },
+                "totals": {f"by_{name}": self._totals_record(by) for name, by in KEYS.items()},
+                "memory": self._memory_record(),
+                "step": self._step_record(),
+                "require": [
+                    {"name": limit.name, "required": limit.text, "value": value, "ok": holds}
+                    for limit, value, holds in self.requirements
+                ],
+            },
+            "assumptions": self.assumptions,
+            "not_modelled": self.not_modelled,
+        }
+
+    def _totals_record(self, by: Callable[[Collective], str]) -> dict[str, Any]:
+        found = [row.collective for row in self.rows]
+        return {
+            key: total_record(total, formula.wire_text((one for one in found if by(one) == key), self.symbols))
+            for key, total in rolled_up(self.rows, by).items()
+        }
+
+    def _memory_record(self) -> dict[str, Any]:
+        held = self.memory
+        return {
+            "parameters_bytes": number(held.parameters),
+            "gradients_bytes": number(held.gradients),
+            "optimizer_bytes": number(held.optimizer),
+            "static_bytes": number(held.static),
+            "logits_bytes": number(held.logits),
+            "capacity_bytes": number(self.capacity_bytes),
+            "fits": self.fits,
+            "verdict": self.memory_verdict,
+        }
+
+    def _step_record(self) -> dict[str, Any]:
+        return {
+            "time_s": self.step.time_s,
+            "compute_s": self.step.compute_s,
+            "communication_s": self.step.communication_s,
+            "exposed_s": self.step.exposed_s,
+            "bound_by": self.bound_by,
+            "tokens_per_s": self.tokens_per_s,
+            "mfu": self.mfu,
+            "flops_per_device": number(self.compute.flops),
+            "useful_flops": number(self.compute.useful_flops),
+            "breakeven_tokens_per_chip": self.breakeven_tokens_per_chip,
+            "breakeven": self.breakeven,
+            "cheapest_saves_s": self.cheapest_saves_s,
+        }

@@ -1,0 +1,191 @@
+"""The verb `schema`: the JSON Schema of a file format, or of an output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpsim import __version__
+from tpsim.quantity.errors import unknown
+from tpsim.report.frame import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+
+LIST_SCHEMA = "tpsim.schema-list/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Something that has a JSON Schema, and where the type is that it is made from."""
+
+    name: str
+    describes: Literal["file", "output"]
+    module: str
+    type: str
+    what: str
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        from tpsim.quantity import spec
+
+        made = spec.schema_of(getattr(import_module(self.module), self.type), f"{self.name}.json")
+        return _or_extending(made, self.type) if "extends" in made["properties"] else made
+
+
+DOCUMENTS = "tpsim.answers.documents"
+
+DESCRIBED: tuple[Described, ...] = (
+    Described("hardware", "file", "tpsim.machine.profile_file", "HardwareFile", "a machine"),
+    Described("model", "file", "tpsim.program.model_file", "ModelFile", "a model"),
+    Described("scenario", "file", "tpsim.question.scenario_file", "ScenarioFile", "a scenario"),
+    Described("lock", "file", "tpsim.guard.lock_file", "LockFile", "what tpsim check holds scenarios to"),
+    Described("plan", "output", DOCUMENTS, "PlanOutput", "what tpsim plan -f json prints"),
+    Described("shard", "output", DOCUMENTS, "ShardOutput", "what tpsim shard -f json prints"),
+    Described("collective", "output", DOCUMENTS, "CollectiveOutput", "what tpsim collective -f json prints"),
+    Described("verify", "output", DOCUMENTS, "VerifyOutput", "what tpsim verify -f json prints"),
+    Described("check", "output", DOCUMENTS, "CheckOutput", "what tpsim check -f json prints"),
+    Described("diff", "output", DOCUMENTS, "DiffOutput", "what tpsim diff -f json prints"),
+)
+
+
+@dataclass(frozen=True)
+class SchemaResult:
+    """One JSON Schema: `to_json` is the schema itself, so that an editor can use what is printed."""
+
+    described: Described
+    schema: Mapping[str, Any]
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per field: its path, what may stand there, whether it must."""
+        named = self.schema.get("$defs", {})
+        return [{"schema": self.described.name, **row} for row in _fields(self.schema, named, "")]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON Schema."""
+        return dict(self.schema)
+
+
+@dataclass(frozen=True)
+class SchemaListResult:
+    """Everything that has a JSON Schema."""
+
+    described: tuple[Described, ...] = DESCRIBED
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per schema."""
+        return [{"schema": one.name, "describes": one.describes, "what": one.what} for one in self.described]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document."""
+        return {
+            "schema": LIST_SCHEMA,
+            "tpsim": __version__,
+            "inputs": [],
+            "resolved": {},
+            "result": {"schemas": self.records()},
+            "assumptions": [],
+            "not_modelled": [],
+        }
+
+
+def schema_list() -> SchemaListResult:
+    """Every file format and output that has a JSON Schema."""
+    return SchemaListResult()
+
+
+def schema(name: str) -> SchemaResult:
+    """The JSON Schema of that name; raises InputError with the nearest name."""
+    known = {one.name: one for one in DESCRIBED}
+    if name not in known:
+        raise unknown(name, "schema", known)
+    return SchemaResult(known[name], known[name].schema())
+
+
+HEAD = ("$schema", "$id", "$defs")
+
+
+def _or_extending(made: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The schema of a format that knows ``extends``: a file that has it need not repeat what it takes over."""
+    whole = {key: value for key, value in made.items() if key not in HEAD}
+    return {
+        **{key: made[key] for key in HEAD},
+        "$defs": {**made["$defs"], name: whole},
+        "if": {"required": ["extends"]},
+        "then": _partial(whole, made["$defs"]),
+        "else": {"$ref": f"#/$defs/{name}"},
+    }
+
+
+def _partial(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` with nothing required in maps, which merge.
+
+    Lists replace, so their items stay whole; a map in the place of a list of named items changes these.
+    """
+    made = {key: value for key, value in _resolved(schema, named).items() if key not in ("required", "$ref")}
+    if "properties" in made:
+        made["properties"] = {key: _partial(field, named) for key, field in made["properties"].items()}
+    if isinstance(made.get("additionalProperties"), dict):
+        made["additionalProperties"] = _partial(made["additionalProperties"], named)
+    if "name" in (item := _resolved(made.get("items", {}), named)).get("required", ()):
+        changes = {"type": "object", "additionalProperties": _partial(item, named)}
+        return {"if": {"type": "array"}, "then": made, "else": changes}
+    if "anyOf" in made:
+        made["anyOf"] = [_partial(choice, named) for choice in made["anyOf"]]
+    return made
+
+
+def _fields(schema: Mapping[str, Any], named: Mapping[str, Any], above: str) -> Iterator[dict[str, Any]]:
+    """The fields of a map, each followed by those inside it; ``[]`` is any item of a list, ``*`` any key of a map."""
+    inner = _resolved(schema.get("else", schema), named)
+    for key, field in inner.get("properties", {}).items():
+        yield {
+            "field": f"{above}{key}",
+            "type": _type(field, named),
+            "required": key in inner.get("required", ()),
+            "description": field.get("description") or _resolved(field, named).get("description"),
+        }
+        for branch, mark in _branches(field, named):
+            yield from _fields(branch, named, f"{above}{key}{mark}.")
+
+
+def _branches(field: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The maps that may stand in a field, and what their fields' paths say about the way there."""
+    one = _resolved(field, named)
+    yield from (found for choice in one.get("anyOf", ()) for found in _branches(choice, named))
+    if "properties" in one:
+        yield one, ""
+    for inside, mark in ((one.get("items"), "[]"), (one.get("additionalProperties"), ".*")):
+        if isinstance(inside, dict):
+            yield from ((found, mark + deeper) for found, deeper in _branches(inside, named))
+
+
+def _resolved(schema: Mapping[str, Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that a reference stands for; any other as it is."""
+    reference = schema.get("$ref")
+    return schema if reference is None else {**named[reference.rpartition("/")[2]], **schema}
+
+
+def _type(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+    """What may stand in a field, in a few words: ``integer``, ``45 GB/s or map``, ``list of string``."""
+    one = _resolved(field, named)
+    if "anyOf" in one:
+        return " or ".join(dict.fromkeys(_type(choice, named) for choice in one["anyOf"]))
+    if "const" in one or "enum" in one:
+        return ", ".join(map(str, one.get("enum", [one.get("const")])))
+    if one.get("type") == "array":
+        return f"list of {_type(one['items'], named)}"
+    if one.get("type") == "object":
+        return "map"
+    return f'text as "{one["examples"][0]}"' if "examples" in one else str(one.get("type", "any"))

@@ -1,0 +1,35 @@
+"""Logs of collective benchmarks, read as values: nccl-tests and rccl-tests (text, JSON), OSU micro-benchmarks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.calibrate.logs import nccl_json, nccl_text, osu
+from tpsim.calibrate.logs.log import Log, load
+from tpsim.calibrate.logs.measured import Measured, Point, Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Measured", "Point", "Run", "read"]
+
+
+def read(path: Path | str, *, collective: str | None = None, ranks: int | None = None) -> tuple[Measured, ...]:
+    """Every run in a log.
+
+    path               a file, or ``-`` for standard input
+    collective, ranks  of runs that do not say theirs
+
+    Raises InputError, with the line, for what cannot be trusted: values that were wrong, torn rows, times that
+    contradict the bandwidths beside them, a log that holds no run.
+    """
+    log = load(path)
+    if log.text.lstrip().startswith("{"):
+        return nccl_json.read(log)
+    found = [*nccl_text.read(log, collective=collective, ranks=ranks), *osu.read(log, ranks=ranks)]
+    return tuple(found) or _nothing(log)
+
+
+def _nothing(log: Log) -> tuple[Measured, ...]:
+    known = "known: what nccl-tests and rccl-tests print, nccl-tests' -J JSON, OSU micro-benchmarks' latency tests"
+    log.refuse("no-measurements", "the log holds no run of a known benchmark", 0, "keep the header lines", known)

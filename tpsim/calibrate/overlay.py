@@ -1,0 +1,214 @@
+"""What a log measured, laid over what tpsim predicts: `tpsim collective --measured LOG`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tpsim.answers.collective import CollectiveResult, collective
+from tpsim.calibrate.fit import series_of
+from tpsim.calibrate.logs import Measured, Point, read
+from tpsim.machine import timing
+from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
+from tpsim.question.question import Assumption
+from tpsim.report.frame import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.wires import Route
+    from tpsim.machine.additive import Launch
+    from tpsim.machine.profile import Machine
+    from tpsim.machine.timing import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """The points of a log that are of the collective asked for, by size, and how they were run.
+
+    path, sha256  of the log
+    launch, algorithm, protocol  of the run, where the machine knows them
+    notes         the log's warnings, and what was taken for granted
+    """
+
+    path: str
+    sha256: str
+    points: tuple[Point, ...]
+    launch: Launch
+    algorithm: str | None
+    protocol: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OverlayResult:
+    """A collective at the sizes of a log: predicted, measured, and their ratio."""
+
+    predicted: CollectiveResult
+    overlay: Overlay
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The predicted rows, one for each point, with what was measured."""
+        return [_beside(row, point) for row, point in zip(self.predicted.rows, self.overlay.points, strict=True)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows, flat, as csv and frames want them."""
+        return self.rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records as a pandas DataFrame."""
+        return frame(self.records())
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """What the seconds rest on, and what to know of the log."""
+        return [*self.predicted.assumptions, *(Assumption(text, "derived") for text in self.overlay.notes)]
+
+    @property
+    def verdict(self) -> str:
+        """One line: how near the predictions come."""
+        return near([row["predicted_over_measured"] for row in self.rows])
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of the collective, with what was measured in its rows."""
+        document = self.predicted.to_json()
+        return {
+            **document,
+            "inputs": [*document["inputs"], {"path": self.overlay.path, "sha256": self.overlay.sha256}],
+            "resolved": {**document["resolved"], "measured": self.overlay.path, "launch": self.overlay.launch},
+            "result": {**document["result"], "verdict": self.verdict, "rows": self.rows},
+            "assumptions": [asdict(one) for one in self.assumptions],
+        }
+
+
+def _beside(row: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    return {
+        **row,
+        "measured_s": point.seconds,
+        "measured_busbw_bytes_per_s": float(row["wire_bytes_per_device"]) / point.seconds,
+        "predicted_over_measured": row["time_s"] / point.seconds,
+    }
+
+
+def near(ratios: Sequence[float]) -> str:
+    """How near predictions come to what was measured.
+
+    >>> near([0.5, 0.9, 1.0])
+    'predicted/measured: median 0.9, from 0.5 to 1 over 3 points'
+    """
+    ends = f"from {min(ratios):.3g} to {max(ratios):.3g} over {len(ratios)} points"
+    return f"predicted/measured: median {median(ratios):.3g}, {ends}"
+
+
+def measured_collective(
+    name: str,
+    *,
+    hw: str,
+    ranks: int,
+    log: str | Path,
+    level: str | None = None,
+    dtype: str = "bf16",
+    cost_model: CostModel = "additive",
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    launch: Launch = None,
+) -> OverlayResult:
+    """Time one collective at the sizes that a log measured, with the ratio of the two.
+
+    log  of nccl-tests, rccl-tests or the OSU micro-benchmarks; launch, algorithm and protocol are those of its runs
+         unless given here
+
+    The others are those of `tpsim.answers.collective.collective`. Raises InputError as that does, for a log that cannot
+    be trusted, and for one that holds no such run.
+    """
+    asked = {"hw": hw, "ranks": ranks, "level": level, "dtype": dtype, "cost_model": cost_model, "sizes": SOME}
+    plain = collective(name, **asked)  # type: ignore[arg-type]
+    route = plain.placement.route(["ranks"])
+    kind, machine = plain.asked.collective, plain.machine
+    laid = overlay(log, machine, kind, ranks, route, level=level, launch=launch)
+    choice: dict[str, Any] = (
+        {}
+        if cost_model == "book"
+        else {
+            "launch": laid.launch,
+            "algorithm": algorithm or laid.algorithm,
+            "protocol": protocol or laid.protocol,
+        }
+    )
+    chosen = collective(name, **asked, **choice)  # type: ignore[arg-type]
+    timings = [timing.time(machine, route, kind, one.V, cost_model=cost_model, **choice) for one in laid.points]
+    volumes = tuple(point.V for point in laid.points)
+    return OverlayResult(replace(chosen, volumes=volumes, timings=tuple(timings)), laid)
+
+
+SOME = "1GB"
+"""A size to place ranks and look names up by; every one that is timed is the log's."""
+
+
+def overlay(
+    log: str | Path, machine: Machine, kind: MoveKind, ranks: int, route: Route, *, level: str | None, launch: Launch
+) -> Overlay:
+    """The runs in a log of one collective over so many ranks.
+
+    route   where tpsim has put the ranks
+    level   where the user said that they lay
+    launch  the harness asked for: of runs by several ones its own are taken
+
+    Raises InputError if there is no such run, if runs differ in how they were made, or if they lay elsewhere.
+    """
+    runs = _matching(str(log), read(log, collective=kind, ranks=ranks), kind, ranks, launch)
+    found = [series_of(machine, one, level) for one in runs]
+    if any(series.route != route for series, _ in found):
+        message = f"{log}: the hosts of the log are not where tpsim puts {ranks} ranks"
+        raise InputError.one("not-placed-so", message, remedy="tpsim hw fit shows them, with --level")
+    first, remarks = found[0][0], [text for _, texts in found for text in texts]
+    points = sorted((point for one in runs for point in one.points), key=lambda point: point.V)
+    harness = first.launch if _known(machine, route, first.launch) else None
+    notes = [
+        *(text for one in runs for text in one.warnings),
+        *remarks,
+        *_launched(machine, first.launch, harness, launch),
+    ]
+    digest = runs[0].sha256
+    return Overlay(str(log), digest, tuple(points), launch or harness, first.algorithm, first.protocol, tuple(notes))
+
+
+def _matching(log: str, found: Sequence[Measured], kind: MoveKind, ranks: int, launch: Launch) -> list[Measured]:
+    """The runs that were asked for; all made in one way."""
+    runs = [one for one in found if (one.run.collective, one.run.ranks) == (kind, ranks)]
+    if not runs:
+        held = ", ".join(dict.fromkeys(str(one.run) for one in found))
+        raise InputError.one("not-measured", f"{log} holds no {kind} over {ranks} ranks", note=f"it holds {held}")
+    harnesses = dict.fromkeys(one.run.harness for one in runs)
+    if launch in harnesses:
+        runs = [one for one in runs if one.run.harness == launch]
+    ways = dict.fromkeys(replace(one.run, library="", nodes=None) for one in runs)
+    if len(ways) > 1:
+        how = "; ".join(
+            ", ".join(filter(None, [way.harness, way.algorithm, way.protocol])) or "as chosen" for way in ways
+        )
+        remedy = f"give --launch {next(iter(harnesses))}" if len(harnesses) > 1 else "give a log of one of them"
+        raise InputError.one("several-ways", f"{log} holds runs made in several ways: {how}", remedy=remedy)
+    return runs
+
+
+def _known(machine: Machine, route: Route, harness: str | None) -> bool:
+    """True if every level in use that has launches has that harness's."""
+    launches = [machine.level(segment.level).launch for segment in route]
+    return harness is not None and all(harness in one for one in launches if one)
+
+
+def _launched(machine: Machine, harness: str | None, known: str | None, asked: Launch) -> list[str]:
+    if asked is not None:
+        return [f"predicted with the launch {asked if isinstance(asked, str) else show(asked, 'seconds')}"]
+    if known:
+        return [f"predicted with the launch of the log: {known}"]
+    return [f"{machine.name} knows no launch of {harness}: predicted with its default one"] if harness else []

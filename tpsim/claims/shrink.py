@@ -1,0 +1,196 @@
+"""A question made small enough to run: the same structure, the least sizes that show it.
+
+What is kept: the model's arrays and functions, the layout's table, the practice, the dtypes, the machine, every mesh
+axis of more than one device, and how each lies on the machine (rings, lines and switches, part by part, strides
+included). What shrinks: devices, dims, layers, microbatches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import lcm, prod
+from typing import TYPE_CHECKING
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.fabric.placement import Placement
+from tpsim.fabric.slices import Carrier, Piece
+from tpsim.fabric.wires import joined
+from tpsim.program.lower import lower
+from tpsim.program.op import Program, Reshard
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.algebra.sharding import Sharding
+    from tpsim.fabric.wires import SegmentTopology
+    from tpsim.program.model import Model
+    from tpsim.question.question import Question
+
+DEVICES = 64
+"""Devices of the largest mesh that is run."""
+
+LAYERS, MICROBATCHES = 2, 2
+"""Enough to show what is repeated, what is shared and what is added up."""
+
+PAIR = 2
+"""The fewest devices that have anything to say to each other, and the fewest elements of which a shard has several."""
+
+FEW = 4
+"""Elements of a dim at least: LayerNorm of two has no slope left, rotation of two one angle only."""
+
+POWER, OTHER = 4, 3
+"""The least sizes above a pair that are a power of two, and that are odd and no power of two."""
+
+
+def shrink(question: Question) -> Question:
+    """`question` at sizes that run in seconds; a valid question of its own, which a plan can price.
+
+    Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
+    """
+    placement = shrunk_placement(question.placement)
+    mesh = placement.mesh
+    program = lower(question.model, question.layout, question.practice, question.dtypes, mesh.order)
+    old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+    dims = shrunk_dims(program, old, question.mesh, mesh)
+    microbatches = min(MICROBATCHES, question.workload.microbatches)
+    workload = replace(
+        question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
+    )
+    return replace(
+        question,
+        model=shrunk_model(question.model, dims),
+        mesh=mesh,
+        placement=placement,
+        workload=workload,
+        require={},
+        limits=(),
+        resolved={},
+    )
+
+
+# Devices ---------------------------------------------------------------------------------------------------------
+
+
+def shrunk_placement(placement: Placement) -> Placement:
+    """The same mesh axes on the same carriers with fewer members.
+
+    Each part of an axis becomes the least size of its kind (`telling`); while those are more than 64 devices together,
+    the largest part becomes the least that its carrier can be: a pair, or a third of a ring that it fills alone.
+    Strides follow from the parts inside.
+    """
+    sizes = {
+        (axis, place): telling(piece.n, placement.carriers[piece.carrier].topology)
+        for axis, pieces in placement.pieces.items()
+        for place, piece in enumerate(pieces)
+    }
+    while prod(sizes.values()) > DEVICES:
+        wide = [key for key, n in sizes.items() if n > _least(placement, *key)]
+        if not wide:
+            raise _too_many(placement)
+        key = max(wide, key=lambda one: sizes[one])
+        sizes[key] = _least(placement, *key)
+    return _laid(placement, sizes)
+
+
+def telling(n: int, topology: SegmentTopology) -> int:
+    """The least size that is like `n`: itself up to 3, else 3 or 4.
+
+    A ring and a line stay odd or even, which decides what the antipodal and the middle chunk do; a switch stays a power
+    of two or none, which decides how doubling and trees come out.
+
+    >>> [telling(n, "ring") for n in (1, 2, 3, 8, 15, 48)], telling(48, "switch")
+    ([1, 2, 3, 4, 3, 4], 3)
+    """
+    even = not n & (n - 1) if topology == "switch" else not n % PAIR
+    return min(n, POWER if even else OTHER)
+
+
+def _least(placement: Placement, axis: str, place: int) -> int:
+    """The fewest members that a part can have: a ring that it fills alone needs three."""
+    piece = placement.pieces[axis][place]
+    carrier = placement.carriers[piece.carrier]
+    return OTHER if carrier.closed and piece.n == carrier.extent else PAIR
+
+
+def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placement:
+    """The placement with these members per (axis, place)."""
+    extents = dict.fromkeys(placement.carriers, 1)
+    pieces = {axis: list(parts) for axis, parts in placement.pieces.items()}
+    inside_first = sorted(sizes, key=lambda key: placement.pieces[key[0]][key[1]].stride)
+    for axis, place in inside_first:
+        name, n = placement.pieces[axis][place].carrier, sizes[axis, place]
+        stride = 1 if joined(placement.carriers[name].topology) else extents[name]
+        pieces[axis][place] = Piece(name, n, stride)
+        extents[name] *= n
+    mesh = Mesh({axis: prod(piece.n for piece in pieces[axis]) for axis in placement.mesh.axes})
+    carriers = {name: _resized(carrier, extents[name]) for name, carrier in placement.carriers.items()}
+    laid = {axis: tuple(parts) for axis, parts in pieces.items()}
+    return Placement(mesh, placement.levels, laid, carriers, placement.rule)
+
+
+def _resized(carrier: Carrier, extent: int) -> Carrier:
+    return replace(carrier, extent=extent)
+
+
+def _too_many(placement: Placement) -> InputError:
+    axes = " x ".join(f"{axis} {n}" for axis, n in placement.mesh.axes.items() if n > 1)
+    message = f"{axes} cannot be shrunk to {DEVICES} devices with every axis kept"
+    return InputError.one("too-many-axes", message, remedy="verify a scenario with fewer mesh axes")
+
+
+# Dims ------------------------------------------------------------------------------------------------------------
+
+
+def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Mesh) -> dict[str, int]:
+    """The least size of every dim that all types of `program` divide, with `FEW` elements and two per shard.
+
+    A dim that had fewer keeps what it had.
+
+    before, mesh  the meshes of the question and of the run, alike in their axes
+
+    The tokens as keys are as many as the tokens as queries (t = s), a head's image under rotation is as long as the
+    head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens, and more than that
+    if there were more.
+    """
+    types = list(_types(program))
+    sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
+    sizes["s"] = sizes["t"] = lcm(sizes["s"], sizes["t"])
+    sizes["d"] = sizes["e"] = lcm(sizes["d"], sizes["e"], PAIR if old["d"] % PAIR == 0 else 1)
+    sizes["j"] = sizes["r"] + PAIR
+    enough = -(-sizes["s"] // sizes["p"]) * sizes["p"]
+    sizes["p"] = enough + sizes["p"] if old["p"] > old["s"] else enough
+    return sizes
+
+
+def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: Mesh) -> int:
+    split = {type_.axes(dim) for type_ in types if dim in type_.dims}
+    most = max((before.size(*axes) for axes in split), default=1)
+    shards = lcm(*(mesh.size(*axes) for axes in split))
+    held = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
+    return shards * max(1, held)
+
+
+def _types(program: Program) -> Iterator[Sharding]:
+    """Every type that an array takes, on the way too."""
+    for op in program.ops:
+        yield op.output.type
+        if isinstance(op, Reshard):
+            yield from (move.after for move in op.moves)
+
+
+def shrunk_model(model: Model, dims: Mapping[str, int]) -> Model:
+    """The model with these dims; a padded vocabulary stays a padded one."""
+    return replace(
+        model,
+        hidden=dims["h"],
+        layers=LAYERS,
+        heads=dims["g"] * dims["r"],
+        kv_heads=dims["g"],
+        head_dim=dims["d"],
+        ffn_hidden=dims["f"],
+        vocab=dims["v"] - (model.vocab != model.vocab_padded),
+        vocab_padded=dims["v"],
+        max_positions=dims["p"] if model.max_positions else None,
+        params=None,
+    )

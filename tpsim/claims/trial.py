@@ -1,0 +1,114 @@
+"""A trial: the plan of a small question, which is the claim, beside its program run on simulated devices, the fact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.answers.plan import priced
+from tpsim.claims.wiring import BOOK, plan_wiring
+from tpsim.machine import timing
+from tpsim.program.layout import layout
+from tpsim.program.lower import lower
+from tpsim.reference.execute import execute
+from tpsim.reference.leaves import leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Row
+    from tpsim.program.op import Program
+    from tpsim.question.question import Question
+    from tpsim.reference.execute import Inputs, Run
+    from tpsim.reference.wiring import Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a question claims and what its run shows.
+
+    plan     the claim
+    sharded  every layer and microbatch of the step on the devices of the mesh
+    whole    the same model on one device
+    """
+
+    plan: PlanResult
+    sharded: Run
+    whole: Run
+
+
+def trial(question: Question, full: PlanResult) -> Trial:
+    """Plan and run a question that is small enough (see `shrink`) by the algorithms of the plan at full size.
+
+    Raises Stopped if devices cannot go on.
+    """
+    plan = priced(question)
+    plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in _pairs(plan.rows, full.rows)))
+    sizes = {**dims_of(question), "m": question.workload.microbatches}
+    inputs = leaves(sizes)
+    program = _program(plan)
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan))
+    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs))
+
+
+def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
+    """Each row beside that of the full size; beside itself if the two plans do not send the same."""
+    same = [row.collective.shape for row in rows] == [row.collective.shape for row in full]
+    return zip(rows, full if same else rows, strict=True)
+
+
+def _as_at_full_size(question: Question, row: Row, full: Row) -> Row:
+    """The row by the algorithm of the full size: few bytes would choose for their latency."""
+    if full.timing.algorithm in (BOOK, row.timing.algorithm):
+        return row
+    route = question.placement.route(row.collective.axes)
+    forced = timing.time(
+        question.machine, route, row.collective.kind, row.logical_bytes, algorithm=full.timing.algorithm
+    )
+    return replace(row, timing=forced)
+
+
+class Stopped(Exception):  # noqa: N818  # a finding, not an error of the program
+    """A run that could not go on: which device holds or gets what it should not."""
+
+
+def run(program: Program, mesh: Mesh, sizes: Mapping[str, int], inputs: Inputs, wiring: Wiring | None) -> Run:
+    """`execute` on many devices, where what goes wrong is what was looked for. Raises Stopped."""
+    try:
+        return execute(program, mesh, sizes, inputs, wiring=wiring)
+    except ValueError as error:
+        raise Stopped(str(error)) from error
+
+
+def dims_of(question: Question) -> Mapping[str, int]:
+    """Elements of every dim of the question's program."""
+    return question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+
+
+def _program(plan: PlanResult) -> Program:
+    """The whole step, every layer and microbatch written out, where the plan counts one of each."""
+    one = plan.question
+    return lower(
+        one.model,
+        one.layout,
+        one.practice,
+        one.dtypes,
+        one.mesh.order,
+        layers=one.model.layers,
+        microbatches=one.workload.microbatches,
+        path=plan.path,
+    )
+
+
+def _unsharded(question: Question) -> Program:
+    return lower(
+        question.model,
+        layout(),
+        question.practice,
+        question.dtypes,
+        (),
+        layers=question.model.layers,
+        microbatches=question.workload.microbatches,
+    )

@@ -1,0 +1,140 @@
+"""The verb `verify`: runs scenarios on simulated devices at reduced size and holds every claim of their plans to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsim.answers.plan import priced
+from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
+from tpsim.claims.claims import by_sort, collectives_check, made
+from tpsim.claims.formula_claims import formulas_check
+from tpsim.claims.link_claims import link_claim, links_check
+from tpsim.claims.shrink import shrink
+from tpsim.claims.trial import Stopped, Trial, dims_of, trial
+from tpsim.claims.verified import Verified, VerifyResult
+from tpsim.program.op import Leaf
+from tpsim.quantity import spec
+from tpsim.question.guarded import guarded
+from tpsim.question.scenario import resolve
+from tpsim.reference.compare import Misaligned, compared
+from tpsim.reference.derivative import slopes
+from tpsim.reference.execute import label
+
+if TYPE_CHECKING:
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Row
+    from tpsim.program.op import Program
+    from tpsim.quantity.spec import Document
+    from tpsim.question.question import Question
+
+Progress = Callable[[int, int, str], None]
+"""Told before each run: how many are done, of how many, and which comes now."""
+
+
+def verify(
+    *scenarios: str | Path | Document | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> VerifyResult:
+    """Run every scenario at reduced size on simulated devices and hold its plan to what they do.
+
+    scenarios  files, folders of them, library names or their content; every one is read before the first is run
+    overrides  ``path=value`` each, for all of them, as ``--set`` takes them
+
+    Raises InputError for a scenario that cannot be asked or cannot be shrunk.
+    """
+    each = [one for scenario in scenarios for one in _inside(scenario)]
+    questions = [resolve(scenario, overrides=overrides) for scenario in each]
+    runs = []
+    for done, question in enumerate(questions):
+        if progress is not None:
+            progress(done, len(questions), question.name)
+        runs.append(verified(question))
+    return VerifyResult(tuple(runs), tuple(dict.fromkeys(one for question in questions for one in question.inputs)))
+
+
+def _inside(scenario: str | Path | Document | Mapping[str, Any]) -> Iterator[str | Path | Document | Mapping[str, Any]]:
+    """The scenarios of a folder, else the one that is named; a library name comes before a folder called alike."""
+    known = isinstance(scenario, str) and (not scenario or scenario in spec.names("scenarios"))
+    if isinstance(scenario, str | Path) and not known and Path(scenario).is_dir():
+        yield from guarded([str(scenario)], Path()).values()
+    else:
+        yield scenario
+
+
+def verified(question: Question) -> Verified:
+    """One question, made small, planned, run and judged."""
+    small, full = shrink(question), priced(question)
+    try:
+        seen = trial(small, full)
+        arrays = tuple(compared(seen.sharded, seen.whole))
+    except (Stopped, Misaligned) as error:
+        return _verdict(question, small, (stopped(error),))
+    lost = tuple(_not_home(seen.sharded.program))
+    right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
+    return replace(
+        _verdict(question, small, (*right, *_claims(seen))),
+        arrays=distinct(arrays),
+        calls=len(made(seen.sharded)),
+        difference=max(one.difference for one in arrays),
+        notes=tuple(_notes(full, seen)),
+    )
+
+
+def _not_home(program: Program) -> Iterator[str]:
+    """New weights that do not lie as the weights that they replace: the next step could not begin."""
+    stored = {label(op.output, op): op.output.type for op in program.ops if isinstance(op, Leaf)}
+    for name, array in program.results.items():
+        before = stored.get(name.removeprefix("new."))
+        if name.startswith("new.") and array.type != before:
+            yield f"{name} lies as {array.type}, what it replaces as {before}"
+
+
+def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> Verified:
+    """What was run, nothing counted yet."""
+    return Verified(
+        name=question.name,
+        asked=question.asked,
+        mesh=small.mesh.axes,
+        dims=dims_of(small),
+        placement=tuple(small.placement.describe()),
+        layers=small.model.layers,
+        microbatches=small.workload.microbatches,
+        devices=small.mesh.devices,
+        full=", ".join(_sizes(question)),
+        checks=told(checks),
+    )
+
+
+def _sizes(question: Question) -> Iterator[str]:
+    """The sizes that shrink, in words."""
+    yield " x ".join(f"{axis} {n}" for axis, n in question.mesh.axes.items())
+    yield counted(question.model.layers, "layer")
+    yield counted(question.workload.microbatches, "microbatch")
+
+
+def _claims(seen: Trial) -> Iterator[Check]:
+    """Collectives, links and formulas of the plan against the calls of the run."""
+    calls = made(seen.sharded)
+    sorted_calls = by_sort(calls)
+    yield collectives_check(seen.plan, sorted_calls)
+    yield links_check([link_claim(seen.plan, row, sorted_calls) for row in seen.plan.rows])
+    yield formulas_check(seen.plan, calls)
+
+
+def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:
+    """Collectives that go by another algorithm than at full size, whose own is held by tests of `reference` only."""
+    pairs = [(_algorithm(large), _algorithm(small)) for large, small in zip(full.rows, seen.plan.rows, strict=False)]
+    others = [large for large, small in pairs if large != small]
+    if others:
+        names = ", ".join(dict.fromkeys(others))
+        number = f"{len(others)} of {counted(len(pairs), 'collective')}"
+        yield f"{full.question.name}: {number} run another algorithm than at full size ({names})"
+
+
+def _algorithm(row: Row) -> str:
+    stages = " and ".join(dict.fromkeys(stage.algorithm for stage in row.timing.stages))
+    return stages or row.timing.algorithm

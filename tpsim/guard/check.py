@@ -1,0 +1,187 @@
+"""The verb `check`: every scenario held against ``tpsim.lock``, and the cause of every drift named."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.guard import lock_file
+from tpsim.guard.drift import UNKNOWN, drift
+from tpsim.guard.drifted import Drifted
+from tpsim.guard.facts import held
+from tpsim.guard.lock import TOLERANCE, Lock
+from tpsim.guard.merged import merged
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.question.guarded import SUFFIX, below, guarded, relative_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEMA = "tpsim.check/1"
+HOME = "scenarios"
+"""The folder that is guarded where neither the command line nor a lock names one."""
+
+
+@dataclass(frozen=True)
+class CheckResult(Drifted):
+    """What moved since the lock was written.
+
+    path     of the lock
+    asked    files, folders and names as they were typed
+    updated  True if the lock is to be written as it should be now: `text` is its content
+    first    True if there was no lock
+    """
+
+    path: Path
+    updated: bool
+    first: bool = False
+    asked: tuple[str, ...] = ()
+
+    schema = SCHEMA
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing moved, or if the lock was brought up to date."""
+        return self.updated or not self.drift
+
+    @property
+    def text(self) -> str:
+        """The lock as it should be now."""
+        return lock_file.text(self.drift.new)
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        held_now = len(self.drift.new.scenarios)
+        scenarios, are, them = ("scenario", "is", "it") if held_now == 1 else ("scenarios", "are", "them")
+        if self.first:
+            return f"{self.path} is written: it holds {held_now} {scenarios}"
+        if not self.drift:
+            within = f"times within {self.drift.old.tolerance:g}"
+            return f"{held_now} {scenarios} {are} as {self.path} holds {them}; {within}"
+        return self.summary + (f"; {self.path} is updated" if self.updated else "")
+
+    def following(self, *, verbose: bool) -> str:
+        """The command to run next: all numbers, then what brings the lock up to date, or proves what nothing explains.
+
+        verbose  True where all numbers are shown
+        """
+        named = () if str(self.path) == lock_file.NAME else ("--lock", str(self.path))
+        again = ["tpsim", "check", *self.asked, *named]
+        code = next((one.scenarios for one in self.drift.causes if one.name == UNKNOWN), ())
+        if self.updated:
+            words = again
+        elif not self.drift:
+            words = ["tpsim", "plan", self._asked_as(next(iter(self.drift.new.scenarios)))]
+        elif not verbose:
+            words = [*again, "-v"]
+        else:
+            words = ["tpsim", "verify", self._asked_as(code[0])] if code else [*again, "--update"]
+        return shlex.join(words)
+
+    def _asked_as(self, name: str) -> str:
+        """How a command names a scenario of the lock: its file, or its name in the library."""
+        file = self.path.parent / f"{name}{SUFFIX}"
+        return str(file) if file.exists() else name
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a reader should know though nothing moved: a lock that lets times move further than tpsim's own."""
+        wide = self.drift.old.tolerance
+        said = f"tolerance {TOLERANCE:g} -> {wide:g} (tpsim's own, this lock's): times may move by that much unseen"
+        return (said,) if wide > TOLERANCE else ()
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was asked."""
+        old = self.drift.old
+        return {"lock": str(self.path), "paths": list(old.paths), "tolerance": old.tolerance, "update": self.updated}
+
+
+def check(paths: Sequence[str] = (), *, lock: str | Path = lock_file.NAME, update: bool = False) -> CheckResult:
+    """Hold scenarios against a lock.
+
+    paths   files, folders or library names; without any, those that the lock names
+    update  True: the result's `text` is to be written, also where there is no lock yet; scenarios that are held and
+            not of `paths` stay as they are
+    Raises InputError if there is no lock or no scenario, for a lock that cannot be trusted, and where some scenarios
+    cannot be brought up to date without others.
+    """
+    path = _found(Path(lock)) if not (update and paths) else Path(lock)
+    first = not path.exists()
+    if first and not update:
+        raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(paths, path.parent))
+    known = Lock(__version__) if first else lock_file.read(path)
+    asked = relative_paths(paths, path.parent) or known.paths or _home(path.parent)
+    found = guarded(asked if paths else _still_there(asked, path), path.parent)
+    now = held(found, replace(known, paths=_joined(known.paths, asked)), path.parent, texts=update)
+    if not update:
+        return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(paths))
+    others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if paths else ()
+    return CheckResult(drift(known, merged(known, now, others)), path, updated=True, first=first, asked=tuple(paths))
+
+
+def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+    """The paths of a lock and those that are asked for, without what lies below another one."""
+    every = dict.fromkeys([*known, *asked])
+    return tuple(one for one in every if not any(below({_stem(one): one}, [above]) for above in every if above != one))
+
+
+def _stem(path: str) -> str:
+    return path.removesuffix(SUFFIX)
+
+
+def _found(lock: Path) -> Path:
+    """The lock; where none of the usual name is in this folder, that of the nearest one above."""
+    if lock != Path(lock_file.NAME) or lock.exists():
+        return lock
+    above = (folder / lock for folder in Path.cwd().parents)
+    return next((Path(os.path.relpath(one)) for one in above if one.exists()), lock)
+
+
+def _how_to_write(paths: Sequence[str], folder: Path) -> str:
+    if paths or (folder / HOME).is_dir():
+        return f"write it: {shlex.join(['tpsim', 'check', '--update', *paths])}"
+    return WHAT
+
+
+WHAT = "name your scenarios, files or folders: tpsim check --update PATH"
+
+
+def _still_there(paths: Sequence[str], lock: Path) -> list[str]:
+    """The lock's own paths but those that are gone: their scenarios are, and that is an answer.
+
+    Raises InputError, with the lock's line, for a name that is neither there nor in the library.
+    """
+    here = [path for path in paths if (lock.parent / path).exists()]
+    names = [path for path in paths if path not in here and not spec.is_path(path)]
+    for name in names:
+        _refuse_unknown(name, lock)
+    return [path for path in paths if path in here or path in names]
+
+
+def _refuse_unknown(name: str, lock: Path) -> None:
+    try:
+        spec.find("scenarios", name)
+    except InputError as error:
+        document = spec.load(lock, most=spec.LARGE)
+        place = document.place("paths", document.data["paths"].index(name))
+        raise InputError(replace(one, place=one.place or place) for one in error.problems) from None
+
+
+def _home(folder: Path) -> tuple[str, ...]:
+    """The folder of scenarios beside a lock that is still to be written."""
+    if not (folder / HOME).is_dir():
+        raise InputError.one("no-scenarios", "what is to be guarded?", remedy=WHAT)
+    return (HOME,)
+
+
+def _only(lock: Lock, paths: Sequence[str]) -> Lock:
+    """The lock with no scenarios but those of `paths`."""
+    names = below(lock.scenarios, paths)
+    return replace(lock, scenarios={name: one for name, one in lock.scenarios.items() if name in names})

@@ -1,0 +1,124 @@
+"""The numbers that moved between two locks, and how much: signs are new - old, positive is more bytes or seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.guard.lock import Lock, ScenarioFact
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A number that moved, from `old` to `new`; None where it is not there.
+
+    part      the collective, "" for a number of the whole scenario
+    quantity  calls, bytes, wire, messages, time_s, by; or step_s, flops, ...; or the outcomes fits, require.step, ...
+    """
+
+    scenario: str
+    part: str
+    quantity: str
+    old: Any
+    new: Any
+
+    @property
+    def relative(self) -> float | None:
+        """(new - old)/old; None where that says nothing: texts, a number that is new or gone."""
+        return relative(self.old, self.new)
+
+
+def relative(old: Any, new: Any) -> float | None:
+    """The relative change from `old` to `new`; None if either is no number, or if there was nothing before.
+
+    >>> relative(4, 5), relative(0, 5), relative("a", "b")
+    (0.25, None, None)
+    """
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (old, new))
+    return (new - old) / old if numbers and old else None
+
+
+def change(old: Any, new: Any) -> str:
+    """The change in words, with its sign: ``+25 %``, ``new`` from nothing, ``gone`` to nothing, "" for texts.
+
+    >>> change(4, 5), change(0, 5), change(5, 0), change(None, 5), change("a", "b"), change(3, 3)
+    ('+25 %', 'new', 'gone', 'new', '', '')
+    """
+    if old == new or not (old or new):
+        return ""
+    if old is None or (old == 0 and not isinstance(old, bool) and new):
+        return "new"
+    if new is None or (new == 0 and not isinstance(new, bool) and old):
+        return "gone"
+    share = relative(old, new)
+    if share is None:
+        return ""
+    return f"{100 * share:+.3g} %" if abs(share) >= LEAST else "<0.01 %"
+
+
+LEAST = 1e-4
+"""The relative change below which its size is of no interest: it is said to be below this."""
+
+
+def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:
+    """The numbers of one scenario that moved."""
+    before, after = old.scenarios[name], new.scenarios[name]
+    for key in keys(before.results, after.results):
+        values = _result(before, after, key), _result(after, before, key)
+        if not same(*values, old.tolerance if key.endswith("_s") else 0):
+            yield Moved(name, "", key, *values)
+    for key in keys(before.collectives, after.collectives):
+        yield from _moved_calls(name, key, old, new)
+
+
+def _result(fact: ScenarioFact, other: ScenarioFact, key: str) -> Any:
+    """A result; a demand that is not made holds, and what fits is not known to a lock that does not say it."""
+    if key in fact.results or not is_outcome(key):
+        return fact.results.get(key)
+    return other.results[key] if key == "fits" else True
+
+
+def is_outcome(quantity: str) -> bool:
+    """True for what a scenario's answer does or does not satisfy: ``fits``, ``require.step``."""
+    return quantity == "fits" or quantity.startswith("require.")
+
+
+def outcome(quantity: str, value: Any) -> str:
+    """An outcome in words.
+
+    >>> outcome("fits", False), outcome("require.step", True)
+    ('does not fit', 'require.step holds')
+    """
+    if quantity == "fits":
+        return "fits" if value else "does not fit"
+    return f"{quantity} {'holds' if value else 'is violated'}"
+
+
+QUANTITIES = ("calls", "bytes", "wire", "messages", "time_s", "by")
+
+
+def _moved_calls(name: str, part: str, old: Lock, new: Lock) -> Iterator[Moved]:
+    calls = [lock.scenarios[name].collectives.get(part) for lock in (old, new)]
+    for quantity in QUANTITIES:
+        before, after = (getattr(one, quantity, None) for one in calls)
+        if not same(before, after, old.tolerance if quantity == "time_s" else 0):
+            yield Moved(name, part, quantity, before, after)
+
+
+def same(old: Any, new: Any, tolerance: float) -> bool:
+    """True if two values are equal, numbers within a relative tolerance.
+
+    >>> same(1.0, 1.0 + 1e-12, 1e-9), same(1, 2, 1e-9), same("a", "a", 0)
+    (True, False, True)
+    """
+    if old == new or not tolerance or not (isinstance(old, float) and isinstance(new, float)):
+        return bool(old == new)
+    return abs(new - old) <= tolerance * max(abs(old), abs(new))
+
+
+def keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys of both, in the order of the new one, then those that are gone."""
+    return list(dict.fromkeys([*new, *old]))

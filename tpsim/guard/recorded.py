@@ -1,0 +1,114 @@
+"""Plans as saved results hold them: less than a lock, enough for a comparison with another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.answers.plan import SCHEMA, PlanResult
+from tpsim.answers.plan_record import number
+from tpsim.guard.facts import flat
+from tpsim.guard.lock import CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
+from tpsim.guard.uses import FILE, VERSION
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.quantity.spec import Document
+
+RESULTS = ("time_s", "compute_s", "exposed_s", "flops_per_device")
+MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+
+
+def saved(path: str) -> Lock:
+    """The facts of a file that ``tpsim plan -f json`` or ``-o plan.json`` wrote.
+
+    Raises InputError for a file that is none, or that lacks what a comparison needs.
+    """
+    document = spec.load(Path(path), most=spec.LARGE)
+    if document.data.get("schema") != SCHEMA:
+        remedy = "save one: tpsim plan SCENARIO -o plan.json"
+        raise InputError.one("not-a-result", f"{path} is no saved plan", document.place("schema"), remedy)
+    try:
+        return _recorded(document.data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(document, error) from None
+
+
+def _damaged(document: Document, error: Exception) -> InputError:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return InputError.one(
+        "damaged-result", f"this saved plan lacks a part ({what})", document.place("result"), "save it again"
+    )
+
+
+def recorded(plan: PlanResult) -> Lock:
+    """The same facts of a plan that is not saved."""
+    result = {
+        "collectives": plan.collectives,
+        "step": {
+            "time_s": float(plan.step.time_s),
+            "compute_s": float(plan.step.compute_s),
+            "exposed_s": float(plan.step.exposed_s),
+            "flops_per_device": number(plan.compute.flops),
+        },
+        "memory": {
+            "fits": plan.fits,
+            **{key: number(getattr(plan.memory, key.removesuffix("_bytes"))) for key in MEMORY},
+        },
+        "require": [{"name": limit.name, "ok": holds} for limit, _, holds in plan.requirements],
+    }
+    files = [{"path": path, "sha256": digest} for path, digest in plan.question.inputs]
+    return _recorded({"tpsim": __version__, "inputs": files, "resolved": plan.question.resolved, "result": result})
+
+
+def _recorded(data: Mapping[str, Any]) -> Lock:
+    resolved, result = data["resolved"], data["result"]
+    model, machine = resolved["model"]["name"], resolved["hardware"]
+    skipped = ("name", "model", "placement", "hardware")
+    rest = {key: value for key, value in resolved.items() if key not in skipped}
+    fact = ScenarioFact(
+        inputs={"model": model, "hardware": machine, **dict(flat(rest))},
+        results={"step_s": result["step"]["time_s"], **_results(result)},
+        collectives=_calls(result["collectives"]),
+    )
+    fields = {name: value for name, value in resolved["model"].items() if name != "name" and value is not None}
+    return Lock(
+        version=data["tpsim"],
+        constants={f"{machine}.{FILE}": ConstantFact(_digest(data["inputs"], machine), "", "file")},
+        models={f"{model}.{name}": value for name, value in fields.items()},
+        formulas={VERSION: FormulaFact(data["tpsim"], (data["tpsim"],))},
+        scenarios={resolved["name"]: fact},
+    )
+
+
+def _results(result: Mapping[str, Any]) -> dict[str, Any]:
+    steps = {key: result["step"][key] for key in RESULTS[1:]}
+    outcomes = {"fits": result["memory"]["fits"], **{f"require.{one['name']}": one["ok"] for one in result["require"]}}
+    return {**steps, **{key: result["memory"][key] for key in MEMORY}, **outcomes}
+
+
+def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:
+    """The hash of the machine's file, as far as its name tells which one it is."""
+    return next((one["sha256"][:12] for one in files if Path(one["path"]).stem == machine), "")
+
+
+def _calls(rows: Sequence[Mapping[str, Any]]) -> dict[str, CallsFact]:
+    found: dict[str, CallsFact] = {}
+    for row in rows:
+        place = "once" if row["layer"] is None else "layers"
+        what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
+        name = f"{row['phase']} {place} {row['collective']} {row['axis']} {what}"
+        again = sum(other == name or other.startswith(f"{name} #") for other in found)
+        found[f"{name} #{again + 1}" if again else name] = CallsFact(
+            calls=row["count"],
+            bytes=row["logical_bytes"],
+            wire=row["wire_bytes_per_device"],
+            messages=0,
+            time_s=float(row["time_s"]),
+            by=f"{row['axis']} wires {row['algorithm']}",
+        )
+    return found

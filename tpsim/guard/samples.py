@@ -1,0 +1,220 @@
+"""The formulas that a lock holds: exact values at sample sizes, and canonical texts where they are wanted.
+
+Two formulas are equal where their samples are: a rewriting alarms nobody. Sizes are primes times a common multiple, so
+that a factor, a power or a summand that moves moves a sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from tpsim.algebra.moves import MOVES, wire
+from tpsim.cost.memory import memory
+from tpsim.cost.rollup import Collective, Sizes, total
+from tpsim.fabric.wires import Segment
+from tpsim.guard.lock import FormulaFact
+from tpsim.machine import timing
+from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
+from tpsim.machine.profile import changed
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.machine.profile import Level, Machine
+    from tpsim.machine.timing import CostModel
+    from tpsim.question.shelf import Lowered
+
+WHOLE = 27_720
+"""Divisible by every number up to twelve: bytes that divide over the sampled devices."""
+
+VOLUMES_AND_RANKS = ((WHOLE, 1), (WHOLE, 2), (3 * WHOLE, 3), (5 * WHOLE, 4), (7 * WHOLE, 8))
+"""Where a formula of V bytes over n devices is sampled: one device, an odd and an even number, powers of two."""
+
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+"""Sizes of axes and dims at which a program's formulas are sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A formula: what gives its exact samples, and what gives its text, which loads sympy."""
+
+    samples: Callable[[], tuple[str, ...]]
+    text: Callable[[], str] = str
+
+    def fact(self, known: FormulaFact | None, *, texts: bool) -> FormulaFact:
+        """The formula as a lock holds it; the text that is known stays while the samples do.
+
+        texts  True: also a formula that is not known yet gets its text
+        """
+        samples = self.samples()
+        if known is not None and known.samples == samples and (known.text or not texts):
+            return known
+        return FormulaFact(self.text() if texts or known else "", samples)
+
+
+def move_formulas() -> Iterator[tuple[str, Formula]]:
+    """Wire bytes of every move, in V and n: ``wire.all_gather``."""
+    for kind in MOVES:
+        if kind != "slice":
+            yield f"wire.{kind}", _of_volume(partial(_wire, kind))
+
+
+def form_formulas() -> Iterator[tuple[str, Formula]]:
+    """Every closed form: steps, bytes carried, link total and serial: ``form.ring.all_gather.two-rings``."""
+    for topology, moves in FORMS.items():
+        for kind, forms in moves.items():
+            for name, form in forms.items():
+                yield f"form.{topology}.{kind}.{name}", _of_volume(partial(_loads, form))
+    for kind, tori in TORUS_FORMS.items():
+        for name, torus in tori.items():
+            yield f"form.torus.{kind}.{name}", _of_volume(partial(_loads, partial(_on_torus, torus)))
+
+
+def _wire(kind: MoveKind, V: Any, n: Any) -> tuple[Any, ...]:
+    return (wire(kind, V, n),)
+
+
+def _on_torus(form: Callable[[Any, Any], Any], V: Any, n: Any) -> Any:
+    """The traffic on a torus of a closed axis of n + 2, for two devices close no ring, and an open one of n."""
+    return form(V, (TorusAxis(n + 2, closed=True), TorusAxis(n, closed=False)))
+
+
+def _loads(form: Callable[[Any, Any], Any], V: Any, n: Any) -> tuple[Any, ...]:
+    traffic = form(V, n)
+    return (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
+
+
+def _of_volume(cost: Callable[[Any, Any], tuple[Any, ...]]) -> Formula:
+    """A formula of V bytes over n devices."""
+
+    def text() -> str:
+        import sympy
+
+        from tpsim.cost import formula
+
+        V, n = sympy.Symbol("V", positive=True), sympy.Symbol("n", integer=True, positive=True)
+        many = {sympy.StrictGreaterThan(n, 1): sympy.true}
+        return "; ".join(formula.text(sympy.sympify(one).subs(many)) for one in cost(V, n))
+
+    return Formula(lambda: tuple(_exact(one) for V, n in VOLUMES_AND_RANKS for one in cost(V, n)), text)
+
+
+def seconds_formulas(machine: Machine, key: str, cost_model: CostModel) -> Iterator[tuple[str, Formula]]:
+    """How each level's seconds are made, whatever its constants: ``seconds.additive.dgx-h100.nvlink``.
+
+    key  what the lock calls the machine
+    Every constant is replaced by a whole number of its dimension, so that no figure of the profile moves a sample.
+    """
+    plain = neutral(machine)
+    for level in plain.levels:
+        samples = partial(_of_level, plain, level, cost_model)
+        yield f"seconds.{cost_model}.{key}.{level.name}", Formula(samples, partial(JOINED.__getitem__, cost_model))
+
+
+JOINED: Mapping[CostModel, str] = {
+    "additive": "launch + steps*latency + bytes/bandwidth, the least on offer",
+    "book": "max(steps*latency, bytes/bandwidth)",
+}
+"""What a cost model's formula says; its samples hold what it does."""
+
+SMALL, LARGE = 840, WHOLE * 10**6
+"""Bytes where steps decide, and bytes where bandwidth does."""
+
+
+def _of_level(machine: Machine, level: Level, cost_model: CostModel) -> tuple[str, ...]:
+    """Seconds of every move over four devices of a level, of few bytes and of many."""
+    joints = ("ring", "line") if level.topology == "torus" else (level.topology,)
+    routes = [(Segment(level.name, level.name, topology, 4),) for topology in joints]  # type: ignore[arg-type]
+    asked = product(routes, MOVES, (SMALL, LARGE))
+    return tuple(_time(machine, route, kind, V, cost_model) for route, kind, V in asked)
+
+
+def _time(machine: Machine, route: Any, kind: MoveKind, V: int, cost_model: CostModel) -> str:
+    try:
+        return _exact(timing.time(machine, route, kind, V, cost_model=cost_model).time_s)
+    except InputError:
+        return "none"  # no closed form is known there: that, too, may change
+
+
+NEUTRAL = {"bytes_per_s": 1000, "seconds": 3, "ratio": 1, "flops_per_s": 10**6, "bytes": 10**9, "flops": 1, "count": 1}
+"""What stands for a constant in the sample of a formula; no figure of any machine."""
+
+
+def neutral(machine: Machine) -> Machine:
+    """The machine with every constant replaced by a whole number, so that only structure is left, and no curve."""
+    return changed(replace(machine, measured=()), lambda one: replace(one, value=NEUTRAL[one.dimension]))
+
+
+def program_formulas(lowered: Lowered, key: str) -> Iterator[tuple[str, Formula]]:
+    """What a structure sends, computes and holds: ``program.KEY.forward.all_gather.tensor`` and the like.
+
+    Of collectives the logical bytes of a step, per phase, kind and axes; those of one device are none.
+    """
+    groups: dict[str, list[Collective]] = {}
+    for one in lowered.collectives:
+        groups.setdefault(f"program.{key}.{one.where.phase}.{one.kind}.{','.join(one.axes)}", []).append(one)
+    costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
+    costs[f"program.{key}.flops"] = partial(_flops, lowered)
+    costs |= {f"program.{key}.{part}": partial(_held, lowered, part) for part in HELD}
+    order = lowered.program.axes
+    for name, cost in costs.items():
+        yield name, Formula(partial(_sampled, cost, order), partial(_text, cost, order))
+
+
+HELD = ("parameters", "gradients", "optimizer")
+"""Of a program's memory, what is held from step to step."""
+
+
+def _payload(found: list[Collective], sizes: Sizes) -> Any:
+    return total(one.logical_bytes(sizes) * one.count(sizes) for one in found)
+
+
+def _flops(lowered: Lowered, sizes: Sizes) -> Any:
+    return total(one.flops(sizes) * one.count(sizes) for one in lowered.products)
+
+
+def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:
+    return getattr(memory(lowered.program, sizes), part)
+
+
+def _sampled(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_exact(cost(sizes(order, shift))) for shift in (0, 1))
+
+
+def _text(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> str:
+    from tpsim.cost import formula
+
+    found = sizes(order, 0)
+    return formula.text(cost(formula.symbols(found, {})))
+
+
+DIMS = "bsthgrdejfvp"
+
+
+def sizes(order: tuple[str, ...], shift: int) -> Sizes:
+    """Sizes to sample a program at: another prime per axis and per dim, dims times what all axes divide."""
+    axes = {axis: PRIMES[at + shift] for at, axis in enumerate(order)}
+    whole = 1
+    for size in axes.values():
+        whole *= size
+    dims = {dim: PRIMES[at + shift] * whole for at, dim in enumerate(DIMS)}
+    return Sizes(dims, axes, PRIMES[shift] * whole, PRIMES[shift + 1])
+
+
+def _exact(value: Any) -> str:
+    """An exact number as text: whole, or a fraction; a float without the digits that the order of its sums decides.
+
+    >>> _exact(6), _exact(Fraction(1, 3)), _exact(0.1 + 0.2)
+    ('6', '1/3', '0.3')
+    """
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(Fraction(value))
+
+
+DIGITS = 12
+"""Of a sample that is no exact number: seconds, where the code brings in a float."""

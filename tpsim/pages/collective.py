@@ -1,0 +1,78 @@
+"""The page of a collective: where the ranks lie, and one line per size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.machine.cost import SIMPLE
+from tpsim.quantity.units import show
+from tpsim.question.forced import in_words
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.answers.collective import CollectiveResult
+    from tpsim.answers.curve import Curve
+
+COLUMNS = (
+    Column("logical_bytes", "size", "bytes"),
+    Column("buffer_bytes", "buffer", "bytes"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("time_s", "time", "seconds"),
+    Column("algbw_bytes_per_s", "algbw", "bytes_per_s"),
+    Column("busbw_bytes_per_s", "busbw", "bytes_per_s"),
+    Column("algorithm", "algorithm"),
+)
+FULL = (
+    *COLUMNS[:3],
+    Column("carried_bytes_per_device", "carried", "bytes"),
+    Column("link_serial_bytes", "link", "bytes"),
+    Column("steps", "steps", "integer"),
+    Column("launch_s", "launch", "seconds"),
+    Column("latency_s", "latency", "seconds"),
+    Column("bandwidth_s", "bandwidth", "seconds"),
+    Column("ramp_s", "ramp", "seconds"),
+    Column("curve_s", "curve", "seconds"),
+    *COLUMNS[3:],
+    Column("protocol", "protocol"),
+)
+
+
+def page(result: CollectiveResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds what the seconds are made of."""
+    asked = result.asked
+    buffers = any(row["buffer_bytes"] != row["logical_bytes"] for row in result.rows)
+    full = FULL if any(row["curve_s"] for row in result.rows) else tuple(one for one in FULL if one.key != "curve_s")
+    columns = full if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
+    notes = [one.text for one in result.assumptions]
+    if verbose:
+        notes += [f"not modelled: {text}" for text in result.to_json()["not_modelled"]]
+    return Document(
+        title=f"{asked.collective} over {asked.ranks:,} ranks",
+        facts=(
+            ("machine", result.machine.name),
+            ("ranks on", result.route),
+            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(asked.force)}"),
+            *curve_facts(result.curve),
+        ),
+        tables=(Table(columns, result.rows),),
+        notes=tuple(notes),
+        verdict=result.verdict,
+        next_command=f"tpsim explain {asked.collective}",
+    )
+
+
+def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
+    """The curve over all sizes in words: floor, peak, and from where on which way is taken."""
+    if curve.peak is None or curve.half is None or curve.nearly is None:
+        return
+    yield "floor", show(curve.floor_s, "seconds")
+    reached = f"half of it from {show(curve.half, 'bytes')} on, 95 % from {show(curve.nearly, 'bytes')} on"
+    yield "peak", f"bus bandwidth {show(curve.peak, 'bytes_per_s')}; {reached}"
+    several = any(way.protocol != SIMPLE for way in curve.ways)
+    first, *others = (f"{way.algorithm} with {way.protocol}" if several else way.algorithm for way in curve.ways)
+    changes = [
+        f"{said} from {show(way.from_bytes, 'bytes')} on" for said, way in zip(others, curve.ways[1:], strict=True)
+    ]
+    yield "taken", ", ".join([first, *changes])

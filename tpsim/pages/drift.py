@@ -1,0 +1,283 @@
+"""The page of a drift: its causes on top, the scenarios and axes that moved, every number folded below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.guard.drifted import SIGN, outcomes, sizes, values
+from tpsim.guard.moved import change, is_outcome, outcome, relative, same
+from tpsim.guard.uses import axes_of, collective_of
+from tpsim.quantity.units import show
+from tpsim.report.numbers import cells
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tpsim.guard.causes import Cause
+    from tpsim.guard.check import CheckResult
+    from tpsim.guard.diff import DiffResult
+    from tpsim.guard.drift import Drift
+    from tpsim.guard.drifted import Drifted
+    from tpsim.guard.lock import ScenarioFact
+    from tpsim.guard.moved import Moved
+    from tpsim.report.numbers import Kind
+
+Row = dict[str, Any]
+
+CAUSES = (
+    Column("kind", "cause"),
+    Column("name", "what moved"),
+    Column("old", "old"),
+    Column("new", "new"),
+    Column("change", "change"),
+    Column("scenarios", "scenarios"),
+    Column("step", "step"),
+    Column("collectives", "collectives", below=True),
+    Column("touched", "in", below=True),
+    Column("note", "note", below=True),
+)
+"""One line per fact that moved; `step` is the largest change of a step that it makes, where it is the only one."""
+
+SCENARIOS = (
+    Column("scenario", "scenario"),
+    Column("old_s", "step, old"),
+    Column("new_s", "step, new"),
+    Column("step", "change"),
+    Column("old_bytes", "wire, old"),
+    Column("new_bytes", "wire, new"),
+    Column("wire", "change"),
+    Column("outcome", "outcome"),
+    Column("compute", "compute", below=True),
+    Column("exposed", "exposed", below=True),
+    Column("memory", "held memory", below=True),
+)
+SUMS = (
+    Column("old_bytes", "wire, old"),
+    Column("new_bytes", "wire, new"),
+    Column("wire", "change"),
+    Column("old_s", "time, old"),
+    Column("new_s", "time, new"),
+    Column("time", "change"),
+)
+AXES = (Column("scenario", "scenario"), Column("of", "axis"), *SUMS)
+COLLECTIVES = (Column("scenario", "scenario"), Column("of", "collective"), *SUMS)
+NUMBERS = (
+    Column("scenario", "scenario"),
+    Column("part", "of"),
+    Column("quantity", "number"),
+    Column("old", "old"),
+    Column("new", "new"),
+    Column("change", "change"),
+)
+
+FEW = 12
+"""Rows of a table that a reader takes in at a glance: of a longer one these are on top, and the whole is folded."""
+
+MOST = 1000
+"""Numbers that a page shows: CSV and JSON have all."""
+
+NAMED = 6
+"""Names in a cell before the rest is counted."""
+
+
+def check_page(result: CheckResult, *, verbose: bool) -> Document:
+    """What moved since the lock was written; `verbose` adds every number."""
+    title = f"tpsim check: {result.path}"
+    return _page(result, title, result.following(verbose=verbose), verbose=verbose, ok=not result.drift)
+
+
+def diff_page(result: DiffResult, *, verbose: bool) -> Document:
+    """What moved from one side to the other; `verbose` adds every number."""
+    lost = any(one.new is False and is_outcome(one.quantity) for one in result.drift.moved)
+    title = f"{result.base} -> {result.against}"
+    return _page(result, title, result.following, verbose=verbose, ok=not lost)
+
+
+def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Document:
+    drift = result.drift
+    return Document(
+        title=title,
+        facts=(("signs", SIGN),) if drift else (),
+        tables=tuple(_tables(drift, verbose=verbose)),
+        notes=result.notices,
+        verdict=result.verdict,
+        next_command=following,
+        ok=ok,
+        silent=not drift,
+    )
+
+
+def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
+    """What a reader takes in at a glance; `verbose` adds the whole, folded where it can be."""
+    causes = _causes(drift)
+    scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
+    yield from _parts(CAUSES, causes, "causes", verbose=verbose)
+    yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
+    for columns, of, what in ((AXES, axes_of, "axes"), (COLLECTIVES, collective_of, "collectives")):
+        moved = {(one.scenario, of(one.part)) for one in drift.moved if one.part}
+        rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
+        if len(rows) <= FEW or verbose:
+            sums = sorted(rows, key=lambda row: -abs(row["effect"] or 0)) if len(rows) > FEW else rows
+            yield from _parts(columns, sums, what, verbose=True)
+    if verbose and drift.moved:
+        largest = sorted(drift.moved, key=lambda one: -abs(one.relative or 0))[:MOST]
+        few = len(largest) < len(drift.moved)
+        title = f"Largest of {len(drift.moved):,} numbers that moved" if few else "Every number that moved"
+        yield Table(NUMBERS, [_number(one) for one in largest], title, folded=True)
+
+
+def _parts(columns: Sequence[Column], rows: Sequence[Row], what: str, *, verbose: bool) -> Iterator[Table]:
+    """A table of few rows as it is; of a longer one the first rows, then all of them if wanted."""
+    if not rows:
+        return
+    shown = _present(columns, rows)
+    if len(rows) <= FEW:
+        yield Table(shown, rows, what.capitalize())
+        return
+    yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {what}")
+    if verbose:
+        yield Table(shown, rows, f"All {what}", folded=True)
+
+
+def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
+    """The columns in which at least one row has something to say."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
+
+
+def _causes(drift: Drift) -> list[Row]:
+    """A row per cause, the largest first; how much of a step is whose is not known, so only a single cause says it."""
+    ordered = sorted(drift.causes, key=lambda one: -abs(one.effect or 0))
+    rows = [_cause(one) for one in ordered]
+    if sum(bool(one.scenarios) for one in ordered) > 1:
+        rows = [{**row, "step": ""} for row in rows]
+    above: Row = {}
+    for row in rows:
+        said = {key: row[key] for key in ("collectives", "touched")}
+        row.update({key: AS_ABOVE for key, text in said.items() if text and text == above.get(key)})
+        above = said
+    return rows
+
+
+AS_ABOVE = "as above"
+"""What stands for a list of names that the row above shows in full."""
+
+
+def _cause(one: Cause) -> Row:
+    old, new = values(one)
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "old": old,
+        "new": new,
+        "change": one.change,
+        "scenarios": str(len(one.scenarios)),
+        "step": "" if one.effect is None else f"{100 * one.effect:+.3g} %",
+        "effect": one.effect,
+        "collectives": few(one.collectives),
+        "touched": few(one.scenarios),
+        "note": one.note,
+    }
+
+
+def few(names: Sequence[str]) -> str:
+    """Some names, the rest counted.
+
+    >>> few(["a", "b"]), few(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _scenarios(drift: Drift) -> Iterator[Row]:
+    for name in drift.changed:
+        old, new = drift.old.scenarios[name], drift.new.scenarios[name]
+        steps, wires = (old.results.get("step_s"), new.results.get("step_s")), (_wire(old), _wire(new))
+        yield {
+            "scenario": name,
+            **_pair("s", steps, "seconds"),
+            "step": change(*steps),
+            "effect": relative(*steps),
+            **_pair("bytes", wires, "bytes"),
+            "wire": change(*wires),
+            "outcome": "; ".join(outcomes(name, drift)),
+            **{what: text for what, text in sizes(name, drift).items() if what != "step"},
+        }
+
+
+def _pair(what: str, values: tuple[Any, Any], kind: Kind) -> Row:
+    """The cells of old and new, in one unit so that a glance compares them; nothing for a side that is not there."""
+    unit, texts = cells(values, kind)
+    whole = [f"{text} {unit}" if text and " " not in text else text for text in texts]  # a small one bears its own
+    return {f"{side}_{what}": text for side, text in zip(("old", "new"), whole, strict=True)}
+
+
+def _of_one_side(drift: Drift) -> Iterator[Row]:
+    """Scenarios that are new or gone."""
+    for names, lock, word in ((drift.added, drift.new, "new"), (drift.dropped, drift.old, "gone")):
+        for name in names:
+            fact = lock.scenarios[name]
+            numbers = (fact.results.get("step_s"), _wire(fact))
+            steps, wires = ((None, one) if word == "new" else (one, None) for one in numbers)
+            said = {"step": word, "wire": word}
+            yield {"scenario": name, **_pair("s", steps, "seconds"), **_pair("bytes", wires, "bytes"), **said}
+
+
+def _wire(fact: ScenarioFact) -> float:
+    return sum(one.wire_in_all for one in fact.collectives.values())
+
+
+def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
+    """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
+    old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
+    for key in dict.fromkeys([*new, *old]):
+        before, after = old.get(key, (0, 0)), new.get(key, (0, 0))
+        wire = change(before[0], after[0])
+        time = "" if same(before[1], after[1], drift.old.tolerance) else change(before[1], after[1])
+        if wire or time:
+            yield {
+                "scenario": name,
+                "of": key,
+                **_pair("bytes", (before[0], after[0]), "bytes"),
+                "wire": wire,
+                **_pair("s", (before[1], after[1]), "seconds"),
+                "time": time,
+                "effect": relative(before[1], after[1]) if time else None,
+            }
+
+
+def _summed(fact: ScenarioFact, of: Callable[[str], str]) -> dict[str, tuple[float, float]]:
+    sums: dict[str, tuple[float, float]] = {}
+    for part, one in fact.collectives.items():
+        wire, time = sums.get(of(part), (0, 0))
+        sums[of(part)] = (wire + one.wire_in_all, time + one.busy_s)
+    return sums
+
+
+def _number(one: Moved) -> dict[str, Any]:
+    return {
+        "scenario": one.scenario,
+        "part": one.part or "the step",
+        "quantity": one.quantity.removesuffix("_s").removesuffix("_bytes"),
+        "old": said(one.quantity, one.old),
+        "new": said(one.quantity, one.new),
+        "change": change(one.old, one.new),
+    }
+
+
+def said(quantity: str, value: Any) -> str:
+    """A number with the unit of its quantity.
+
+    >>> said("time_s", 6.5e-05), said("wire", 1024), said("calls", 8), said("by", None)
+    ('65 us', '1.024 kB', '8', '')
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool):
+        return outcome(quantity, value)
+    if quantity.endswith("_s"):
+        return show(value, "seconds")
+    if quantity.endswith("bytes") or quantity == "wire":
+        return show(value, "bytes")
+    return show(value, "flops") if quantity == "flops" else f"{value:,}"

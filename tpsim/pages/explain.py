@@ -1,0 +1,72 @@
+"""The page of an explanation: formula, values, reasons, sources and checks of each number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.answers.derived import Derivation
+    from tpsim.answers.explain import ExplainResult
+
+COLUMNS = (Column("what", "number"), Column("label", ""), Column("text", ""))
+SYMBOLS = (Column("symbol", "symbol"), Column("value", "value"), Column("meaning", "meaning"))
+
+
+def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Document:
+    """`result` as a page: a block of lines per number, then the symbols.
+
+    latex  True: formulas in LaTeX
+    """
+    lines = [line for one in result.derivations for line in _lines(one, verbose=verbose, latex=latex)]
+    symbols = list(_symbols(result))
+    tables = [Table(COLUMNS, lines, group="what")]
+    tables += [Table(SYMBOLS, symbols)] if symbols else []
+    title = result.name if result.scenario is None else f"{result.name} in {result.scenario}"
+    return Document(title=title, tables=tuple(tables), verdict=result.verdict, next_command=_next(result))
+
+
+def _lines(one: Derivation, *, verbose: bool, latex: bool) -> Iterator[dict[str, Any]]:
+    formula = one.latex if latex else one.formula
+    texts = [("formula", formula), ("value", _value(one, verbose=verbose))]
+    texts += [("because", text) for text in one.because]
+    texts += [("source", text) for text in one.sources]
+    texts += [("checked by", ", ".join(one.checks))]
+    seen = ""
+    for label, text in texts:
+        if text:
+            yield {"what": one.what, "label": "" if label == seen else label, "text": text}
+            seen = label
+
+
+def _value(one: Derivation, *, verbose: bool) -> str:
+    """The value, exact too where that says more."""
+    exact = verbose or (isinstance(one.value, int) and one.dimension == "bytes")
+    return f"{one.shown} ({one.value:,})" if exact and one.value is not None else one.shown
+
+
+def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
+    """Every symbol once, with its value and meaning."""
+    used = {name: value for one in result.derivations for name, value in one.used.items()}
+    meanings = {name: text for one in result.derivations for name, text in one.meanings.items()}
+    free = dict.fromkeys(name for one in result.derivations for name in _free(one))
+    for name in free:
+        value = used.get(name)
+        yield {"symbol": name, "value": "" if value is None else f"{value:,}", "meaning": meanings.get(name, "")}
+
+
+def _free(one: Derivation) -> list[str]:
+    return sorted(str(symbol) for symbol in getattr(one.expression, "free_symbols", ()))
+
+
+def _next(result: ExplainResult) -> str:
+    if result.asked:
+        return f"tpsim plan {result.asked} -v"
+    if result.name == "slice":
+        return 'tpsim shard "A[I,J] -> A[I_X,J]"'
+    if result.derivations[0].expression is not None:
+        return f"tpsim collective {result.name.replace('_', '-')} --hw dgx-h100 --ranks 8"
+    return f"tpsim hw show {result.name.partition('.')[0]}"

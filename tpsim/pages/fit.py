@@ -1,0 +1,76 @@
+"""The page of a fit: the figures that moved, and how far off predictions are per band of sizes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.units import show
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.calibrate.fit import FitResult
+
+PARAMETERS = (
+    Column("level", "level"),
+    Column("figure", "figure"),
+    Column("was", "base"),
+    Column("now", "fitted"),
+    Column("relative_error", "+-", "share"),
+)
+BANDS = (
+    Column("band", "sizes"),
+    Column("points", "points", "integer"),
+    Column("base_median", "base\nmedian", "share"),
+    Column("base_p90", "base\np90", "share"),
+    Column("figures_median", "figures\nmedian", "share"),
+    Column("figures_p90", "figures\np90", "share"),
+    Column("fitted_median", "curves\nmedian", "share"),
+    Column("fitted_p90", "curves\np90", "share"),
+)
+POINTS = (
+    Column("collective", "collective"),
+    Column("ranks", "n", "integer"),
+    Column("logical_bytes", "size", "bytes"),
+    Column("measured_s", "measured", "seconds"),
+    Column("base_s", "base", "seconds"),
+    Column("figures_s", "figures", "seconds"),
+    Column("fitted_s", "curves", "seconds"),
+)
+
+
+def page(result: FitResult, *, verbose: bool, profile: str | None = None, level: str | None = None) -> Document:
+    """`result` as a page; `verbose` adds every point.
+
+    profile  the file that the fitted machine was written to, for the next command
+    level    where the ranks lay, as it was asked
+    """
+    bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
+    tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
+    points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
+    runs = [f"{one.run}, {len(one.points)} point{'s' * (len(one.points) != 1)}: {one.log}" for one in result.measured]
+    return Document(
+        title=result.name,
+        facts=(("base", result.base), *(("measured", text) for text in runs)),
+        tables=(*tables, *points) if result.parameters else (bands, *points),
+        notes=tuple(f"warning: {text}" for text in result.warnings),
+        verdict=result.verdict,
+        next_command=_next(result, profile or result.base, level),
+    )
+
+
+def _next(result: FitResult, machine: str, level: str | None) -> str:
+    """The first run beside the machine: the one that was written, else the base."""
+    first = result.measured[0]
+    words = ["tpsim", "collective", first.run.collective.replace("_", "-"), "--hw", machine]
+    words += ["--ranks", str(first.run.ranks), *(["--level", level] if level else []), "--measured", first.log]
+    return shlex.join(words)
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A figure's record with its values as text, and its path in two: the level, and the figure there."""
+    _, level, figure = row["constant"].split(".", 2)
+    was, now = (show(row[key], row["dimension"]) for key in ("base", "value"))
+    return {**row, "level": f"level {level}", "figure": figure, "was": was, "now": now}

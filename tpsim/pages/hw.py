@@ -1,0 +1,120 @@
+"""The pages of machines: the list, one machine's constants, and what is wrong with profiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.answers.hw import constant_record, problem_record
+from tpsim.machine.curve_file import said
+from tpsim.quantity.units import show
+from tpsim.question.inputs import asked
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.answers.hw import HwListResult, HwResult, HwValidateResult
+    from tpsim.machine.profile import Level, Machine
+
+RANKS = 8
+"""Of the collective that a page suggests: the size of many a server, and of a side or two of every torus."""
+
+MACHINES = (
+    Column("hardware", "machine"),
+    Column("bf16_flops_per_s", "bf16", "flops_per_s"),
+    Column("memory_bytes", "memory", "bytes"),
+    Column("memory_bytes_per_s", "memory", "bytes_per_s"),
+    Column("levels", "levels, inner first"),
+    Column("guesses", "guesses", "integer"),
+)
+CONSTANTS = (
+    Column("part", "of"),
+    Column("figure", "constant"),
+    Column("shown", "value"),
+    Column("kind", "kind"),
+    Column("source", "source"),
+)
+PROFILES = (
+    Column("hardware", "profile"),
+    Column("sound", "sound"),
+    Column("problems", "problems", "integer"),
+    Column("constants", "constants", "integer"),
+    Column("guesses", "guesses", "integer"),
+)
+PROBLEMS = (
+    Column("place", "where"),
+    Column("problem", "what is wrong"),
+    Column("remedy", "remedy"),
+)
+
+
+def list_page(result: HwListResult, *, verbose: bool) -> Document:
+    """Every machine of the library in a line."""
+    records = result.records()
+    columns = (*MACHINES, Column("constants", "constants", "integer")) if verbose else MACHINES
+    return Document(
+        tables=(Table(columns, records),),
+        verdict=f"{len(records)} machines; your own: a .yaml file, or a folder in TPSIM_PATH",
+        next_command="tpsim hw show dgx-h100",
+    )
+
+
+def page(result: HwResult, *, verbose: bool) -> Document:
+    """One machine, its curves in a line each; `verbose` adds how constants were derived or measured."""
+    machine = result.machine
+    rows = [_row(row) for row in result.records()]
+    levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
+    sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
+    guesses = "1 of them a guess" if result.guesses == 1 else f"{result.guesses} of them guesses"
+    return Document(
+        title=machine.name,
+        facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
+        tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
+        notes=sources,
+        verdict=f"{len(rows)} constants, {guesses}; bandwidths are of one link in one direction",
+        next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
+    )
+
+
+def constants_table(machine: Machine) -> Table:
+    """Every constant of a machine with kind and source, for a page about something else."""
+    rows = [_row(constant_record(machine, one)) for one in machine.constants()]
+    sourced = [{**row, "source": row["title"]} for row in rows]
+    return Table(CONSTANTS, sourced, f"Constants of {machine.name}", group="part", folded=True)
+
+
+def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # noqa: ARG001  # as every page
+    """Which profiles are sound, and what is wrong with the others."""
+    records = result.records()
+    rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in records]
+    wrong = [problem_record(problem) for problem in result.problems]
+    sound = sum(row["ok"] for row in records)
+    first = next((row for row in records if not row["ok"]), records[0] if records else None)
+    return Document(
+        tables=(Table(PROFILES, rows), *((Table(PROBLEMS, wrong),) if wrong else ())),
+        verdict=f"{sound} of {len(rows)} profiles are sound",
+        next_command=f"tpsim hw {'show' if result.ok else 'validate'} {first['hardware']}" if first else "",
+        ok=result.ok,
+    )
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A constant's record with its value as text, and its path in two: the chip or the level, and the figure there."""
+    path = record["constant"].split(".")
+    at = 2 if path[0] == "levels" else 1
+    shown = show(record["value"], record["dimension"])
+    return {
+        **record,
+        "part": " ".join(path[:at]).replace("levels", "level"),
+        "figure": ".".join(path[at:]),
+        "shown": shown,
+    }
+
+
+def _level(level: Level) -> str:
+    size = f", at most {' x '.join(map(str, level.shape))}" if level.shape else ""
+    wrap = f", {level.wrap}" if level.topology == "torus" else ""
+    slices = f", slices {level.slices}" if level.slices.known else ""
+    names = [f"{name} (not across levels)" if one.alone else name for name, one in level.algorithms.items()]
+    offered = f", offers {', '.join(names)}" if names else ""
+    return f"{level.topology}{size}, {level.steps} steps{wrap}{slices}{offered}"

@@ -1,0 +1,277 @@
+"""The page of a plan: the question, every collective, one layer, memory, and the verdict last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.pages.hw import constants_table
+from tpsim.quantity.units import show
+from tpsim.question.forced import in_words
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Total
+    from tpsim.question.question import Question
+
+COLUMNS = (
+    Column("where", "where"),
+    Column("purpose", "for"),
+    Column("collective", "collective"),
+    Column("axis", "axis"),
+    Column("ranks", "n", "integer"),
+    Column("count", "calls", "integer"),
+    Column("logical_bytes", "size\neach", "bytes"),
+    Column("wire_bytes_per_device", "wire\neach", "bytes"),
+    Column("busy_s", "time\nall", "seconds"),
+    Column("share", "exposed\nstep", "share"),
+)
+"""One line per kind of call: size and wire of one call, time of all, and their exposed time as a share of the step."""
+
+FULL = (
+    Column("where", "where"),
+    Column("array", "array"),
+    Column("collective", "collective"),
+    Column("axis", "axis"),
+    Column("dtype", "dtype"),
+    Column("count", "calls", "integer"),
+    Column("time_s", "time\neach", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+    Column("algorithm", "algorithm"),
+    Column("protocol", "protocol"),
+    Column("formula", "wire bytes", below=True),
+    Column("because", "because", below=True),
+)
+"""One line per array, with the formula and the reason."""
+
+ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
+NOT_MODELLED = (Column("text", "left out"),)
+
+PHASES = ("forward", "backward", "update")
+"""In which order a page shows them; within each, what every layer does comes first."""
+
+PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
+"""What a call is for, if it is not for an activation of some block."""
+
+PREFIXES = {"gradient": "grad.", "state": "new."}
+"""What the names of their arrays begin with."""
+
+SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes")
+"""Rows that agree in these are one line of the short table; the first five are its label."""
+
+LAYER = (
+    Column("phase", "one layer, one microbatch"),
+    Column("payload_bytes", "payload", "bytes"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("time_s", "time", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+)
+
+MEMORY = (
+    Column("what", "held by a chip"),
+    Column("bytes", "memory", "bytes"),
+    Column("share", "of the chip", "share"),
+)
+
+
+def page(result: PlanResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` makes it a report.
+
+    A report adds what was read, every array, formulas, reasons, constants, assumptions and what is not modelled.
+    """
+    return Document(
+        title=result.question.name,
+        facts=(*_facts(result), *(_read(result) if verbose else ())),
+        tables=tuple(_tables(result, verbose=verbose)),
+        notes=tuple(_notes(result, verbose=verbose)),
+        verdict=result.verdict,
+        next_command=_next(result),
+        ok=result.ok,
+    )
+
+
+def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
+    question = result.question
+    work, layout = question.workload, question.layout
+    parameters = question.resolved["model"]["parameters"]
+    yield "model", f"{question.model.name}, {show(float(parameters), 'count')} parameters"
+    parts = _many(work.microbatches, "microbatch", "es")
+    dtypes = f"{question.dtypes.activations}, gradients {question.dtypes.gradients}"
+    yield "work", f"{work.global_batch:,} sequences of {work.seq:,} tokens in {parts}, {dtypes}"
+    mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
+    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
+    yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
+    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
+    sequence = ", sequence parallel" if layout.sequence_parallel else ""
+    yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
+    yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice))
+    yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def _read(result: PlanResult) -> Iterator[tuple[str, str]]:
+    """What a report says beside the question, so that it can be asked again: the command, the files, the version."""
+    if asked := result.question.asked:
+        yield "asked", f"tpsim plan {asked}"
+    yield "read", "; ".join(f"{path} (sha256 {digest[:HASH]})" for path, digest in result.question.inputs)
+    yield "by", f"tpsim {__version__}"
+
+
+HASH = 12
+"""Letters of a hash that a page shows; JSON has all."""
+
+
+def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
+    """The bundle's name and its switches: the name alone would say nothing.
+
+    >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
+    'xla: cotangents per_use, no regather, coalesce'
+    """
+    said = [
+        f"{name.replace('_', ' ')} {value}"
+        if isinstance(value, str)
+        else f"{'' if value else 'no '}{name.replace('_', ' ')}"
+        for name, value in switches.items()
+    ]
+    return f"{base or 'stated'}: {', '.join(said)}"
+
+
+def _many(count: int, word: str, plural: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else plural}"
+
+
+def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
+    step_s = result.step.time_s
+    rows = [_line(row, step_s) for row in (result.records() if verbose else result.collectives)]
+    rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
+    lines = told_apart(together(rows))
+    yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
+    yield _layer_table(result, verbose=verbose)
+    yield _memory_table(result, verbose=verbose)
+    if verbose:
+        yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
+        yield constants_table(result.question.machine)
+        yield Table(ASSUMPTIONS, result.assumptions, "Assumptions")
+        yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")
+
+
+def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
+    """A collective's record with what a page adds: where it stands and what it is for, its share of the step."""
+    layer = row["layer"]
+    around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
+    return {
+        **row,
+        "where": f"{row['phase']}, {around}",
+        "purpose": PURPOSES.get(row["op"], row["block"]),
+        "share": row["exposed_s"] / step_s,
+    }
+
+
+def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns of which at least one row has something to say."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows) or not rows)
+
+
+def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up.
+
+    A line has the ``arrays`` of its rows.
+    """
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        same = tuple(row[key] for key in SAME)
+        if same not in lines:
+            lines[same] = {**row, "arrays": [row["array"]]}
+            continue
+        line = lines[same]
+        line["arrays"].append(row["array"])
+        for key in ("count", "busy_s", "exposed_s", "share"):
+            line[key] += row[key]
+    return list(lines.values())
+
+
+def told_apart(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Lines that differ in size alone say of which arrays they are: ``weights Wq, Wo``."""
+    labels = Counter(_label(line) for line in lines)
+    return [
+        {**line, "purpose": f"{line['purpose']} {_arrays(line)}"} if labels[_label(line)] > 1 else dict(line)
+        for line in lines
+    ]
+
+
+def _label(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[key] for key in SAME[:5])
+
+
+def _arrays(line: Mapping[str, Any]) -> str:
+    """The arrays of a line, without the prefix that its purpose says already."""
+    prefix = PREFIXES.get(line["op"], "")
+    return ", ".join(
+        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in one.split()) for one in line["arrays"])
+    )
+
+
+def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
+    def row(phase: str, total: Total) -> dict[str, Any]:
+        formula = {"formula": result.layer_formula(phase)} if verbose else {}
+        return {
+            "phase": phase,
+            "payload_bytes": total.payload,
+            "wire_bytes_per_device": total.wire,
+            "time_s": total.busy_s,
+            "exposed_s": total.exposed_s,
+            **formula,
+        }
+
+    columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
+    rows = [row(phase, total) for phase, total in result.per_layer.items()]
+    return Table(columns, rows, "One layer" if verbose else "")
+
+
+def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
+    held = result.memory
+    lines = {
+        "parameters": held.parameters,
+        "gradients": held.gradients,
+        "optimizer state": held.optimizer,
+        "together": held.static,
+    }
+    rows = [{"what": what, "bytes": size, "share": float(size) / result.capacity_bytes} for what, size in lines.items()]
+    return Table(MEMORY, rows, "Memory" if verbose else "")
+
+
+def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
+    step = result.step
+    compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
+    yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
+    for limit, value, holds in result.requirements:
+        yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({value:.4g})"
+    yield from _replaced(result.question)
+    guesses = result.question.guesses
+    if verbose:
+        saved = result.cheapest_saves_s
+        yield (
+            f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
+        )
+    counts = f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}"
+    yield counts + ("" if verbose else "; -v lists them")
+
+
+def _replaced(question: Question) -> Iterator[str]:
+    """Another efficiency than the machine's own: who edits the machine's would see nothing move."""
+    own, taken = question.machine.chip.matmul_efficiency, question.matmul_efficiency
+    if own is not None and taken is not None and taken != own.value:
+        whose = "the scenario's" if question.assume.matmul_efficiency is not None else "the cost model book's"
+        yield f"{whose} matmul_efficiency {taken:g} replaces {question.machine.name}'s {own.value:g}"
+
+
+def _next(result: PlanResult) -> str:
+    """Explain the collective that costs most; with none, ask for another layout."""
+    worst = max(result.collectives, key=lambda row: row["exposed_s"], default=None)
+    if asked := result.question.asked:
+        return f"tpsim explain {worst['collective'] if worst else 'step.compute_s'} {asked}"
+    return f"tpsim explain {worst['collective'] if worst else 'all_reduce'}"

@@ -1,0 +1,125 @@
+"""The page of a shard: what each device holds, the steps with their reasons, the other ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.answers.shard import ShardResult
+
+STEPS = (
+    Column("number", "step", "integer"),
+    Column("op", "op"),
+    Column("axes", "axes"),
+    Column("output", "gives"),
+    Column("logical_bytes", "size", "bytes"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("flops_per_device", "work", "flops"),
+    Column("time_s", "time", "seconds"),
+)
+ARRAYS = (
+    Column("array", "array"),
+    Column("shape", "each device holds"),
+    Column("local_bytes", "bytes", "bytes"),
+    Column("shards", "shards", "integer"),
+    Column("replication", "copies", "integer"),
+)
+WAYS = (
+    Column("ops", "way"),
+    Column("wire_bytes_per_device", "wire", "bytes"),
+    Column("flops_per_device", "work", "flops"),
+    Column("total_time_s", "time", "seconds"),
+    Column("who", "planner"),
+)
+FORMULAS = (
+    Column("op", "op"),
+    Column("wire_bytes_per_device", "wire bytes per device"),
+    Column("flops_per_device", "FLOPs per device"),
+)
+EXAMPLE_SIZE, EXAMPLE_MACHINE = 8192, "dgx-h100"
+"""What the next command suggests where nothing was given."""
+
+FEW = 4
+"""Other ways shown without -v."""
+
+
+def page(result: ShardResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds every other way, and the formulas."""
+    mesh = " x ".join(f"{axis} {size}" for axis, size in result.mesh.axes.items())
+    facts = [("mesh", mesh), ("dtype", result.dtype)]
+    facts += [("dims", ", ".join(f"{dim} {size}" for dim, size in result.dims.items()))] if result.dims else []
+    facts += [("machine", result.hardware)] if result.hardware else []
+    return Document(
+        title=result.expression.text,
+        facts=tuple(facts),
+        tables=tuple(_tables(result, verbose=verbose)),
+        notes=tuple(_notes(result, verbose=verbose)),
+        verdict=result.verdict,
+        next_command=_next(result),
+    )
+
+
+def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
+    arrays = [{**row, "shape": _shape(row)} for row in result.arrays]
+    yield Table(_known(ARRAYS, arrays), arrays)
+    if result.chosen is None:
+        return
+    steps = [{**row, "number": at, "axes": ",".join(row["axes"])} for at, row in enumerate(result.steps, 1)]
+    yield Table(_known(STEPS, steps), steps)
+    if result.dims is None or verbose:
+        yield Table(FORMULAS, result.formulas)
+    ways = [{**plan, "ops": _ops(plan), "who": ", ".join(plan["planners"])} for plan in result.alternatives]
+    if len(ways) > 1:
+        yield Table(_known(WAYS, ways), ways if verbose else ways[:FEW])
+
+
+def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
+    """The columns with something to say: no seconds without a machine, no bytes without sizes."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
+
+
+def _shape(row: Mapping[str, Any]) -> str:
+    shape = row["local_shape"]
+    return str(row["local_formula"]) if shape is None else " x ".join(map(str, shape))
+
+
+def _ops(plan: Mapping[str, Any]) -> str:
+    steps = plan["steps"]
+    return " -> ".join(f"{step['op']}({','.join(step['axes'])})" if step["axes"] else step["op"] for step in steps)
+
+
+def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
+    for number, step in enumerate(result.steps, 1):
+        if step["because"]:
+            yield f"step {number}: {step['because']}"
+    hidden = len(result.alternatives) - FEW
+    if hidden > 0 and not verbose:
+        yield f"{hidden} more ways: -v"
+    yield from (one.text for one in result.assumptions)
+
+
+def _next(result: ShardResult) -> str:
+    """What the answer lacks most: sizes, then a machine, then the collective that it is made of."""
+    mesh = ",".join(f"{axis}={size}" for axis, size in result.mesh.axes.items())
+    dtype = "" if result.dtype == "bf16" else f" --dtype {result.dtype}"
+    asked = f'tpsim shard "{result.expression.text}" --mesh {mesh}{dtype}'
+    dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
+    sized = f"{asked} --dims {','.join(f'{dim}={size}' for dim, size in dims.items())}"
+    machine = f" --hw {result.hardware}" if result.hardware else ""
+    if result.dims is None:
+        return sized + machine
+    if result.hardware is None and result.chosen is not None:
+        return f"{sized} --hw {EXAMPLE_MACHINE}"
+    if result.planner == "cheapest" and result.chosen is not None:
+        return f"{sized}{machine} --planner book"
+    return "tpsim collective all-gather --hw dgx-h100 --ranks 8"
+
+
+def _named_dims(result: ShardResult) -> list[str]:
+    """Every dim of the expression, in the order in which they are met."""
+    parts = (getattr(result.expression, name, None) for name in ("array", "before", "after", "left", "right", "out"))
+    return list(dict.fromkeys(dim for part in parts if part for dim in part.type.dims))

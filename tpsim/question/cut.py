@@ -1,0 +1,309 @@
+"""How a scenario cuts its model over its mesh: the axes and their roles, kv heads split off, or a stated table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.program.layout import Layout, layout
+from tpsim.quantity.errors import InputError, Place, Problem, suggest
+from tpsim.question.divides import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
+from tpsim.question.question import Assumption, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.program.model import Model
+    from tpsim.question.scenario_file import LayoutFields, ScenarioFile
+
+Axes = tuple[str, ...]
+
+REGIONS = ("*", "residual", "block", "heads", "vocab", "stored", "grad", "state")
+"""The regions that a sharding table may name."""
+
+SHARDED_BY_ZERO = ("state", "grad", "stored")
+"""The regions that ZeRO shards, by stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The mesh after splits, where split axes came from, the layout on it, and what had to be assumed."""
+
+    mesh: Mesh
+    parents: Mapping[str, str]
+    layout: Layout
+    assumptions: tuple[Assumption, ...]
+
+
+def mesh_of(file: ScenarioFile, model: Model, at: At) -> Mesh:
+    """The mesh with its -1 filled.
+
+    Raises InputError unless its product is the number of chips; a tp that `model` cannot take is shown with it.
+    """
+    problems = list(_axis_problems(file, at))
+    if not problems:
+        mesh = _filled(file)
+        if mesh is not None:
+            return mesh
+        problems = [*_known_tp_problems(file, model, at), _product_problem(file, at)]
+    raise InputError(problems)
+
+
+def _axis_problems(file: ScenarioFile, at: At) -> Iterator[Problem]:
+    for name, size in file.mesh.items():
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+            remedy = "use letters, digits and _, a letter first"
+            yield Problem("bad-axis-name", f'"{name}" cannot name a mesh axis', at("mesh", name), remedy)
+        if size == 0:
+            yield Problem("bad-mesh", f"axis {name} has size 0", at("mesh", name), "write 1, or leave it out")
+    first, *others = _open_axes(file) or [""]
+    if others:
+        message = "more than one mesh axis is -1"
+        yield Problem("bad-mesh", message, at("mesh", others[0]), f"give {others[0]} a size")
+    elif first and file.chips is None:
+        message = f"axis {first} is -1 and the number of chips is not stated"
+        yield Problem("missing-chips", message, at("mesh", first), "add chips, or give the axis a size")
+
+
+def _open_axes(file: ScenarioFile) -> list[str]:
+    return [name for name, size in file.mesh.items() if size == -1]
+
+
+def _stated_chips(file: ScenarioFile) -> int:
+    """The product of the axes whose sizes are stated."""
+    return prod(size for size in file.mesh.values() if size > 0)
+
+
+def _filled(file: ScenarioFile) -> Mesh | None:
+    """The mesh with its -1 filled; None if that is impossible or the product is not the chips."""
+    stated = _stated_chips(file)
+    chips = stated if file.chips is None else file.chips
+    rest = chips // stated
+    if rest * stated != chips or (rest != 1 and not _open_axes(file)):
+        return None
+    return Mesh({name: rest if size == -1 else size for name, size in file.mesh.items()})
+
+
+def _product_problem(file: ScenarioFile, at: At) -> Problem:
+    factors = " x ".join(f"{name} {size}" for name, size in file.mesh.items())
+    stated, slug = _stated_chips(file), "mesh-product"
+    if unfilled := _open_axes(file):
+        message = f"the mesh is {factors} = a multiple of {stated} chips, but chips is {file.chips}"
+        return Problem(slug, message, at("mesh", unfilled[0]), "change chips or an axis")
+    message = f"the mesh is {factors} = {stated} chips, but chips is {file.chips}"
+    return Problem(slug, message, _last_said(file, at), f"make the product {file.chips}; -1 on one axis fills it")
+
+
+def _last_said(file: ScenarioFile, at: At) -> Place | None:
+    """Where the mesh or its chips were set last: a flag or an override, else the mesh in the file."""
+    mesh = at("mesh")
+    places = [at("chips"), *(at("mesh", axis) for axis in file.mesh)]
+    changed = (place for place in places if place and mesh and place.file != mesh.file)
+    return next(changed, mesh)
+
+
+def _known_tp_problems(file: ScenarioFile, model: Model, at: At) -> Iterator[Problem]:
+    """What is wrong with tp in a mesh that is wrong itself, if the sizes of its axes are stated."""
+    tp = file.layout.tp if file.layout else ()
+    sizes = [file.mesh.get(axis, 0) for axis in tp]
+    if all(size > 0 for size in sizes):
+        yield from tp_problems(model, prod(sizes), _tp_place(tp, at))
+
+
+def _tp_place(tp: Axes, at: At) -> Place | None:
+    """Where the size of tp is stated: in the mesh if it is one axis, else where its axes are listed."""
+    return at("mesh", tp[0]) if len(tp) == 1 else at("layout", "tp")
+
+
+def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+    """The layout that the scenario states, as roles or as a table, on the mesh it needs.
+
+    Raises InputError for unknown axes, an axis with two roles, and every split that does not come out even.
+    """
+    if file.layout is not None and file.shardings is not None:
+        raise InputError.one(
+            "layout-twice",
+            "layout and shardings are given, and layout is short for a table of shardings",
+            at("shardings"),
+            "keep one of both",
+        )
+    if file.shardings is not None:
+        return _cut_by_table(file.shardings, model, workload, mesh, at)
+    return _cut_by_roles(file.layout, model, workload, mesh, at)
+
+
+def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+    tp: Axes = fields.tp if fields else ()
+    dp: Axes = fields.dp if fields else ()
+    zero = fields.zero if fields else 0
+    sequence_parallel = bool(fields and fields.sequence_parallel)
+    _check_axes({"tp": tp, "dp": dp}, mesh, at)
+    ways, shards = mesh.size(*tp), mesh.size(*dp)
+    _raise_all(
+        (
+            *tp_problems(model, ways, _tp_place(tp, at)),
+            *workload_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
+        )
+    )
+    split = _split_kv_heads(model, tp, mesh, at)
+    whole = whole_dims(model, tp=ways, dp=shards) if zero and shards > 1 else ()
+    made = layout(
+        tp=split.tp,
+        dp=dp,
+        zero=zero,
+        sequence_parallel=sequence_parallel,
+        kv_split=split.kv_split,
+        whole=whole,
+    )
+    assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp)))
+    return Cut(split.mesh, split.parents, made, assumptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _KvSplit:
+    """The tp axes after kv heads have been split off, and how many leading ones shard them (None: all)."""
+
+    mesh: Mesh
+    tp: Axes
+    kv_split: int | None = None
+    parents: Mapping[str, str] = field(default_factory=dict)
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def _split_kv_heads(model: Model, tp: Axes, mesh: Mesh, at: At) -> _KvSplit:
+    """Kv heads fewer than tp lie on the leading tp axes and are replicated over the rest; one axis is split if needed.
+
+    Legal because `tp_problems` has found that the kv heads divide tp.
+    """
+    ways = mesh.size(*tp)
+    if not model.kv_heads % ways:
+        return _KvSplit(mesh, tp)
+    left, leading = model.kv_heads, 0
+    for axis in tp:
+        if left % mesh.axes[axis]:
+            break
+        left //= mesh.axes[axis]
+        leading += 1
+    text = f"{model.kv_heads} kv heads over tp {ways}: keys and values are split {model.kv_heads} ways and replicated "
+    text += f"{ways // model.kv_heads} times"
+    if left == 1:
+        rest = ", ".join(tp[leading:])
+        return _KvSplit(mesh, tp, leading, {}, (Assumption(f"{text} over {rest}", "derived"),))
+    axis = tp[leading]
+    if mesh.axes[axis] % left:
+        raise InputError.one(
+            "kv-heads-not-divisible",
+            f"{model.kv_heads} kv heads do not fill the leading tp axes evenly",
+            at("layout", "tp"),
+            "legal tp: " + ", ".join(map(str, legal_tp(model))),
+        )
+    kv, rep = f"{axis}_kv", f"{axis}_rep"
+    if taken := {kv, rep} & set(mesh.axes):
+        raise InputError.one("axis-name-taken", f"axis {axis} must be split and {min(taken)} exists", at("mesh", axis))
+    factors = {kv: left, rep: mesh.axes[axis] // left}
+    note = f"{text}; mesh axis {axis} {mesh.axes[axis]} is read as {kv} {left} x {rep} {factors[rep]}"
+    axes = (*tp[:leading], kv, rep, *tp[leading + 1 :])
+    parents = {kv: axis, rep: axis}
+    return _KvSplit(mesh.split(axis, factors), axes, leading + 1, parents, (Assumption(note, "derived"),))
+
+
+def _whole_notes(model: Model, whole: Sequence[str], shards: int) -> Iterator[Assumption]:
+    """What ZeRO leaves whole for want of divisibility, for models that have such biases."""
+    biased = {"d": model.bias or model.qkv_bias, "f": model.bias}
+    words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
+    for dim in whole:
+        if biased[dim]:
+            yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
+
+
+def _idle_axes(mesh: Mesh, used: Sequence[str]) -> Iterator[Assumption]:
+    for axis, size in mesh.axes.items():
+        if axis not in used and size > 1:
+            yield Assumption(f"mesh axis {axis} ({size}) has no role: its chips repeat the same work", "derived")
+
+
+def _check_axes(roles: Mapping[str, Axes], mesh: Mesh, at: At) -> None:
+    seen: dict[str, str] = {}
+    for role, axes in roles.items():
+        for axis in axes:
+            known_axis(axis, mesh, at, "layout", role)
+            if axis in seen:
+                both = role if seen[axis] == role else f"{seen[axis]} and {role}"
+                raise InputError.one(
+                    "axis-used-twice",
+                    f"mesh axis {axis} is used twice, in {both}",
+                    at("layout", role),
+                    "an axis has one role; split it in the mesh to share it",
+                )
+            seen[axis] = role
+
+
+def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
+    """Refuse a name that no mesh axis has."""
+    if axis in mesh.axes:
+        return
+    near = suggest(axis, mesh.axes)
+    number = axis.removeprefix("-").isdecimal()
+    sizes = f"write its name here and its size in the mesh: mesh: {{NAME: {axis}}}"
+    remedy = sizes if number else f'did you mean "{near}"?' if near else ""
+    raise InputError.one(
+        "unknown-axis",
+        f'"{axis}" is not a mesh axis' + (": layout names axes, the mesh sizes them" if number else ""),
+        at(*keys),
+        remedy,
+        "axes of this mesh: " + ", ".join(mesh.axes),
+    )
+
+
+def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+    sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    _check_table(table, sizes, mesh, at)
+    default = table.get("*", {})
+    dp, tp = default.get("b", ()), default.get("f", default.get("g", ()))
+    problems = workload_problems(model, workload, at, tp=1, dp=mesh.size(*dp), zero=0, sequence_parallel=False)
+    _raise_all((*problems, *table_problems(table, mesh, sizes, at)))
+    zero = max((stage for stage, region in enumerate(SHARDED_BY_ZERO, 1) if region in table), default=0)
+    made = Layout(
+        table={region: dict(dims) for region, dims in table.items()},
+        roles={"tp": tp, "dp": dp},
+        zero=zero,
+        sequence_parallel="s" in table.get("residual", {}),
+    )
+    used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
+    return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
+
+
+def _check_table(table: Mapping[str, Mapping[str, Axes]], dims: Mapping[str, int], mesh: Mesh, at: At) -> None:
+    for region, entries in table.items():
+        _known_word("region", region, REGIONS, at, "shardings", region)
+        for dim, axes in entries.items():
+            _known_word("dim", dim, tuple(dims), at, "shardings", region, dim)
+            for axis in axes:
+                known_axis(axis, mesh, at, "shardings", region, dim)
+            if len(set(axes)) < len(axes):
+                raise InputError.one(
+                    "axis-used-twice",
+                    f"{dim} names a mesh axis twice",
+                    at("shardings", region, dim),
+                    "an axis splits a dim once",
+                )
+
+
+def _known_word(what: str, word: str, known: Sequence[str], at: At, *keys: str) -> None:
+    if word not in known:
+        near = suggest(word, known)
+        raise InputError.one(
+            f"unknown-{what}",
+            f'"{word}" is not a {what} of a sharding table',
+            at(*keys),
+            f'did you mean "{near}"?' if near else "",
+            f"{what}s: " + ", ".join(known),
+        )
+
+
+def _raise_all(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise InputError(tuple(problems))

@@ -1,0 +1,157 @@
+"""Which layouts a model can take: every split must come out even, and what does not is refused with what would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isqrt, prod
+from typing import TYPE_CHECKING
+
+from tpsim.quantity.errors import Place, Problem
+
+if TYPE_CHECKING:
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.program.model import Model
+    from tpsim.question.question import Workload
+
+At = Callable[..., Place | None]
+"""Where a key of the scenario stands: ``at("layout", "tp")``."""
+
+WORDS: Mapping[str, str] = {
+    "b": "sequences per microbatch",
+    "s": "sequence length",
+    "t": "sequence length (keys)",
+    "h": "hidden size",
+    "g": "kv heads",
+    "r": "queries per kv head",
+    "d": "head dim",
+    "f": "ffn hidden size",
+    "v": "vocabulary",
+    "p": "learned positions",
+}
+"""What each dim of a sharding table is, in words."""
+
+
+def legal_tp(model: Model) -> list[int]:
+    """The sizes that tensor parallelism can have: they divide the heads, and divide or are divided by the kv heads."""
+    return [t for t in divisors(model.heads) if not model.kv_heads % t or not t % model.kv_heads]
+
+
+def divisors(number: int) -> list[int]:
+    """The divisors of `number`, ascending.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [n for n in range(1, isqrt(number) + 1) if not number % n]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def next_multiple(number: int, of: int) -> int:
+    """The least multiple of `of` that is not below `number`.
+
+    >>> next_multiple(50257, 8)
+    50264
+    """
+    return -(-number // of) * of
+
+
+def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]:
+    """What of the model does not divide by `tp`, which stands at `place`: heads, kv heads, ffn hidden, vocabulary."""
+    legal = "legal tp: " + _listed(legal_tp(model))
+    if model.heads % tp:
+        yield Problem("heads-not-divisible", f"{model.heads} heads are not divisible by tp {tp}", place, legal)
+    elif model.kv_heads % tp and tp % model.kv_heads:
+        yield Problem(
+            "kv-heads-not-divisible",
+            f"{model.kv_heads} kv heads are neither divisible by tp {tp} nor divide it",
+            place,
+            legal,
+            "kv heads that divide tp are replicated over the rest",
+        )
+    if model.ffn_hidden % tp:
+        common = [t for t in legal_tp(model) if not model.ffn_hidden % t]
+        yield Problem(
+            "ffn-not-divisible",
+            f"ffn hidden {model.ffn_hidden} is not divisible by tp {tp}",
+            place,
+            "legal tp: " + _listed(common),
+        )
+    if model.vocab_padded % tp:
+        padded = next_multiple(model.vocab, tp)
+        yield Problem(
+            "vocabulary-not-divisible",
+            f"vocabulary {model.vocab_padded} of {model.name} is not divisible by tp {tp}",
+            place,
+            f"pad it: --set model.vocab_padded={padded}, or vocab_padded: {padded} in the model file",
+            f"{padded} is the next multiple of {tp}",
+        )
+
+
+def workload_problems(
+    model: Model, workload: Workload, at: At, *, tp: int, dp: int, zero: int, sequence_parallel: bool
+) -> Iterator[Problem]:
+    """What of the workload does not divide: the batch by dp and microbatches, the sequence by tp, hidden by dp."""
+    parts = dp * workload.microbatches
+    if workload.global_batch % parts:
+        yield Problem(
+            "batch-not-divisible",
+            f"global_batch {workload.global_batch} is not divisible by "
+            f"dp {dp} x microbatches {workload.microbatches} = {parts}",
+            at("workload", "global_batch"),
+            f"write {_nearest(workload.global_batch, parts)}",
+        )
+    if sequence_parallel and workload.seq % tp:
+        yield Problem(
+            "sequence-not-divisible",
+            f"seq {workload.seq} is not divisible by tp {tp}, which sequence_parallel splits it over",
+            at("workload", "seq"),
+            f"write {_nearest(workload.seq, tp)}, or sequence_parallel: false",
+        )
+    if model.positions == "learned" and model.max_positions and workload.seq > model.max_positions:
+        yield Problem(
+            "sequence-too-long",
+            f"seq {workload.seq} is longer than the {model.max_positions} positions that {model.name} has learned",
+            at("workload", "seq"),
+            f"write at most {model.max_positions}",
+        )
+    if zero and model.hidden % dp:
+        yield Problem(
+            "hidden-not-divisible",
+            f"hidden {model.hidden} is not divisible by dp {dp}, which zero {zero} splits it over",
+            at("layout", "dp"),
+            "legal dp: " + _listed(divisors(model.hidden)) + "; or zero: 0",
+        )
+
+
+def table_problems(
+    table: Mapping[str, Mapping[str, Sequence[str]]], mesh: Mesh, sizes: Mapping[str, int], at: At
+) -> Iterator[Problem]:
+    """The (region, dim) entries of a sharding table whose dim does not divide by its axes."""
+    for region, dims in table.items():
+        for dim, axes in dims.items():
+            ways = prod(mesh.axes[axis] for axis in axes)
+            if sizes[dim] % ways:
+                factors = " x ".join(f"{axis} {mesh.axes[axis]}" for axis in axes)
+                yield Problem(
+                    "not-divisible",
+                    f"{dim} = {sizes[dim]} ({WORDS[dim]}) is not divisible by {factors}",
+                    at("shardings", region, dim),
+                    "legal: " + _listed(divisors(sizes[dim])),
+                )
+
+
+def whole_dims(model: Model, *, tp: int, dp: int) -> tuple[str, ...]:
+    """Dims that ZeRO leaves whole for want of divisibility: the head dim and ffn dim of biases, too short for dp."""
+    candidates = {"d": (model.head_dim, dp), "f": (model.ffn_hidden, tp * dp)}
+    return tuple(dim for dim, (size, ways) in candidates.items() if size % ways)
+
+
+def _nearest(number: int, of: int) -> str:
+    """The multiples of `of` on either side of `number`."""
+    above = next_multiple(number, of)
+    below = above - of
+    return f"{below} or {above}" if below > 0 else str(above)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

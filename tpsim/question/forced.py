@@ -1,0 +1,64 @@
+"""What is forced on collectives instead of chosen: as a scenario writes it, and in words."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
+from tpsim.question.foreign import ALGORITHMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.machine.additive import Choice
+    from tpsim.quantity.errors import Place
+
+
+REFUSALS: Mapping[str, str] = {
+    "foreign-name": "algorithm",
+    "unknown-algorithm": "algorithm",
+    "unknown-protocol": "protocol",
+    "unknown-launch": "launch",
+    "no-such-way": "algorithm",
+}
+"""What of a choice a refusal is about, by its slug."""
+
+
+@contextmanager
+def shown_where_forced(places: Mapping[str, Place]) -> Iterator[None]:
+    """Refusals of a choice, which pricing finds far from the scenario, point at where it stands there.
+
+    places  of `algorithm`, `protocol` and `launch`, as far as they are forced
+    """
+    try:
+        yield
+    except InputError as error:
+        found = [(one, places.get(REFUSALS.get(one.slug, ""))) for one in error.problems]
+        raise InputError(replace(one, place=one.place or place) for one, place in found) from None
+
+
+def refuse_foreign(algorithm: str | None) -> None:
+    """Refuse NCCL's name of an algorithm that tpsim calls otherwise, with tpsim's. Raises InputError."""
+    ours = ALGORITHMS.get((algorithm or "").lower(), algorithm)
+    if ours != algorithm:
+        raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
+
+
+def written(force: Choice) -> dict[str, Any]:
+    """Each choice that is forced, seconds with their unit; nothing if nothing is."""
+    given = {name: value for name, value in asdict(force).items() if value is not None}
+    return {name: show(value, "seconds") if isinstance(value, int | float) else value for name, value in given.items()}
+
+
+def in_words(force: Choice) -> str:
+    """The same behind what else steers prices: ``; with launch graph, algorithm tree``; "" if nothing is.
+
+    >>> from tpsim.machine.additive import Choice
+    >>> in_words(Choice(launch=15e-6, algorithm="tree")), in_words(Choice())
+    ('; with launch 15 us, algorithm tree', '')
+    """
+    given = ", ".join(f"{name} {value}" for name, value in written(force).items())
+    return f"; with {given}" if given else ""

@@ -1,0 +1,54 @@
+"""Requirements: what a scenario demands of its own answer, e.g. ``step: < 30 s``, read into SI units."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tpsim.quantity.errors import InputError, Place, suggest
+from tpsim.quantity.units import UnitError, parse
+from tpsim.question.question import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.question.divides import At
+
+LIMITS: Mapping[str, str] = {
+    "step": "seconds",
+    "exposed": "seconds",
+    "memory": "bytes",
+    "mfu": "ratio",
+    "tokens_per_s": "count",
+}
+"""What `require` may demand, and the dimension of its bound."""
+
+
+def limits(require: Mapping[str, str], at: At, at_key: At) -> Iterator[Limit]:
+    """The demands of a scenario, read: ``{step: < 30 s}``; `at` says where a demand stands, `at_key` where its name.
+
+    Raises InputError for a name that cannot be required, and for a bound that cannot be read.
+    """
+    for name, text in require.items():
+        if name not in LIMITS:
+            near = suggest(name, LIMITS)
+            raise InputError.one(
+                "unknown-requirement",
+                f'"{name}" cannot be required',
+                at_key("require", name),
+                f'did you mean "{near}"?' if near else "",
+                "can be required: " + ", ".join(LIMITS),
+            )
+        yield _limit(name, text, at("require", name))
+
+
+def _limit(name: str, text: str, place: Place | None) -> Limit:
+    match = re.fullmatch(r"(<=|>=|<|>)\s*(\S.*)", text.strip())
+    if match is None:
+        raise InputError.one(
+            "bad-requirement", f'"{text}" is no limit on {name}', place, "write a relation and a value: < 30 s"
+        )
+    try:
+        return Limit(name, match[1], parse(match[2], LIMITS[name]), text.strip())  # type: ignore[arg-type]
+    except UnitError as error:
+        raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, str(error)) from error

@@ -1,0 +1,379 @@
+"""From a scenario file, flags and overrides to a `Question`: every name looked up, every size checked."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.sharding import ShardingError
+from tpsim.fabric.placement import Placement, place
+from tpsim.machine.additive import Choice
+from tpsim.program.layout import PRACTICES, Dtypes, Practice
+from tpsim.program.lower import lower
+from tpsim.program.model_file import ModelRead, with_fields
+from tpsim.program.parameters import parameter_count
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec import Document
+from tpsim.quantity.spec.refusals import header_problem
+from tpsim.question.assumed import guesses, model_assumptions, run_assumptions
+from tpsim.question.cut import Cut, cut, known_axis, mesh_of
+from tpsim.question.edits import bare_scenario, edited, flags_to_edits, overridden
+from tpsim.question.forced import refuse_foreign, shown_where_forced, written
+from tpsim.question.foreign import FOREIGN, not_yet
+from tpsim.question.inputs import asked, inputs, read_launch
+from tpsim.question.limits import limits
+from tpsim.question.question import Assume, Assumption, Limit, Question, Workload
+from tpsim.question.scenario_file import CollectivesFields, PracticeFields, ScenarioFile, WorkloadFields
+from tpsim.question.shelf import Shelf
+
+if TYPE_CHECKING:
+    from tpsim.machine.profile import Machine
+
+__all__ = ["Assume", "Assumption", "Limit", "Question", "Workload", "resolve"]
+
+Source = str | Path | Document | Mapping[str, Any] | None
+
+
+def resolve(
+    scenario: Source,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+    shelf: Shelf | None = None,
+) -> Question:
+    """The question that a scenario asks.
+
+    scenario   a library name, a file, a document, its data, or None for flags alone
+    overrides  ``path=value`` each, e.g. ``layout.zero=3``; they come after the flags
+    flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
+               placement; None values were not given
+    shelf      machines and models that other scenarios of the same request have read
+
+    Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
+    """
+    shelf = shelf or Shelf()
+    read = _read(scenario, overrides, flags or {}, shelf)
+    file = read.file
+    with _pointing_at(read.at("model")):
+        base, model = _model(read, shelf)
+    with _pointing_at(read.at("hardware")):
+        machine = shelf.machine(_hardware(read))
+    workload = _workload(file.workload)
+    split = cut(file, model.model, workload, mesh_of(file, model.model, read.at), read.at)
+    with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
+        placement = _placement(read, machine, split)
+    dtypes = _dtypes(file.workload)
+    with _pointing_at(read.at("workload", "dtype")):
+        machine.peak(dtypes.activations)
+    forced_at = dict(_forced_at(read))
+    with shown_where_forced(forced_at), _pointing_at(forced_at.get("launch")):
+        force = _forced(file.collectives)
+    assumptions = [
+        *model_assumptions(model),
+        *split.assumptions,
+        *read.assumptions,
+        *run_assumptions(file, placement),
+    ]
+    question = Question(
+        name=file.name or read.name,
+        model=model.model,
+        base_model=base,
+        machine=machine,
+        mesh=split.mesh,
+        axis_parents=split.parents,
+        placement=placement,
+        layout=split.layout,
+        practice=_practice(file.practice),
+        dtypes=dtypes,
+        workload=workload,
+        assume=_assume(read, split),
+        require=file.require,
+        limits=tuple(limits(file.require, read.at, read.at_key)),
+        cost_model=file.cost_model,
+        force=force,
+        forced_at=forced_at,
+        planner=file.planner,
+        inputs=inputs(read.document, model.document, machine),
+        assumptions=assumptions,
+        resolved={},
+        guesses=guesses(assumptions, file, machine),
+        asked=_asked(read.document, overrides, flags or {}),
+    )
+    if file.shardings is not None:
+        _check_program(question, read)
+    return replace(question, resolved=_resolved(question, file))
+
+
+def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any]) -> str:
+    """The words that ask for this scenario again; none for what no file holds."""
+    if not document.sha256 or document.path == "-" or any(value is not None for value in flags.values()):
+        return ""
+    return shlex.join([asked("scenarios", document.path), *(word for text in overrides for word in ("--set", text))])
+
+
+def _check_program(question: Question, read: _Read) -> None:
+    """A stated table must give a program: what the algebra forbids is refused at the table, with its reason."""
+    try:
+        lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+    except ShardingError as error:
+        raise InputError.one(
+            "forbidden-sharding",
+            f"this table gives no program: {error}",
+            read.at("shardings"),
+            "shard another dim, or the same dim in the regions around",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A scenario file after flags and overrides: its fields, its document, and what flags left to be assumed."""
+
+    file: ScenarioFile
+    document: Document
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def name(self) -> str:
+        """The scenario's name: its file's."""
+        return Path(self.document.path).stem
+
+    def beside(self, key: str) -> Path | None:
+        """The folder that a relative path in a field starts from: the scenario's; None (here) for one from a flag."""
+        place = self.at(key)
+        return Path(self.document.path).parent if place and place.file == self.document.path != "-" else None
+
+    def at(self, *keys: str) -> Place | None:
+        """Where a key stands: in the flag or override that set it, else in the file."""
+        return self.document.place(*keys)
+
+    def at_key(self, *keys: str) -> Place | None:
+        """Where the name of a field stands, for a name that is wrong itself."""
+        return self.document.key_place(*keys)
+
+
+def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> _Read:
+    document = _document(scenario, flags)
+    folder = Path(document.path).parent if document.text and document.path != "-" else Path()
+    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
+        raise InputError([wrong])
+    document = spec.extended(document, lambda name: shelf.scenario(_scenario_path(name, folder)))
+    document = edited(document, flags_to_edits(flags, document.data))
+    document = overridden(document, overrides)
+    assumptions: tuple[Assumption, ...] = ()
+    if scenario is None:
+        document, assumptions = _with_batch(document)
+    _refuse_not_yet(document)
+    file, document = spec.read(document, ScenarioFile, foreign=FOREIGN)
+    return _Read(file, document, assumptions)
+
+
+def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
+    if isinstance(scenario, Document):
+        return scenario
+    if scenario is None:
+        return Document(data=bare_scenario(flags), path="flags", text="", sha256="")
+    if isinstance(scenario, Mapping):
+        return Document(data=dict(scenario), path="scenario", text="", sha256="")
+    return spec.load(_scenario_path(str(scenario), Path()))
+
+
+def _scenario_path(name: str, folder: Path) -> Path:
+    """A scenario by library name or path, relative paths from `folder`; ``-`` is standard input."""
+    if name == "-":
+        return Path(name)
+    return folder / name if spec.is_path(name) else spec.find("scenarios", name)
+
+
+def _with_batch(document: Document) -> tuple[Document, tuple[Assumption, ...]]:
+    """A scenario made of flags with a batch, if it has none: one sequence per microbatch and data shard."""
+    data = document.data
+    if "global_batch" in data["workload"]:
+        return document, ()
+    axes = data["layout"].get("dp", ())
+    sizes = [data["mesh"].get(axis, 1) for axis in ([axes] if isinstance(axes, str) else axes)]
+    microbatches = data["workload"].get("microbatches", 1)
+    if -1 in sizes or not isinstance(microbatches, int):
+        raise InputError.one("missing-flag", "--batch is needed here", remedy="add it: --batch 512")
+    batch = prod(sizes) * microbatches
+    text = f"global batch {batch}: one sequence per microbatch and data shard"
+    return spec.with_value(document, ("workload", "global_batch"), batch, None), (Assumption(text, "guess"),)
+
+
+def _refuse_not_yet(document: Document) -> None:
+    """Refuse fields of parallelisms that tpsim does not plan yet, before they are called unknown."""
+    for section in ((), ("layout",), ("workload",)):
+        fields = document.data.get(section[0]) if section else document.data
+        for key in fields if isinstance(fields, Mapping) else ():
+            if feature := not_yet(key):
+                raise InputError.one(
+                    "not-supported-yet",
+                    f"{key}: {feature} is not supported yet",
+                    document.key_place(*section, key),
+                    "remove it; tpsim plans tensor, sequence and data parallelism and ZeRO",
+                )
+
+
+def _model(read: _Read, shelf: Shelf) -> tuple[ModelRead, ModelRead]:
+    """The model's file, and the model with the fields that the scenario changes.
+
+    Such as ``model: {extends: gpt2-xl, vocab_padded: 50304}``.
+    """
+    asked, beside = read.file.model, read.beside("model")
+    if isinstance(asked, str):
+        return shelf.model(asked, beside=beside), shelf.model(asked, beside=beside)
+    base = asked.get("extends")
+    if not isinstance(base, str):
+        raise InputError.one(
+            "missing-field", "a model map needs extends", read.at("model"), "add extends: llama-3-8b, or another model"
+        )
+    fields = {key: value for key, value in asked.items() if key != "extends"}
+    found = shelf.model(base, beside=beside)
+    return found, with_fields(found, fields, lambda *keys: read.at("model", *keys))
+
+
+def _hardware(read: _Read) -> str | Path:
+    """The machine's library name, or its file, from the scenario's folder."""
+    asked = read.file.hardware
+    folder = read.beside("hardware")
+    return folder / asked if folder and spec.is_path(asked) else asked
+
+
+@contextmanager
+def _pointing_at(place: Place | None, remedy: str = "") -> Iterator[None]:
+    """Problems that know no place, because they were found far from the scenario, point at `place`.
+
+    remedy  of those that have none
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            one if one.place else replace(one, place=place, remedy=one.remedy or remedy) for one in error.problems
+        ) from None
+
+
+BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"
+"""What to do about a level that a machine has not, as when a scenario is asked of another machine."""
+
+
+def _workload(fields: WorkloadFields) -> Workload:
+    return Workload(
+        kind=fields.kind, global_batch=fields.global_batch, seq=fields.seq, microbatches=fields.microbatches
+    )
+
+
+def _dtypes(fields: WorkloadFields) -> Dtypes:
+    """The dtypes; parameters are kept in the workload's dtype unless stated, the others have their own defaults."""
+    stated = {
+        "activations": fields.dtype,
+        "params": fields.param_dtype or fields.dtype,
+        "gradients": fields.grad_dtype,
+        "loss": fields.loss_dtype,
+        "optimizer": fields.optimizer_dtype,
+    }
+    return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
+
+
+def _practice(fields: PracticeFields) -> Practice:
+    """The bundle, with the switches that are set one by one."""
+    changed = {name: value for name, value in fields.model_dump(exclude={"base"}).items() if value is not None}
+    return replace(PRACTICES[fields.base], **changed)
+
+
+def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
+    """The mesh on the machine; a split axis is placed where the axis it came from is.
+
+    Each stated axis is placed alone first, so that an unknown level is shown where it is written.
+    """
+    stated = read.file.placement
+    if stated is None:
+        return _placed(machine, split, None, None)
+    original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
+    for axis in stated:
+        known_axis(axis, original, read.at_key, "placement", axis)
+        with _pointing_at(read.at("placement", axis), BIND_NOTHING):
+            place(machine.levels, Mesh({axis: 1}), {axis: stated[axis]})
+    binding = {axis: stated[parent] for axis in split.mesh.axes if (parent := split.parents.get(axis, axis)) in stated}
+    return _placed(machine, split, binding, stated)
+
+
+def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placement:
+    """The mesh on the machine; what does not fit is said of the axes that the scenario names, not of their parts."""
+    try:
+        return place(machine.levels, split.mesh, binding, alone=True)
+    except InputError:
+        sizes: dict[str, int] = {}
+        for axis, size in split.mesh.axes.items():
+            whole = split.parents.get(axis, axis)
+            sizes[whole] = sizes.get(whole, 1) * size
+        place(machine.levels, Mesh(sizes), stated, alone=True)
+        raise
+
+
+def _assume(read: _Read, split: Cut) -> Assume:
+    """What is assumed of the run; what is said of an axis holds for those it is split into."""
+    fields = read.file.assume
+    for axis in fields.overlap:
+        known_axis(axis, Mesh(dict(read.file.mesh)), read.at_key, "assume", "overlap", axis)
+    overlap = {
+        axis: fields.overlap[parent]
+        for axis in split.mesh.axes
+        if (parent := split.parents.get(axis, axis)) in fields.overlap
+    }
+    efficiency = fields.matmul_efficiency
+    return Assume(matmul_efficiency=efficiency.value if efficiency else None, overlap=overlap)
+
+
+def _forced_at(read: _Read) -> Iterator[tuple[str, Place]]:
+    for name, value in read.file.collectives:
+        if value is not None and (place := read.at("collectives", name)):
+            yield name, place
+
+
+def _forced(fields: CollectivesFields) -> Choice:
+    launch = None if fields.launch is None else read_launch(fields.launch)
+    refuse_foreign(fields.algorithm)
+    return Choice(launch, fields.algorithm, fields.protocol)
+
+
+def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
+    """What the scenario came to, as plain data: nothing here is left to a default that a reader must know."""
+    laid, workload, stated = question.layout, question.workload, file.assume.matmul_efficiency
+    return {
+        "name": question.name,
+        "model": {**asdict(question.model), "parameters": parameter_count(question.model)},
+        "hardware": question.machine.name,
+        "chips": question.mesh.devices,
+        "mesh": dict(question.mesh.axes),
+        "placement": list(question.placement.describe()),
+        "layout": {
+            "tp": list(laid.roles.get("tp", ())),
+            "dp": list(laid.roles.get("dp", ())),
+            "zero": laid.zero,
+            "sequence_parallel": laid.sequence_parallel,
+        },
+        "shardings": {
+            region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
+        },
+        "practice": {"base": file.practice.base, **asdict(question.practice)},
+        "workload": asdict(workload),
+        "dtypes": asdict(question.dtypes),
+        "assume": {"matmul_efficiency": stated and stated.value, "overlap": dict(file.assume.overlap)},
+        "require": dict(question.require),
+        "cost_model": question.cost_model,
+        "planner": question.planner,
+        **forced(question),
+    }
+
+
+def forced(question: Question) -> dict[str, dict[str, Any]]:
+    """What is forced on collectives, as a scenario writes it; nothing if nothing is."""
+    given = written(question.force)
+    return {"collectives": given} if given else {}

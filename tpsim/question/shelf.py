@@ -1,0 +1,101 @@
+"""What many scenarios share, read and lowered once: machines and models by file, programs by structure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tpsim.cost.compute import matmuls
+from tpsim.cost.rollup import collectives
+from tpsim.machine import profile
+from tpsim.program.lower import lower
+from tpsim.program.model_file import load_model
+from tpsim.program.trace import book_path
+from tpsim.quantity import spec
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from pathlib import Path
+
+    from tpsim.cost.compute import Matmul
+    from tpsim.cost.rollup import Collective
+    from tpsim.machine.profile import Machine
+    from tpsim.program.model import Model
+    from tpsim.program.model_file import ModelRead
+    from tpsim.program.op import Program
+    from tpsim.program.trace import Path as Paths
+    from tpsim.quantity.spec import Document
+    from tpsim.question.question import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program with its collectives and its matrix products.
+
+    path  how arrays that must change their type get there
+    """
+
+    program: Program
+    collectives: tuple[Collective, ...]
+    products: tuple[Matmul, ...]
+    path: Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Files that were read and programs that were lowered; it lives as long as one request, so nothing grows stale."""
+
+    documents: dict[Path, Document] = field(default_factory=dict)
+    machines: dict[Hashable, Machine] = field(default_factory=dict)
+    models: dict[Hashable, ModelRead] = field(default_factory=dict)
+    programs: dict[Hashable, Lowered] = field(default_factory=dict)
+
+    def scenario(self, path: Path) -> Document:
+        """The scenario file that others extend. Raises InputError."""
+        if path not in self.documents:
+            self.documents[path] = spec.load(path)
+        return self.documents[path]
+
+    def machine(self, name_or_path: str | Path) -> Machine:
+        """The machine of that library name or file. Raises InputError with every mistake in the file."""
+        if name_or_path not in self.machines:
+            self.machines[name_or_path] = profile.load(name_or_path)
+        return self.machines[name_or_path]
+
+    def model(self, name_or_path: str, *, beside: Path | None) -> ModelRead:
+        """The model of that library name or file, a relative path from `beside`. Raises InputError."""
+        key = (name_or_path, beside)
+        if key not in self.models:
+            self.models[key] = load_model(name_or_path, beside=beside)
+        return self.models[key]
+
+    def lowered(self, question: Question) -> Lowered:
+        """The program of a question by the book's paths; questions of one structure share it."""
+        key = structure(question)
+        if key not in self.programs:
+            self.programs[key] = lowered(question)
+        return self.programs[key]
+
+
+def lowered(question: Question, path: Paths = book_path) -> Lowered:
+    """The program of a question, the moves of its reshards chosen by `path`."""
+    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
+    return Lowered(program, collectives(program, coalesce=question.practice.coalesce), matmuls(program), path)
+
+
+def structure(question: Question) -> tuple[Any, ...]:
+    """What a program is made from but sizes, which steer no structure: equal ones have equal programs."""
+    table = question.layout.table
+    return (
+        *choices(question.model).items(),
+        *((region, tuple(dims.items())) for region, dims in table.items()),
+        question.layout.zero,
+        question.practice,
+        question.dtypes,
+        question.mesh.order,
+    )
+
+
+def choices(model: Model) -> dict[str, Any]:
+    """The fields of a model that are no sizes and no names: its kinds and its switches."""
+    return {name: value for name, value in asdict(model).items() if isinstance(value, bool | str) and name != "name"}
