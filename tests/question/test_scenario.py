@@ -367,6 +367,7 @@ def test_a_table_entry_that_does_not_divide_is_refused_at_its_place(tmp_path: Pa
         ("{resdual: {s: tensor}}", 'did you mean "residual"?'),
         ('{"*": {b: [data, data]}}', "b names a mesh axis twice"),
         ('{"*": {x: tensor}}', '"x" is not a dim of a sharding table'),
+        ('{"*": {j: tensor}}', '"j" is not a dim of a sharding table'),
     ],
 )
 def test_unknown_words_in_a_table_are_refused(tmp_path: Path, table: str, message: str) -> None:

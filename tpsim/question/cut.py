@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import Layout, layout
 from tpsim.quantity.errors import InputError, Place, Problem, suggest
-from tpsim.question.divides import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
+from tpsim.question.divides import WORDS, At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.question import Assumption, Workload
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 
 def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
-    _check_table(table, sizes, mesh, at)
+    _check_table(table, mesh, at)
     default = table.get("*", {})
     dp, tp = default.get("b", ()), default.get("f", default.get("g", ()))
     problems = workload_problems(model, workload, at, tp=1, dp=mesh.size(*dp), zero=0, sequence_parallel=False)
@@ -276,11 +276,11 @@ def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workloa
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
 
 
-def _check_table(table: Mapping[str, Mapping[str, Axes]], dims: Mapping[str, int], mesh: Mesh, at: At) -> None:
+def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, at: At) -> None:
     for region, entries in table.items():
         _known_word("region", region, REGIONS, at, "shardings", region)
         for dim, axes in entries.items():
-            _known_word("dim", dim, tuple(dims), at, "shardings", region, dim)
+            _known_word("dim", dim, tuple(WORDS), at, "shardings", region, dim)
             for axis in axes:
                 known_axis(axis, mesh, at, "shardings", region, dim)
             if len(set(axes)) < len(axes):
