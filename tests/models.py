@@ -47,6 +47,9 @@ NEOX = replace(
 QWEN = replace(LLAMA, name="small-qwen", qkv_bias=True, ffn="geglu", tie_embeddings=True)
 """Biases on the projections only."""
 
+GEMMA = replace(LLAMA, name="small-gemma", kv_heads=1, qkv_bias=True, ffn="geglu", tie_embeddings=True)
+"""One key/value head for all queries: no tensor parallelism splits it."""
+
 MIDDLE = replace(
     LLAMA,
     name="middle-llama",

@@ -234,8 +234,8 @@ def test_gradients_hide_behind_the_last_backward_and_new_weights_do_not():
 def test_products_reach_their_peak_by_the_book_unless_something_else_is_stated():
     asked = {"model": "llama-3-8b", "hw": "tpu-v5e", "tp": 16, "dp": 16, "batch": 256, "seq": 4096}
     additive, book = plan(**asked), plan(**asked, cost_model="book")
-    # All but the products that wait for the memory either way.
-    assert additive.step.compute_s == pytest.approx(book.step.compute_s / 0.55, rel=1e-4)
+    # All but the products that wait for the memory either way, those of keys and values among them.
+    assert additive.step.compute_s == pytest.approx(book.step.compute_s / 0.55, rel=2e-4)
     said = "matrix products reach their peak, as the cost model book has it"
     assert said in [one["text"] for one in book.assumptions]
     stated = plan("llama3-70b-h100", overrides=["cost_model=book"])

@@ -131,6 +131,19 @@ def test_replicated_kv_heads_show_as_kv_heads_in_formulas():
     assert keys == ["8*h*head_dim*(-kv_heads + t)/(d*t)"]
 
 
+@pytest.mark.parametrize("qkv", ["fused", "separate"])
+def test_beyond_the_kv_heads_a_chip_repeats_keys_and_values_and_nothing_else(qkv):
+    flags = {"model": "llama-3-70b", "hw": "trn2-ultra", "tp": 16, "dp": 4, "zero": 1, "batch": 16, "seq": 4096}
+    result = plan(overrides=[f"practice.qkv={qkv}"], **flags)
+    layers, h, keys_and_values = 80, 8192, 2 * 8192 * 8 * 128
+    split = layers * (2 * h * h + 3 * h * 28672) + 2 * h * 128256
+    held = split // 16 + layers * keys_and_values // 8 + (2 * layers + 1) * h
+    assert result.memory.parameters == 2 * held
+    (sums,) = (row for row in result.collectives if row["axis"] == "tensor_rep")
+    assert (sums["collective"], sums["phase"], sums["op"]) == ("all_reduce", "update", "gradient")
+    assert sums["payload_bytes"] == 4 * layers * keys_and_values // 8 // 4
+
+
 def test_memory_is_parameters_gradients_and_optimizer_of_one_chip(document):
     held = document["result"]["memory"]
     whole = held["parameters_bytes"] * 8 / 2

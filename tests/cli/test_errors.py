@@ -118,6 +118,7 @@ def test_kv_heads_that_divide_tp_are_replicated_and_the_plan_says_so(tpsim):
     assert ran.code == 0
     assert "kv heads" in ran.out
     assert "replicated" in ran.out
+    assert "qkv fused_kv" in tpsim("plan", "llama3-70b-kv-replication", "--practice", "megatron").out
 
 
 def test_a_vocabulary_that_tp_does_not_divide(refused):

@@ -15,6 +15,8 @@ import tpsim
 from tests.faults.laws import LAWS
 from tests.generators import chains, meshes
 from tests.machines import TORUS
+from tests.models import LLAMA as LLAMA_SMALL
+from tests.program import test_repetition as repeated
 from tests.reference import test_linkload as proof
 from tests.reference import test_program_properties as programs
 from tests.reference import test_properties as moved
@@ -133,6 +135,13 @@ PLAYED = {
     "law: derived gradients": drawn(programs.test_derived_gradients_equal_central_differences, 40, chain=chains()),
     "law: sharded chains": drawn(
         programs.test_a_sharded_chain_and_its_gradients_equal_those_of_one_device, 40, chain=chains()
+    ),
+    "law: repeated work": drawn(
+        repeated.test_nothing_but_keys_and_values_is_repeated_and_they_only_beyond_their_heads,
+        20,
+        data=st.data(),
+        model=st.just(LLAMA_SMALL),
+        qkv=st.just("fused"),
     ),
     "law: the price of a product": drawn(
         moved.test_the_cheapest_product_is_never_dearer_than_the_book,

@@ -15,6 +15,7 @@ import numpy as np
 import tpsim
 from tests.machines import TORUS
 from tests.models import GPT as GPT_SMALL
+from tests.models import LLAMA as LLAMA_SMALL
 from tests.reference.judge import difference
 from tests.reference.site import machine
 from tests.reference.test_program_properties import alone, attempted, normal
@@ -142,10 +143,14 @@ def no_detour_is_cheaper_than_the_cheapest_way():
 
 
 def a_layout_without_a_name_equals_one_device():
-    """A hidden dim that blocks split twice: what its products owe passes through functions on the way back."""
-    where = Layout(table={"*": {}, "block": {"h": ("X", "Y")}})
-    sharded = run(GPT_SMALL, where, Practice(), MESH, 1)
-    assert difference(sharded, run(GPT_SMALL, Layout(table={"*": {}}), Practice(), Mesh({}), 1)) < 1e-10
+    """A hidden dim that blocks split twice: what its products owe passes through functions on the way back.
+
+    Heads that split queries alone: what keys and values owe meets queries that owe nothing where they are fused.
+    """
+    fused = Practice(qkv="fused")
+    for model, table in ((GPT_SMALL, {"block": {"h": ("X", "Y")}}), (LLAMA_SMALL, {"heads": {"r": ("X",)}})):
+        sharded = run(model, Layout(table={"*": {}} | table), fused, MESH, 1)
+        assert difference(sharded, run(model, Layout(table={"*": {}}), fused, Mesh({}), 1)) < 1e-10
 
 
 # Blocks that do not meet --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tpsim.cost import compute, grid, memory, rollup, step
 from tpsim.fabric import placement, wires
 from tpsim.machine import additive, algorithms, curve, timing
 from tpsim.machine import cost as ways
-from tpsim.program import op, trace, transformer, transpose, update
+from tpsim.program import layout, op, trace, transformer, transpose, update
 
 
 class Fault(NamedTuple):
@@ -139,6 +139,14 @@ FAULTS = [
         "(2, 'ideal'",
     ),
     Fault(
+        "queries are fused with keys and values where axes shard them alone",
+        layout.Practice.under,
+        "if apart and",
+        "if not apart and",
+        "law: repeated work",
+        "broken",
+    ),
+    Fault(
         "ZeRO-1 completes gradients before it shards them",
         U.owing,
         "not self.per_microbatch and",
@@ -169,7 +177,7 @@ FAULTS = [
         B._one,
         "for bag in bags])",
         "for bag in bags[:1]])",
-        "law: derived gradients",
+        "a_layout_without_a_name_equals_one_device",
         "broken",
     ),
     Fault(

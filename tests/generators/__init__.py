@@ -4,7 +4,7 @@ Each generator builds what it promises instead of filtering. All arrays that it 
 """
 
 from tests.generators.chains import Chain, chains
-from tests.generators.layouts import practices, tables
+from tests.generators.layouts import practices, schemes, tables
 from tests.generators.meshes import extents, meshes
 from tests.generators.products import operands, products
 from tests.generators.shardings import arrays, reshards, shardings
@@ -19,6 +19,7 @@ __all__ = [
     "practices",
     "products",
     "reshards",
+    "schemes",
     "shardings",
     "tables",
 ]

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from tpsim.program.layout import Practice
+from tpsim.program.layout import Practice, layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.program.layout import Axes, Table
+    from tpsim.program.layout import Axes, Layout, Table
 
 REGIONS: Mapping[str, str] = {
     "*": "bgrfv",
@@ -59,6 +59,36 @@ def _dividing(mesh: Mesh, size: int, axes: list[str], draw: st.DrawFn) -> Axes:
     return tuple(axes[: draw(st.sampled_from(fitting))])
 
 
+@st.composite
+def schemes(draw: st.DrawFn, mesh: Mesh, sizes: Mapping[str, int]) -> Layout:
+    """Tensor and data parallelism over one or more axes of `mesh` and the others, with ZeRO, SP and dims left whole.
+
+    sizes  elements of the model's dims; kv heads and the queries of one take as many tensor axes as divide them
+
+    >>> from hypothesis import find
+    >>> from tpsim.algebra.mesh import Mesh
+    >>> mesh, sizes = Mesh({"X": 2, "Y": 2}), {"g": 2, "r": 2}
+    >>> find(schemes(mesh, sizes), lambda found: bool(found.table["*"]["g"] and found.table["*"]["r"])).roles["dp"]
+    ()
+    """
+    axes = tuple(draw(st.permutations(mesh.order)))
+    splits = [
+        (tensor, heads)
+        for tensor in range(1, len(axes) + 1)
+        for heads in range(tensor + 1)
+        if not sizes["g"] % mesh.size(*axes[:heads]) and not sizes["r"] % mesh.size(*axes[heads:tensor])
+    ]
+    tensor, heads = draw(st.sampled_from(splits))
+    return layout(
+        tp=axes[:tensor],
+        dp=axes[tensor:],
+        kv_split=heads,
+        zero=draw(st.integers(0, 3)),
+        sequence_parallel=draw(st.booleans()),
+        whole=draw(st.sets(st.sampled_from("df"))),
+    )
+
+
 def practices() -> st.SearchStrategy[Practice]:
     """Any combination of the stated switches.
 
@@ -66,7 +96,7 @@ def practices() -> st.SearchStrategy[Practice]:
     >>> @settings(max_examples=5)
     ... @given(practices())
     ... def law(practice):
-    ...     assert practice.qkv in {"separate", "fused"}
+    ...     assert practice.qkv in {"separate", "fused", "fused_kv"}
     >>> law()
     """
     return st.builds(
@@ -77,5 +107,5 @@ def practices() -> st.SearchStrategy[Practice]:
         gradients=st.sampled_from(["auto", "per_step", "per_microbatch"]),
         zero1=st.sampled_from(["scatter", "all_reduce"]),
         cross_entropy=st.sampled_from(["parallel", "gathered"]),
-        qkv=st.sampled_from(["separate", "fused"]),
+        qkv=st.sampled_from(["separate", "fused", "fused_kv"]),
     )

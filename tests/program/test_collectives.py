@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.models import GPT, LLAMA, NEOX
+from tests.models import GEMMA, GPT, LLAMA, NEOX
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
@@ -201,13 +202,29 @@ def test_hybrid_sharding_scatters_over_one_axis_and_reduces_the_rest_over_the_ot
     assert gains == {"reduce_scatter_F [h]{U_DFX}": 2, "all_reduce_DX [h_F]{U_DX}": 2}
 
 
-def test_fewer_kv_heads_than_tp_owes_their_weight_gradients_over_the_rest():
-    program = derive(LLAMA, layout(tp=("X", "Y"), kv_split=1))
+@pytest.mark.parametrize("model", [LLAMA, GEMMA], ids=lambda model: model.name)
+@pytest.mark.parametrize(("qkv", "dims", "count"), [("separate", "d", 2), ("fused", "kv, d", 1)])
+def test_fewer_kv_heads_than_tp_owes_their_weight_gradients_over_the_rest(model, qkv, dims, count):
+    split = min(1, model.kv_heads - 1)
+    program = derive(replace(model, qkv_bias=False), layout(tp=("X", "Y"), kv_split=split), Practice(qkv=qkv))
     assert collectives(program, "forward", layer=0) == {"all_reduce_XY [b, s, h]{U_XY}": 2}
+    heads, rest = ("g_X", "Y") if split else ("g", "XY")
     assert collectives(program, "backward", layer=0) == {
         "all_reduce_XY [b, s, h]{U_XY}": 2,
-        "all_reduce_Y [h, g_X, d]{U_Y}": 2,
+        f"all_reduce_{rest} [h, {heads}, {dims}]{{U_{rest}}}": count,
     }
+
+
+@pytest.mark.parametrize(("qkv", "uses"), [("separate", 3), ("fused", 2), ("fused_kv", 2)])
+def test_settled_per_use_queries_apart_from_keys_and_values_are_a_use_of_their_own(qkv, uses):
+    program = derive(LLAMA, layout(tp=("X", "Y"), kv_split=1), Practice(cotangents="per_use", qkv=qkv))
+    settled = [
+        move.axes
+        for op in program.ops
+        if isinstance(op, Reshard) and op.output.name == "d.attention.in" and op.where.phase == "backward"
+        for move in op.moves
+    ]
+    assert settled == [("X", "Y")] * uses
 
 
 @pytest.mark.parametrize("practice", [*PRACTICES.values()], ids=[*PRACTICES])

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, layout
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Layout, Practice, layout
 
 
 @pytest.mark.parametrize("dtype", DTYPE_BYTES)
@@ -34,6 +34,24 @@ def test_leading_tensor_axes_shard_kv_heads_and_the_others_their_queries():
         "v": ("X", "Y"),
     }
     assert layout(tp=("X", "Y")).table["*"]["g"] == ("X", "Y")
+
+
+@pytest.mark.parametrize(
+    ("table", "fused"),
+    [
+        ({"*": {"g": ("X",)}}, "fused"),
+        ({"heads": {"r": ("X",)}}, "fused"),
+        ({"*": {"r": ("X",)}}, "fused_kv"),
+        ({"block": {"r": ("X",)}}, "fused_kv"),
+        ({"state": {"r": ("X",)}}, "fused_kv"),
+        ({"*": {"r": ("X",)}, "block": {"r": ()}}, "fused_kv"),
+        ({"*": {"g": ("X",), "r": ("X",)}}, "fused"),
+    ],
+)
+def test_queries_are_fused_with_keys_and_values_where_no_axis_shards_their_weights_alone(table, fused):
+    where = Layout(table=table)
+    assert Practice(qkv="fused").under(where).qkv == fused
+    assert Practice(qkv="separate").under(where).qkv == "separate"
 
 
 def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():

@@ -37,9 +37,9 @@ def run(
     return execute(program, mesh, sizes, inputs(sizes, replaced))
 
 
-def unsharded(model: Model, practice: Practice, **options: object) -> Run:
-    """The same program on one device."""
-    return run(model, layout(), practice, Mesh({}), **options)  # type: ignore[arg-type]
+def unsharded(model: Model, practice: Practice, where: Layout | None = None, **options: object) -> Run:
+    """The same program on one device; its projections are fused as far as `where` lets them be."""
+    return run(model, layout(), practice.under(where or layout()), Mesh({}), **options)  # type: ignore[arg-type]
 
 
 def difference(sharded: Run, whole: Run) -> float:

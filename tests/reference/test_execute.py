@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from tests.models import GPT, LLAMA, NEOX, QWEN
+from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
 from tpsim.algebra.reshard import Routes
 from tpsim.program.layout import PRACTICES, Practice, layout
 from tpsim.program.op import Array, Reshard
+from tpsim.program.transformer import FUSED
 
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN)}
+if TYPE_CHECKING:
+    from tpsim.program.model import Model
+
 SWITCHES = {
     "ideal": Practice(),
     "per-use": Practice(cotangents="per_use"),
@@ -28,9 +32,12 @@ SWITCHES = {
 }
 
 
+FEWER_HEADS = {**PRACTICES, "fused-per-use": Practice(cotangents="per_use", qkv="fused")}
+
+
 @cache
-def whole(model: str, practice: Practice):
-    return unsharded(MODELS[model], practice)
+def whole(model: Model, practice: Practice):
+    return unsharded(model, practice)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -40,17 +47,40 @@ def test_forward_gradients_and_update_equal_the_unsharded_program(model, switche
     mesh = Mesh({"D": 2, "X": 4})
     where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
     practice = SWITCHES[switches]
-    assert difference(run(MODELS[model], where, practice, mesh), whole(model, practice)) < 1e-10
+    assert difference(run(MODELS[model], where, practice, mesh), whole(MODELS[model], practice)) < 1e-10
 
 
-@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize("zero", [0, 2, 3])
 @pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tp", "sp"])
-@pytest.mark.parametrize("practice", [*PRACTICES.values()], ids=[*PRACTICES])
-def test_fewer_kv_heads_than_tp_equal_the_unsharded_program(practice, sequence_parallel, zero):
-    practice = replace(practice, qkv="separate")
-    where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=sequence_parallel, kv_split=1)
-    sharded = run(LLAMA, where, practice, Mesh({"D": 2, "X": 4, "Y": 2}))
-    assert difference(sharded, whole(LLAMA.name, practice)) < 1e-10
+@pytest.mark.parametrize("practice", FEWER_HEADS.values(), ids=FEWER_HEADS)
+@pytest.mark.parametrize(("model", "kv_split"), [(LLAMA, 1), (GEMMA, 0)], ids=["some", "none-split"])
+def test_fewer_kv_heads_than_tp_equal_the_unsharded_program(model, kv_split, practice, sequence_parallel, zero):
+    where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=sequence_parallel, kv_split=kv_split)
+    sharded = run(model, where, practice, Mesh({"D": 2, "X": 4, "Y": 2}))
+    assert difference(sharded, whole(model, practice.under(where))) < 1e-10
+
+
+@pytest.mark.parametrize(("qkv", "names"), [("fused", "kvq"), ("fused_kv", "kv")])
+@pytest.mark.parametrize("model", [GPT, QWEN, GEMMA], ids=lambda model: model.name)
+def test_a_fused_projection_is_the_separate_ones_side_by_side(model, qkv, names):
+    apart, (fused, _) = whole(model, Practice()), FUSED[qkv]
+    kinds = [f"{layer}.{kind}" for layer in range(2) for kind in "Wb"]
+    values = {f"{kind}{fused}": slots(apart.inputs, apart, kind, names) for kind in kinds}
+    together = unsharded(model, Practice(qkv=qkv), replaced=values)
+    assert result(together, "loss") == pytest.approx(result(apart, "loss"), rel=1e-12)
+    for kind in kinds:
+        gradients = slots(lambda label, _: result(apart, f"grad.{label}"), apart, kind, names)
+        assert result(together, f"grad.{kind}{fused}") == pytest.approx(gradients, rel=1e-9, abs=1e-12)
+
+
+def slots(value, base, kind, names):
+    """The values of projections beside each other before the head dim: one slot each, and one per query."""
+    parts = {name: value(f"{kind}{name}", _shape(base, f"{kind}{name}")) for name in names}
+    return np.concatenate([part if name == "q" else part[..., None, :] for name, part in parts.items()], axis=-2)
+
+
+def result(run, name):
+    return run.value(run.program.results[name])
 
 
 def test_data_parallelism_over_two_axes_and_hybrid_sharding_equal_the_unsharded_program():
@@ -59,7 +89,7 @@ def test_data_parallelism_over_two_axes_and_hybrid_sharding_equal_the_unsharded_
     hybrid = type(both)(table={**both.table, **stored}, zero=3)
     for where in (both, hybrid):
         sharded = run(LLAMA, where, Practice(), Mesh({"D": 2, "F": 2, "X": 2}))
-        assert difference(sharded, whole(LLAMA.name, Practice())) < 1e-10
+        assert difference(sharded, whole(LLAMA, Practice())) < 1e-10
 
 
 @pytest.mark.parametrize("name", [*MODELS])
@@ -91,7 +121,7 @@ def test_the_cheapest_paths_equal_the_unsharded_program_too(zero):
     routes = Routes(mesh.order, fewest_bytes)
     where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=True, kv_split=1)
     sharded = run(LLAMA, where, Practice(), mesh, path=lambda x, to, _: routes.path(x.type, to))
-    assert difference(sharded, whole(LLAMA.name, Practice())) < 1e-10
+    assert difference(sharded, whole(LLAMA, Practice())) < 1e-10
 
 
 def test_the_judge_notices_a_collective_that_is_left_out():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from tests.generators import meshes, practices, tables
-from tests.models import GPT, LLAMA, NEOX, QWEN
+from tests.generators import meshes, practices, schemes, tables
+from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, inputs
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
@@ -21,7 +21,7 @@ from tpsim.reference.execute import Run, execute
 if TYPE_CHECKING:
     from tpsim.program.model import Model
 
-MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN)}
+MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA)}
 
 
 def sizes(model: Model, microbatches: int) -> dict[str, int]:
@@ -44,12 +44,21 @@ def whole(name: str, practice: Practice, microbatches: int) -> Run:
 @given(data=st.data(), name=st.sampled_from(sorted(MODELS)), mesh=meshes(devices=8), practice=practices())
 def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh, practice):
     table = data.draw(tables(mesh, sizes(MODELS[name], 1)))
-    zero, microbatches = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 2))
+    where, microbatches = Layout(table=table, zero=data.draw(st.integers(0, 3))), data.draw(st.integers(1, 2))
     try:
-        sharded = run(MODELS[name], Layout(table=table, zero=zero), practice, mesh, microbatches)
+        sharded = run(MODELS[name], where, practice, mesh, microbatches)
     except ShardingError:
         reject()
-    assert difference(sharded, whole(name, practice, microbatches)) < 1e-9
+    assert difference(sharded, whole(name, practice.under(where), microbatches)) < 1e-9
+
+
+@settings(max_examples=30)
+@given(data=st.data(), name=st.sampled_from(sorted(MODELS)), practice=practices(), microbatches=st.integers(2, 3))
+def test_any_tensor_and_data_parallelism_equals_the_unsharded_program(data, name, practice, microbatches):
+    mesh = Mesh({"X": 2, "Y": 2, "Z": 2})
+    where = data.draw(schemes(mesh, sizes(MODELS[name], 1)))
+    sharded = run(MODELS[name], where, practice, mesh, microbatches)
+    assert difference(sharded, whole(name, practice.under(where), microbatches)) < 1e-9
 
 
 # Rare among random ones: the product in backward must settle, and an owed cotangent is repeated along a dim.

@@ -106,7 +106,7 @@ def _unsharded(question: Question) -> Program:
     return lower(
         question.model,
         layout(),
-        question.practice,
+        question.practice.under(question.layout),
         question.dtypes,
         (),
         layers=question.model.layers,

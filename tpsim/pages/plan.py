@@ -109,7 +109,7 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
-    yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice))
+    yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice.under(layout)))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tpsim.algebra.sharding import Sharding
@@ -22,6 +22,9 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Bytes per element of each dtype a workload may name."""
 
+WEIGHTS = ("stored", "block", "grad", "state")
+"""The regions where a layer's weights lie: at rest, in use, as gradients, in the optimizer."""
+
 ZERO_GRADIENTS, ZERO_PARAMETERS = 2, 3
 """The ZeRO stages from which gradients, then parameters, are sharded too (Rajbhandari et al. 2020)."""
 
@@ -30,14 +33,16 @@ ZERO_GRADIENTS, ZERO_PARAMETERS = 2, 3
 class Practice:
     """Stated switches in which frameworks differ; each is a policy, none names a collective.
 
-    cotangents             owed cotangents of one array are added before they are settled (once) or settled one by one
+    cotangents             owed cotangents of one array are added before they leave a region (once), or each use brings
+                           its own back (per_use), as every projection with a redistribution of its own does
     regather               backward gathers sequence-sharded activations again instead of keeping them
     reshard_after_forward  backward gathers sharded parameters again instead of keeping them (ZeRO-3)
     gradients              parameter gradients are settled once per step or per microbatch; auto: per microbatch where
                            gradients are sharded (ZeRO-2, 3), else per step
     zero1                  ZeRO-1 hands owed gradients to the optimizer (scatter) or completes them first (all_reduce)
     cross_entropy          computed on vocabulary shards (parallel) or on gathered logits
-    qkv                    one projection for queries, keys and values (fused) or three (separate)
+    qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
+                           none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
     """
 
@@ -47,8 +52,17 @@ class Practice:
     gradients: Literal["auto", "per_step", "per_microbatch"] = "auto"
     zero1: Literal["scatter", "all_reduce"] = "scatter"
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
-    qkv: Literal["separate", "fused"] = "separate"
+    qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+
+    def under(self, layout: Layout) -> Practice:
+        """These switches as `layout` lets them be: one array holds what is sharded alike.
+
+        Where the queries of a kv head lie on axes (tp beyond the kv heads), fused queries would be repeated over them
+        as keys and values must be; they have an array of their own.
+        """
+        apart = any(layout.type_in(("h", "g", "r", "d"), region).axes("r") for region in WEIGHTS)
+        return replace(self, qkv="fused_kv") if apart and self.qkv == "fused" else self
 
 
 PRACTICES: Mapping[str, Practice] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpsim.program.op import Array, Program, Where
 from tpsim.program.parameters import Parameter, parameters
 from tpsim.program.trace import Path, Trace, book_path
-from tpsim.program.transformer import Transformer
+from tpsim.program.transformer import FUSED, Transformer
 from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 ROOT = Where("forward", "embedding")
 BLOCKS = {"embedding": "embedding", "attention": "attention", "mlp": "mlp", "norms": "norm", "output": "head"}
 """The block in which a group of parameters is used."""
-FUSED = {"Wq": "Wqkv", "Wk": "Wqkv", "Wv": "Wqkv", "bq": "bqkv", "bk": "bqkv", "bv": "bqkv"}
-DIMS = {"Wqkv": "hgjd", "bqkv": "gjd"}
-"""A fused projection holds r + 2 slots j per key/value head: r queries, the key, the value."""
 
 
 def lower(
@@ -36,7 +33,7 @@ def lower(
     microbatches: int = 1,
     path: Path = book_path,
 ) -> Program:
-    """The typed program of a training step of `model` under `layout`.
+    """The typed program of a training step of `model` under `layout`, which may part what `practice` fuses.
 
     order         mesh axes, major first
     layers        layers to trace; each stands for ``model.layers / layers``
@@ -44,7 +41,7 @@ def lower(
     path          chooses the moves of a reshard; the book's greedy path unless stated
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
-    trace = Trace(layout, order, ROOT, path=path)
+    trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
     weights = _weights(trace, model, practice, dtypes, layers)
     transformer, backward = Transformer(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
@@ -83,9 +80,8 @@ def _weights(
 
 
 def _projected(all_parameters: tuple[Parameter, ...], practice: Practice) -> list[Parameter]:
-    """The parameters with Wq, Wk, Wv (bq, bk, bv) joined into one array over slots j, if the practice fuses them."""
-    if practice.qkv == "separate":
-        return list(all_parameters)
-    kept = [parameter for parameter in all_parameters if parameter.name not in FUSED]
-    joined = {FUSED[parameter.name]: parameter for parameter in all_parameters if parameter.name in FUSED}
-    return kept + [replace(p, name=name, dims=(*DIMS[name],)) for name, p in joined.items()]
+    """The parameters with the weights and the biases of fused projections joined into one array over slots each."""
+    fused, slot = FUSED[practice.qkv]
+    kept = [parameter for parameter in all_parameters if parameter.name[1:] not in set(fused)]
+    joined = {f"{p.name[0]}{fused}": p for p in all_parameters if p.name[1:] in set(fused)}
+    return kept + [replace(p, name=name, dims=(*p.dims[:-1], slot, p.dims[-1])) for name, p in joined.items()]

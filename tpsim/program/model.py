@@ -59,7 +59,8 @@ class Model:
         """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
 
         b sequences, s and t (keys) tokens, h hidden, g kv heads, r queries per kv head, d head dim, e its image
-        under rotation, j slots of a fused projection, f ffn hidden, v padded vocabulary, p learned positions.
+        under rotation, j slots of a fused projection (kv of one without queries), f ffn hidden, v padded vocabulary,
+        p learned positions.
         """
         return {
             "b": sequences,
@@ -71,6 +72,7 @@ class Model:
             "d": self.head_dim,
             "e": self.head_dim,
             "j": self.queries_per_kv + 2,
+            "kv": 2,
             "f": self.ffn_hidden,
             "v": self.vocab_padded,
             "p": self.max_positions or seq,

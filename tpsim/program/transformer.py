@@ -1,8 +1,9 @@
 """The unsharded dense transformer, written once, forward only: named-axis products between named regions.
 
 Dims: b sequences, s tokens, t the same tokens as keys, h hidden, g key/value heads, r queries per key/value head,
-d head dim (e its image under rotation), j the r + 2 slots of a fused projection, f ffn hidden, v vocabulary,
-p learned positions. Regions: residual, block, heads, vocab; parameters are stored. No op here names an axis.
+d head dim (e its image under rotation), j the r + 2 slots of a fused projection (kv the 2 of one without queries),
+f ffn hidden, v vocabulary, p learned positions. Regions: residual, block, heads, vocab; parameters are stored. No op
+here names an axis.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tpsim.program.op import Array, Scale
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from tpsim.algebra.sharding import Sharding
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
 
 MINUS = Scale(-1.0)
+
+FUSED: Mapping[str, tuple[str, str]] = {"separate": ("", ""), "fused": ("qkv", "j"), "fused_kv": ("kv", "kv")}
+"""`Practice.qkv` -> the projections that one array holds, and the dim of its slots: key, value, then the queries."""
+
+HEADS: Mapping[str, tuple[str, ...]] = {
+    "q": ("b", "s", "g", "r", "d"),
+    "k": ("b", "s", "g", "d"),
+    "v": ("b", "s", "g", "d"),
+}
+"""The dims of queries, keys and values."""
 
 
 @dataclass(slots=True)
@@ -88,7 +99,7 @@ class Transformer:
         trace = self.trace
         with self._in("attention", "block"):
             x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-            q, k, v = self._fused(x) if self.practice.qkv == "fused" else self._separate(x)
+            q, k, v = self._projected(x)
         with self._in("attention", "heads"):
             q, k, v = (trace.pin(head, "heads", "") for head in (self._rotated(q), self._rotated(k), v))
             k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
@@ -136,22 +147,17 @@ class Transformer:
 
     # --- pieces ---
 
-    def _separate(self, x: Array) -> tuple[Array, Array, Array]:
-        return (
-            self._linear("attention.q", ("b", "s", "g", "r", "d"), x, "Wq", "bq"),
-            self._linear("attention.k", ("b", "s", "g", "d"), x, "Wk", "bk"),
-            self._linear("attention.v", ("b", "s", "g", "d"), x, "Wv", "bv"),
-        )
-
-    def _fused(self, x: Array) -> tuple[Array, Array, Array]:
-        """One projection to r + 2 slots per key/value head, then three selections that cost nothing."""
-        trace, slots = self.trace, self._linear("attention.qkv", ("b", "s", "g", "j", "d"), x, "Wqkv", "bqkv")
-        queries = trace.index("query_slot", ("j", "r"), x.dtype)
-        return (
-            trace.einsum("attention.q", ("b", "s", "g", "r", "d"), slots, queries),
-            trace.einsum("attention.k", ("b", "s", "g", "d"), slots, trace.index("key_slot", ("j",), x.dtype)),
-            trace.einsum("attention.v", ("b", "s", "g", "d"), slots, trace.index("value_slot", ("j",), x.dtype)),
-        )
+    def _projected(self, x: Array) -> Iterator[Array]:
+        """Queries, keys and values: a product each, or one for those that are fused, whose selection costs nothing."""
+        fused, slot = FUSED[self.practice.qkv]
+        if fused:
+            slots = self._linear(f"attention.{fused}", ("b", "s", "g", slot, "d"), x, f"W{fused}", f"b{fused}")
+        for name, dims in HEADS.items():
+            if name in fused:
+                chosen = self.trace.index(f"{name}_slot", (slot, *(dim for dim in dims if dim == "r")), x.dtype)
+                yield self.trace.einsum(f"attention.{name}", dims, slots, chosen)
+            else:
+                yield self._linear(f"attention.{name}", dims, x, f"W{name}", f"b{name}")
 
     def _rotated(self, x: Array) -> Array:
         """Rotary positions as a product with a rotation table, so that the transpose comes free."""

@@ -50,12 +50,12 @@ class Backward:
         return self.gradients
 
     def _transpose(self, op: Op) -> None:
-        bags = self._bagged(self.bags.pop(op.output))
+        cotangents = self.bags.pop(op.output)
         if isinstance(op, Reshard):
-            for bag in bags:
-                self._reshard(op, bag)
+            for one in cotangents if self.practice.cotangents == "per_use" else self._bagged(cotangents):
+                self._reshard(op, one)
         elif not isinstance(op, Leaf | Index | Max):
-            self._rule(op, self._one(op.output, bags))
+            self._rule(op, self._one(op.output, self._bagged(cotangents)))
 
     def _rule(self, op: Op, dy: Array) -> None:
         for place, x in enumerate(op.inputs):
@@ -121,9 +121,7 @@ class Backward:
     # --- bags ---
 
     def _bagged(self, cotangents: list[Array]) -> list[Array]:
-        """Cotangents added inside each bag (alike in what they owe); one by one if the practice settles per use."""
-        if self.practice.cotangents == "per_use":
-            return cotangents
+        """Cotangents added inside each bag: alike in what they owe."""
         bags: dict[Sharding, list[Array]] = defaultdict(list)
         for cotangent in cotangents:
             bags[cotangent.type].append(cotangent)

@@ -64,7 +64,7 @@ class PracticeFields(Strict):
     gradients: Literal["auto", "per_step", "per_microbatch"] | None = None
     zero1: Literal["scatter", "all_reduce"] | None = None
     cross_entropy: Literal["parallel", "gathered"] | None = None
-    qkv: Literal["separate", "fused"] | None = None
+    qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
 
     @model_validator(mode="before")

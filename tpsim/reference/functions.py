@@ -112,8 +112,8 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "position_one_hot": lambda _, s, p: (s == p) * 1.0,
     "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
     "rotation": _rotation,
-    "query_slot": lambda _, j, r: (j == r) * 1.0,
-    "key_slot": lambda sizes, j: (j == sizes["r"]) * 1.0,
-    "value_slot": lambda sizes, j: (j == sizes["r"] + 1) * 1.0,
+    "k_slot": lambda _, j: (j == 0) * 1.0,
+    "v_slot": lambda _, j: (j == 1) * 1.0,
+    "q_slot": lambda _, j, r: (j == r + 2) * 1.0,
 }
 """Index arrays by the name that `program.op.Index` uses: sizes, global indices per dim, then integer inputs."""
