@@ -25,17 +25,17 @@ DROPPED = Practice(reshard_after_forward=True)
 SKIPPED = Practice(reshard_after_forward=True, gradients="per_step")
 
 
-def elements(model, zero, practice):
-    """Elements on the wire of one device per step, by weight; its gradient's collectives included."""
-    where = layout(tp=("T",), dp=("D",), zero=zero)
+def elements(model, zero, practice, *, over="D", sequence_parallel=False):
+    """Elements on the wire of one device per step and axis, by weight; its gradient's collectives included."""
+    where = layout(tp=("T",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
     program = lower(model, where, practice, Dtypes(), ("D", "T"))
     sizes = Sizes(model.dims(sequences=N, seq=8), {"D": N, "T": T}, model.layers, M)
     sent: Counter[str] = Counter()
     for call in collectives(program, coalesce=False):
-        if call.axes == ("D",) and call.where.block != "loss":
+        if call.axes == (over,) and call.op != "activation":
             weight = call.array.removeprefix("grad.").removeprefix("new.")
             volume = call.parts[0].move.logical_elements(sizes.dims, sizes.axes)
-            sent[weight] += wire(call.kind, volume, N) * call.count(sizes)
+            sent[weight] += wire(call.kind, volume, sizes.axes[over]) * call.count(sizes)
     return sent
 
 
@@ -70,6 +70,19 @@ def test_every_weight_moves_its_zero_volume(model, zero, practice, factor):
     for weight, psi in per_shard(model).items():
         times = factor - (M if weight in once_less else 0)
         assert sent[weight] == times * psi * Fraction(N - 1, N), weight
+
+
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt"])
+@pytest.mark.parametrize(
+    ("zero", "gradients", "times"),
+    [(1, "auto", 1), (2, "auto", 1), (3, "auto", 1), (3, "per_step", 1), (2, "per_microbatch", M)],
+)
+def test_weights_read_by_a_split_sequence_are_summed_over_it_once_per_step(model, zero, gradients, times):
+    """Shards of them, as Megatron-LM does when the gradients of a step are complete (`finalize_model_grads`)."""
+    sent = elements(model, zero, Practice(gradients=gradients), over="T", sequence_parallel=True)
+    read = {"gain", "shift", "bo", "b2", "P"}
+    owing = {name: psi for name, psi in per_shard(model).items() if name.split("_")[0] in read}
+    assert sent == {name: 2 * times * psi / N * Fraction(T - 1, T) for name, psi in owing.items()}
 
 
 def backward_never_reads(model):

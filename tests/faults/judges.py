@@ -22,6 +22,7 @@ from tests.reference import test_program_properties as programs
 from tests.reference import test_properties as moved
 from tpsim.algebra.moves import wire
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
+from tpsim.program.layout import Practice
 from tpsim.quantity.errors import InputError
 from tpsim.reference.collectives import Part
 from tpsim.reference.linkload import load
@@ -142,6 +143,13 @@ PLAYED = {
         data=st.data(),
         model=st.just(LLAMA_SMALL),
         qkv=st.just("fused"),
+    ),
+    "law: sums once per step": drawn(
+        repeated.test_no_gradient_is_settled_in_a_microbatch_but_by_scattering_it_into_its_buffer,
+        20,
+        data=st.data(),
+        model=st.just(LLAMA_SMALL),
+        practice=st.just(Practice()),
     ),
     "law: the price of a product": drawn(
         moved.test_the_cheapest_product_is_never_dearer_than_the_book,

@@ -132,11 +132,19 @@ FAULTS = [
     ),
     Fault(
         "ZeRO-2 scatters gradients once per step",
-        U.per_microbatch,
-        ">= ZERO_GRADIENTS",
-        "> ZERO_GRADIENTS",
+        U._taken_up,
+        "if set(to.sharded_axes) <= set(bag.type.sharded_axes):",
+        "if True:",
         "a_zero_stage_sends_what_its_paper_says",
         "(2, 'ideal'",
+    ),
+    Fault(
+        "what no dim of a gradient's buffer takes up is summed in every microbatch",
+        U._taken_up,
+        "not in to.sharded_axes",
+        "in ()",
+        "law: sums once per step",
+        "broken",
     ),
     Fault(
         "queries are fused with keys and values where axes shard them alone",
@@ -149,8 +157,8 @@ FAULTS = [
     Fault(
         "ZeRO-1 completes gradients before it shards them",
         U.owing,
-        "not self.per_microbatch and",
-        "False and",
+        "self.layout.zero > 0",
+        "False",
         "a_zero_stage_sends_what_its_paper_says",
         "(1, 'ideal', 'reduce_scatter')",
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.models import GEMMA, GPT, LLAMA, NEOX
+from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
@@ -196,10 +196,39 @@ def test_hybrid_sharding_scatters_over_one_axis_and_reduces_the_rest_over_the_ot
         "all_gather_X [b_DF, s_X, h]": 2,
         "reduce_scatter_X [b_DF, s, h]{U_X}": 2,
     }
-    weights = collectives(program, "backward", layer=0, names=("grad.W2",))
-    assert weights == {"reduce_scatter_F [h, f_X]{U_DF}": 1, "all_reduce_D [h_F, f_X]{U_D}": 1}
-    gains = collectives(program, "backward", layer=0, names=("grad.gain",))
-    assert gains == {"reduce_scatter_F [h]{U_DFX}": 2, "all_reduce_DX [h_F]{U_DX}": 2}
+    weights, gains = (both_phases(program, names=(f"grad.{name}",)) for name in ("W2", "gain"))
+    assert weights == {"backward reduce_scatter_F [h, f_X]{U_DF}": 1, "update all_reduce_D [h_F, f_X]{U_D}": 1}
+    assert gains == {"backward reduce_scatter_F [h]{U_DFX}": 2, "update all_reduce_DX [h_F]{U_DX}": 2}
+
+
+def both_phases(program: Program, **which: object) -> Counter[str]:
+    """Collectives of layer 0 in backward and update, each with its phase."""
+    phases = {phase: collectives(program, phase, layer=0, **which) for phase in ("backward", "update")}  # type: ignore[arg-type]
+    return Counter({f"{phase} {key}": count for phase, found in phases.items() for key, count in found.items()})
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_of_a_gradient_only_what_its_buffer_takes_up_is_paid_in_every_microbatch(zero):
+    program = derive(LLAMA, layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=True), microbatches=3)
+    gains = both_phases(program, names=("grad.gain",))
+    assert gains == {"backward reduce_scatter_D [h]{U_DX}": 2 * 3, "update all_reduce_X [h_D]{U_X}": 2}
+
+
+def test_what_zero_leaves_whole_is_summed_once_per_step():
+    where = layout(tp=("X",), dp=("D",), zero=2, whole=("d",))
+    found = both_phases(derive(QWEN, where, microbatches=3), names=("grad.b",))
+    assert found == {"update all_reduce_D [g_X, r, d]{U_D}": 1, "update all_reduce_D [g_X, d]{U_D}": 2}
+
+
+@pytest.mark.parametrize(("zero", "scatter"), [(0, set()), (2, {"backward reduce_scatter_D [h]{U_DX}"})])
+def test_every_sum_is_paid_in_every_microbatch_where_a_practice_says_so(zero, scatter):
+    where, practice = (
+        layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=True),
+        Practice(gradients="per_microbatch"),
+    )
+    found = both_phases(derive(LLAMA, where, practice, microbatches=3), names=("grad.gain",))
+    settled = "backward all_reduce_X [h_D]{U_X}" if scatter else "backward all_reduce_DX [h]{U_DX}"
+    assert found == dict.fromkeys([settled, *scatter], 2 * 3)
 
 
 @pytest.mark.parametrize("model", [LLAMA, GEMMA], ids=lambda model: model.name)

@@ -1,4 +1,4 @@
-"""What the devices of a layout repeat: keys and values beyond their heads."""
+"""What the devices of a layout repeat: keys and values beyond their heads, and no sum more often than it is owed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Sizes
+from tpsim.cost.rollup import Sizes, collectives
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice
 from tpsim.program.lower import lower
 from tpsim.program.parameters import parameter_count, parameter_counts
@@ -67,3 +67,17 @@ def test_under_any_table_fused_projections_hold_and_multiply_what_separate_ones_
             reject()
         found.append((flops(program, sizes), memory(program, sizes).static))
     assert found == [found[0]] * 3
+
+
+@settings(max_examples=60)
+@given(data=st.data(), model=MODELS, practice=st.sampled_from([*PRACTICES.values()]))
+def test_no_gradient_is_settled_in_a_microbatch_but_by_scattering_it_into_its_buffer(data, model, practice):
+    where = data.draw(schemes(CUBE, at(model, CUBE).dims))
+    program = lower(model, where, practice, Dtypes(), CUBE.order, microbatches=2)
+    found = [one for one in collectives(program, coalesce=False) if one.op == "gradient"]
+    often = {(one.kind, one.axes) for one in found if one.per_microbatch}
+    data_axes = where.table.get("grad", {}).get("h", ())
+    assert often == ({("reduce_scatter", data_axes)} if data_axes else set())
+    assert not any(
+        set(one.axes) & set(data_axes) for one in found if not one.per_microbatch and one.kind == "all_reduce"
+    )

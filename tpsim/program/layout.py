@@ -37,9 +37,11 @@ class Practice:
                            its own back (per_use), as every projection with a redistribution of its own does
     regather               backward gathers sequence-sharded activations again instead of keeping them
     reshard_after_forward  backward gathers sharded parameters again instead of keeping them (ZeRO-3)
-    gradients              parameter gradients are settled once per step or per microbatch; auto: per microbatch where
-                           gradients are sharded (ZeRO-2, 3), else per step
-    zero1                  ZeRO-1 hands owed gradients to the optimizer (scatter) or completes them first (all_reduce)
+    gradients              parameter gradients are settled once per step, or whole in every microbatch (FSDP2 over
+                           replicas, unless told otherwise: pytorch PR 126166); auto: in every microbatch what the
+                           sharding of their buffer takes up (ZeRO-2, 3), the rest once per step
+    zero1                  from ZeRO-1 on, what gradients owe at the end of a step goes to the optimizer (scatter), or
+                           they are completed first (all_reduce)
     cross_entropy          computed on vocabulary shards (parallel) or on gathered logits
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
@@ -91,7 +93,7 @@ class Layout:
 
     table  region -> dim -> axes, major first; a dim missing in a region inherits region ``*``
     roles  "tp" and "dp" -> the mesh axes that play them, for symbols and placement only
-    zero   the ZeRO stage, which decides when gradients are settled under `Practice.gradients` auto
+    zero   the ZeRO stage; from 1 on, `Practice.zero1` says who completes gradients
     """
 
     table: Table

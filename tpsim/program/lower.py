@@ -54,7 +54,7 @@ def lower(
             uses = backward.run(trace.ops[start:], losses[-1])
         for weight, parts in uses.items():
             with trace.at(replace(trace.producer[weight].where, microbatch=microbatch)):
-                gradients[weight] += [update.settled(weight, parts)] if update.per_microbatch else parts
+                gradients[weight] += update.added(weight, parts)
     with trace.at(replace(ROOT, block="loss"), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     results = {"loss": total}

@@ -6,12 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.layout import ZERO_GRADIENTS, Dtypes, Layout, Practice
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tpsim.algebra.sharding import Sharding
+    from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.op import Array
     from tpsim.program.trace import Trace
 
@@ -29,27 +28,29 @@ class Update:
     dtypes: Dtypes
 
     @property
-    def per_microbatch(self) -> bool:
-        """True if gradients are settled in every microbatch."""
-        if self.practice.gradients == "auto":
-            return self.layout.zero >= ZERO_GRADIENTS
-        return self.practice.gradients == "per_microbatch"
-
-    @property
     def owing(self) -> bool:
-        """True if the optimizer receives gradients that still owe their sum and settles them into its own sharding."""
-        return not self.per_microbatch and self.layout.zero > 0 and self.practice.zero1 == "scatter"
+        """True if the optimizer receives gradients as they owe and settles them into its own sharding."""
+        return self.layout.zero > 0 and self.practice.zero1 == "scatter"
+
+    def added(self, param: Array, parts: Sequence[Array]) -> Sequence[Array]:
+        """What one microbatch adds to the gradient of `param`, paid as far as the practice pays in every microbatch.
+
+        By default that is what the sharding of region `grad` takes up, as nothing wider is held between microbatches.
+        What no dim takes up is owed once: the parts of a sum over microbatches may stay with their devices.
+        """
+        if self.practice.gradients == "per_step":
+            return parts
+        with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
+            bags = self._added(param, parts)
+            if self.practice.gradients == "per_microbatch":
+                return [self._together(param, bags)]
+            return [self._taken_up(param, bag) for bag in bags]
 
     def gradient(self, param: Array, parts: Iterable[Array]) -> Array:
         """The step's gradient of `param` from its parts over all uses and microbatches; it may still owe (`owing`)."""
         with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
-
-    def settled(self, param: Array, parts: Iterable[Array]) -> Array:
-        """The gradient of `param` from these parts, complete and in the sharding of region `grad`."""
-        with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
-            return self._together(param, self._added(param, parts))
 
     def apply(self, param: Array, gradient: Array) -> tuple[Array, Array]:
         """AdamW: the gradient in the optimizer's sharding and the new weights as they are stored."""
@@ -74,6 +75,14 @@ class Update:
             return self.trace.leaf(f"master.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
         to = self.layout.type_in(param.dims, "state")
         return self._to(param, to, f"the optimizer updates {param.name}{to}")
+
+    def _taken_up(self, param: Array, bag: Array) -> Array:
+        """`bag` in the sharding of region `grad` if that is finer than its own, still owing what no dim takes up."""
+        to = self.layout.type_in(param.dims, "grad")
+        if set(to.sharded_axes) <= set(bag.type.sharded_axes):
+            return bag
+        pending = to.owing(owed for owed in bag.type.owes if owed[0] not in to.sharded_axes)
+        return self._to(bag, pending, f"between microbatches gradients of {param.name} are held as {pending}")
 
     def _together(self, param: Array, bags: Iterable[Array]) -> Array:
         """Every bag brought to region `grad`, then added."""
