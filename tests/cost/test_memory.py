@@ -54,6 +54,14 @@ def test_each_zero_stage_shards_one_kind_of_array_more():
     assert shards == [(1, 1, 4), (1, 4, 4), (4, 4, 4)]
 
 
+@pytest.mark.parametrize("zero1", ["scatter", "all_reduce"])
+@pytest.mark.parametrize("zero", [2, 3])
+def test_gradients_that_are_settled_once_per_step_are_held_whole_until_then(zero, zero1):
+    whole = held_by(0).gradients
+    assert held_by(zero, Practice(gradients="per_step", zero1=zero1)).gradients == whole
+    assert held_by(zero, Practice(zero1=zero1)).gradients == whole // 4
+
+
 def test_gathered_logits_are_held_whole_on_every_tensor_rank():
     parallel, gathered = held_by(0), held_by(0, Practice(cross_entropy="gathered"))
     assert parallel.logits in {4 // 4 * 8 * 32 // 2 * width for width in (2, 4)}

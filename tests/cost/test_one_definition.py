@@ -109,12 +109,11 @@ def test_tensor_parallelism_alone_sends_what_the_literature_says():
     [(0, 1, 2), (1, 1, 2), (1, 4, 2), (2, 1, 2), (2, 4, 5), (3, 1, 3), (3, 4, 12)],
 )
 def test_zero_sends_the_elements_that_its_paper_says(zero, microbatches, stated, pricer_for):
-    """Times psi (n-1)/n elements; ZeRO-3 less one gather of the embedding table, which backward does not need."""
+    """Times psi (n-1)/n elements."""
     dtypes = Dtypes(activations="bf16", params="bf16", gradients="bf16", optimizer="f32")
     traced = lower(MIDDLE, layout(dp=("data",), zero=zero), PRACTICES["fsdp2"], dtypes, ("data",))
     sizes = Sizes(SIZES.dims, {"data": 4}, MIDDLE.layers, microbatches)
     found = [one for one in collectives(traced, coalesce=True) if one.op != "activation"]
     rows = price(found, sizes, pricer_for(sizes))
     psi = memory(traced, replace(sizes, axes={"data": 1})).parameters // 2
-    table = MIDDLE.vocab * MIDDLE.hidden * microbatches if zero == 3 else 0
-    assert total_of(rows).wire == 2 * (stated * psi - table) * 3 // 4
+    assert total_of(rows).wire == 2 * stated * psi * 3 // 4

@@ -12,6 +12,7 @@ from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
+from tpsim.program.parameters import parameters
 
 if TYPE_CHECKING:
     from tpsim.program.model import Model
@@ -53,6 +54,22 @@ def test_tensor_parallel_layer_has_two_all_reduces_forward_and_two_backward(mode
     assert collectives(program, "forward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
     assert collectives(program, "backward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
     assert collectives(program, "update") == {}
+
+
+@pytest.mark.parametrize("model", [LLAMA, NEOX], ids=["in a row", "side by side"])
+def test_cotangents_that_owe_nothing_travel_as_one_under_every_practice(model):
+    """The residual's and the norms' of the embedding: none of them is of a product with a redistribution of its own."""
+    program = derive(model, SP, Practice(cotangents="per_use"))
+    assert collectives(program, "backward", layer=None, names=("d.embedding",)) == {"all_gather_X [b, s_X, h]": 1}
+
+
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt"])
+def test_activations_are_of_their_own_dtype_whatever_weights_are_stored_as(model):
+    dtypes = Dtypes(activations="fp8", params="f32", gradients="bf16", loss="f64")
+    program = lower(model, SP, KEEP, dtypes, ORDER)
+    stream = [op for op in program.ops if {"b", "h"} <= set(op.output.dims)]
+    assert {op.output.dtype for op in stream if op.where.phase == "forward"} == {"fp8"}
+    assert {op.output.dtype for op in stream if isinstance(op, Reshard)} == {"fp8"}
 
 
 @pytest.mark.parametrize(("model", "count"), [(GPT, 6), (LLAMA, 7)], ids=["gpt", "gated"])
@@ -160,11 +177,12 @@ def test_fsdp_gathers_and_scatters_every_parameter(practice, gathers):
     assert +kinds == +Counter({"reduce_scatter_D": 9, "all_gather_D": gathers})
 
 
-def test_zero_3_does_not_gather_an_untied_embedding_table_again():
-    program = derive(LLAMA, layout(dp=("D",), zero=3), AGAIN)
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt"])
+def test_zero_3_gathers_every_weight_again_also_those_that_no_derivative_reads(model):
+    """As a group of a module is gathered: PyTorch's fully_shard before its backward, DeepSpeed's pre-backward hook."""
+    program = derive(model, layout(dp=("D",), zero=3), AGAIN)
     again = [op.output.name for op in program.ops if isinstance(op, Reshard) and op.where.again]
-    assert "E" not in again
-    assert "O" in again
+    assert sorted(again) == sorted({parameter.name for parameter in parameters(model)})
 
 
 @pytest.mark.parametrize(

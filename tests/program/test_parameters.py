@@ -20,7 +20,12 @@ def test_biases_on_the_projections_alone_add_one_per_query_key_and_value_feature
     assert parameter_counts(QWEN) == {**without, "attention": without["attention"] + added}
 
 
-@pytest.mark.parametrize("model", [LLAMA, GPT, QWEN], ids=lambda model: model.name)
+def test_a_model_with_biases_has_one_on_the_gate_too():
+    counts = [parameter_counts(replace(LLAMA, bias=bias))["mlp"] for bias in (False, True)]
+    assert counts[1] - counts[0] == LLAMA.layers * (2 * LLAMA.ffn_hidden + LLAMA.hidden)
+
+
+@pytest.mark.parametrize("model", [LLAMA, GPT, QWEN, replace(LLAMA, bias=True)], ids=lambda model: model.name)
 @pytest.mark.parametrize("qkv", ["separate", "fused"])
 def test_a_program_holds_the_parameters_of_its_model(model, qkv):
     program = lower(model, layout(), Practice(qkv=qkv), Dtypes(), (), layers=model.layers)

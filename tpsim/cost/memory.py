@@ -55,15 +55,15 @@ def _leaves(program: Program, role: Role) -> list[Array]:
 
 
 def _gradients(program: Program) -> list[Array]:
-    """The gradient buffers: what stands before the update moves it into the optimizer's sharding."""
+    """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
     made = {op.output: op for op in program.ops}
 
-    def before_update(array: Array) -> Array:
+    def buffer(array: Array) -> Array:
         op = made[array]
-        moved = isinstance(op, Reshard) and op.where.phase == "update"
-        return before_update(op.inputs[0]) if moved else array
+        moved = isinstance(op, Reshard) and op.where.microbatch is None
+        return buffer(op.inputs[0]) if moved else array
 
-    return [before_update(array) for name, array in program.results.items() if name.startswith(GRADIENT)]
+    return [buffer(array) for name, array in program.results.items() if name.startswith(GRADIENT)]
 
 
 def _held(program: Program, arrays: Iterable[Array], sizes: Sizes) -> Any:

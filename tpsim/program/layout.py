@@ -34,9 +34,11 @@ class Practice:
     """Stated switches in which frameworks differ; each is a policy, none names a collective.
 
     cotangents             owed cotangents of one array are added before they leave a region (once), or each use brings
-                           its own back (per_use), as every projection with a redistribution of its own does
+                           its own back (per_use), as every projection with a redistribution of its own does; those
+                           that owe nothing are added in either case
     regather               backward gathers sequence-sharded activations again instead of keeping them
-    reshard_after_forward  backward gathers sharded parameters again instead of keeping them (ZeRO-3)
+    reshard_after_forward  backward gathers sharded parameters again instead of keeping them (ZeRO-3), also those that
+                           no derivative reads: FSDP2 and DeepSpeed gather the group of a module whole
     gradients              parameter gradients are settled once per step, or whole in every microbatch (FSDP2 over
                            replicas, unless told otherwise: pytorch PR 126166); auto: in every microbatch what the
                            sharding of their buffer takes up (ZeRO-2, 3), the rest once per step

@@ -63,8 +63,8 @@ def _attention(model: Model) -> tuple[Parameter, ...]:
 
 def _mlp(model: Model) -> tuple[Parameter, ...]:
     weights = {"W1": "hf", "W2": "hf"} | ({"Wgate": "hf"} if model.gated else {})
-    biases = {"b1": "f", "b2": "h"} if model.bias else {}
-    return _arrays("mlp", weights | biases)
+    biases = {"b1": "f", "b2": "h"} | ({"bgate": "f"} if model.gated else {})
+    return _arrays("mlp", weights | (biases if model.bias else {}))
 
 
 def _norms(model: Model) -> tuple[Parameter, ...]:

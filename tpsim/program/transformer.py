@@ -62,13 +62,14 @@ class Transformer:
         with self._in("embedding", "vocab"):
             ids = trace.leaf("tokens", ("b", "s"), "vocab", "int32", "index")
             hot = trace.index("one_hot", ("b", "s", "v"), self.dtypes.activations, ids)
-            found = trace.einsum("embedding.out", ("b", "s", "h"), hot, self._use("E"))
+            found = trace.einsum("embedding.out", ("b", "s", "h"), hot, self._use("E"), dtype=hot.dtype)
         with self._in("embedding", "residual"):
             x = trace.pin(found, "residual", "")
             if self.model.positions != "learned":
                 return x
             where = trace.index("position_one_hot", ("s", "p"), self.dtypes.activations)
-            return trace.lin("embedding.sum", x, trace.einsum("positions", ("s", "h"), where, self._use("P")))
+            found = trace.einsum("positions", ("s", "h"), where, self._use("P"), dtype=where.dtype)
+            return trace.lin("embedding.sum", x, found)
 
     def layer(self, x: Array) -> Array:
         """One layer: attention and MLP, one after the other or side by side (parallel residual)."""
@@ -114,7 +115,7 @@ class Transformer:
             x = trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
             up = self._linear("mlp.up", inner, x, "W1", "b1")
             if self.model.gated:
-                act = trace.map("mlp.act", self.model.ffn, self._linear("mlp.gate", inner, x, "Wgate"), up)
+                act = trace.map("mlp.act", self.model.ffn, self._linear("mlp.gate", inner, x, "Wgate", "bgate"), up)
             else:
                 act = trace.map("mlp.act", self.model.ffn, up)
             return self._linear("mlp.out", ("b", "s", "h"), act, "W2")

@@ -44,6 +44,9 @@ class Backward:
         with self.trace.at(replace(self.trace.where, phase="backward", block="loss"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         for op in reversed(forward):
+            if isinstance(op, Reshard) and op.inputs[0].role == "param":
+                with self.trace.at(replace(op.where, phase="backward"), op.output.region):
+                    self._saved(op.output)  # frameworks gather a dropped group of weights whole, read or not
             if op.output in self.bags:
                 with self.trace.at(replace(op.where, phase="backward"), op.output.region):
                     self._transpose(op)
@@ -52,7 +55,8 @@ class Backward:
     def _transpose(self, op: Op) -> None:
         cotangents = self.bags.pop(op.output)
         if isinstance(op, Reshard):
-            for one in cotangents if self.practice.cotangents == "per_use" else self._bagged(cotangents):
+            alone = [one for one in cotangents if one.type.owes and self.practice.cotangents == "per_use"]
+            for one in [*alone, *self._bagged([one for one in cotangents if one not in alone])]:
                 self._reshard(op, one)
         elif not isinstance(op, Leaf | Index | Max):
             self._rule(op, self._one(op.output, self._bagged(cotangents)))
