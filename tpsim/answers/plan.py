@@ -36,13 +36,11 @@ from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.program.trace import Path as Paths
@@ -173,7 +171,7 @@ def sizes_of(question: Question) -> Sizes:
 
 
 @dataclass(frozen=True)
-class PlanResult:
+class PlanResult(Answer):
     """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
 
     rows     every collective with its numbers
@@ -383,10 +381,6 @@ class PlanResult:
             {**record, "formula": self.formula(row), "because": row.collective.because}
             for record, row in zip(self.collectives, self.rows, strict=True)
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""
