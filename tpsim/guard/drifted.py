@@ -60,6 +60,11 @@ class Drifted(Answer):
         return [] if old == new or said or not self.drift else [f"tpsim changed since: {old} -> {new}"]
 
     @property
+    def edits(self) -> tuple[Cause, ...]:
+        """The causes that whoever asks has made, and not what they bring with them; told first."""
+        return ()
+
+    @property
     def resolved(self) -> dict[str, Any]:
         """What was asked."""
         return {}
@@ -185,7 +190,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "step": (("step_s",), "seconds"),
     "compute": (("compute_s",), "seconds"),
     "exposed": (("exposed_s",), "seconds"),
-    "memory": (HELD, "bytes"),
+    "states": (HELD, "bytes"),
 }
 """What a reader of one scenario asks first: the results that it is the sum of, and their dimension."""
 
