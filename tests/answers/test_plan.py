@@ -77,7 +77,7 @@ def document(answer):
 
 def test_a_plan_states_its_schema_version_inputs_and_what_it_leaves_out(document):
     assert list(document) == ["schema", "tpsim", "inputs", "resolved", "result", "assumptions", "not_modelled"]
-    assert document["schema"] == "tpsim.plan/1"
+    assert document["schema"] == "tpsim.plan/2"
     assert document["tpsim"] == tpsim.__version__
     assert all(len(one["sha256"]) == 64 for one in document["inputs"])
     assert "activation memory; only what is held from step to step is counted" in document["not_modelled"]
@@ -150,7 +150,7 @@ def test_memory_is_parameters_gradients_and_optimizer_of_one_chip(document):
     assert whole == pytest.approx(70.6e9, rel=0.01)
     assert held["gradients_bytes"] == 2 * held["parameters_bytes"]
     assert held["static_bytes"] == held["parameters_bytes"] + held["gradients_bytes"] + held["optimizer_bytes"]
-    assert held["fits"] == (held["static_bytes"] <= held["capacity_bytes"])
+    assert held["fits"] is None
 
 
 def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):
@@ -180,11 +180,6 @@ def test_at_the_break_even_the_step_is_bound_by_both(answer):
         work = replace(answer.compute, seconds=seconds)
         rows = expose(answer.rows_at(factor), work, microbatches, overlap)
         assert (bound_by(rows, work) == "compute") == bound
-
-
-def test_the_verdict_is_one_line(answer):
-    assert "\n" not in answer.verdict
-    assert answer.bound_by in answer.verdict
 
 
 def test_a_violated_requirement_is_said_in_the_verdict():

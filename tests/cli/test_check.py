@@ -161,7 +161,7 @@ def test_a_scenario_that_stops_fitting_is_named_and_the_capacity_moves_no_second
     assert "scenarios/node: does not fit" in result["verdict"]
     (cause,) = result["causes"]
     assert (cause["name"], cause["step_relative"]) == ("hardware/node.chip.memory.capacity", None)
-    assert {(one["quantity"], one["old"], one["new"]) for one in result["changes"]} == {("fits", True, False)}
+    assert {(one["quantity"], one["old"], one["new"]) for one in result["changes"]} == {("states_fit", True, False)}
 
 
 def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):

@@ -137,14 +137,51 @@ def test_the_verdict_says_by_how_much_step_and_memory_move_and_why(tpsim):
     out = tpsim("diff", BASE, *ZERO3, "-q").out
     assert out.startswith("step ")
     assert "%), " in out
-    assert ", memory " in out
+    assert ", states " in out
     assert out.endswith("; because scenario layout.zero 1 -> 3\n")
+
+
+OTHER = ("--set", "hardware=dgx-h200")
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ((*OTHER, *ZERO3), "because scenario hardware dgx-h100 -> dgx-h200, layout.zero 1 -> 3 and 4 more causes"),
+        ((*ZERO3, *OTHER), "because scenario layout.zero 1 -> 3, hardware dgx-h100 -> dgx-h200 and 4 more causes"),
+        (OTHER, "because scenario hardware dgx-h100 -> dgx-h200 and 4 more causes"),
+    ],
+)
+def test_the_edits_are_named_before_what_another_machine_brings(tpsim, edits, said):
+    assert tpsim("diff", BASE, *edits, "-q").out.endswith(f"; {said}\n")
+    kinds = [line.split()[0] for line in tpsim("diff", BASE, *edits).out.split("\n\n")[2].splitlines()[2:]]
+    edited = len(edits) // 2
+    assert [kind for kind in kinds if kind in ("scenario", "constant")] == ["scenario"] * edited + ["constant"] * 4
+
+
+def test_of_many_edits_some_are_named_and_all_are_counted(tpsim):
+    edits = [f"workload.{one}" for one in ("microbatches=8", "global_batch=1024", "seq=2048", "dtype=fp8")]
+    out = tpsim("diff", BASE, *(word for edit in edits for word in ("--set", edit)), "-q").out
+    assert (
+        "because scenario workload.microbatches 4 -> 8 (+100 %), workload.global_batch 512 -> 1,024 (+100 %), " in out
+    )
+    assert out.endswith("workload.seq 4,096 -> 2,048 (-50 %) and 1 more cause\n")
+
+
+def test_a_plan_that_an_older_tpsim_saved_is_still_compared(tpsim, saved, tmp_path):
+    document = json.loads(Path(saved[0]).read_text())
+    document["schema"], document["result"]["memory"]["fits"] = "tpsim.plan/1", True
+    older = tmp_path / "older.json"
+    older.write_text(json.dumps(document))
+    assert tpsim("diff", str(older), saved[0], "-q").out == "nothing moved\n"
+    found = json.loads(tpsim("diff", str(older), BASE, "--set", "layout.zero=0", "-f", "json").out)["result"]["changes"]
+    assert [(one["old"], one["new"]) for one in found if one["quantity"] == "states_fit"] == [(True, False)]
 
 
 def test_compute_exposed_and_memory_stand_with_the_scenario(tpsim):
     page = tpsim("diff", BASE, *ZERO3, "-f", "md").out
     assert "exposed" in page
-    assert "held memory" in page
+    assert "states held" in page
 
 
 def test_what_differs_by_rounding_alone_is_not_told(tpsim):

@@ -12,7 +12,7 @@ import tpsim.answers.plan as plan_module
 from tpsim.__main__ import main as entry
 
 
-def broken(_):
+def broken(*_):
     raise IndexError("list index out of range")
 
 
@@ -55,7 +55,7 @@ def test_a_bug_shows_its_traceback_when_asked(tpsim, monkeypatch):
 
 
 def test_an_interrupt_is_code_130(tpsim, monkeypatch):
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(plan_module, "priced", interrupted)

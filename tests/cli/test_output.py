@@ -19,12 +19,37 @@ PLAN = ("plan", "llama3-70b-h100")
 def test_the_verdict_is_last_before_one_next_command(tpsim):
     lines = tpsim(*PLAN).out.splitlines()
     assert lines[-1].startswith("next: tpsim ")
-    assert lines[-2].startswith("compute-bound; step ")
+    assert [line.split()[0] for line in lines[-4:-1]] == ["time", "memory", "change"]
 
 
 def test_quiet_prints_the_verdict_alone(tpsim):
     ran = tpsim(*PLAN, "-q")
-    assert ran.out == tpsim(*PLAN).out.splitlines()[-2] + "\n"
+    assert ran.out.splitlines() == tpsim(*PLAN).out.splitlines()[-4:-1]
+
+
+TIGHT = (
+    "plan",
+    "--model",
+    "llama-3-8b",
+    "--hw",
+    "tpu-v5e",
+    "--tp",
+    "4",
+    "--dp",
+    "16",
+    "--seq",
+    "4096",
+    "--batch",
+    "64",
+)
+
+
+@pytest.mark.parametrize("more", [(), ("-q",)])
+def test_what_does_not_fit_is_red_where_there_are_colours_and_in_capitals_everywhere(tpsim, more):
+    coloured, plain = tpsim(*TIGHT, *more, "--color", "always").out, tpsim(*TIGHT, *more).out
+    refusals = re.findall(r"\x1b\[1;31m(.*)\x1b\[0m", coloured)
+    assert refusals == ["memory  DOES NOT FIT: states take 36.14 GB of 16 GB; activations not counted"]
+    assert f"\n{refusals[0]}\n" in plain
 
 
 def test_verbose_adds_formulas_reasons_and_assumptions(tpsim):
@@ -43,7 +68,7 @@ def test_every_format_goes_to_files_beside_the_table(tpsim, tmp_path):
     document = json.loads(files[0].read_text())
     rows = list(csv.DictReader(io.StringIO(files[1].read_text())))
     assert [row["array"] for row in rows] == [row["array"] for row in document["result"]["collectives"]]
-    assert files[2].read_text().startswith("### llama3-70b-h100\n\n**compute-bound")
+    assert files[2].read_text().startswith("### llama3-70b-h100\n\n**time**: ")
     assert files[3].read_text() == ran.out
 
 
@@ -61,7 +86,7 @@ def test_a_file_is_replaced_in_one_step_and_keeps_its_permissions(tpsim, tmp_pat
     file.write_text("old")
     file.chmod(0o640)
     assert tpsim(*PLAN, "-q", "-o", str(file)).err == ""
-    assert json.loads(file.read_text())["schema"] == "tpsim.plan/1"
+    assert json.loads(file.read_text())["schema"] == "tpsim.plan/2"
     assert file.stat().st_mode & 0o777 == 0o640
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 

@@ -52,7 +52,7 @@ IDLE = "axis tensor 16 is used by no role: its chips repeat the same work; set l
 
 def test_an_axis_without_a_role_is_pointed_out(tpsim):
     ran = tpsim("plan", "llama3-8b-v5e", "--set", "mesh={data: 16, tensor: 16}", "-q")
-    assert ran.out.endswith(f"; {IDLE}\n")
+    assert ran.out.splitlines()[0].endswith(f"; {IDLE}")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -98,3 +98,51 @@ def test_lines_that_differ_in_size_alone_name_their_arrays(tpsim):
     out = tpsim("plan", "llama3-8b-v5e").out
     for label in ("weights Wq, Wo", "weights Wk, Wv", "gradients W2, Wgate, W1", "loss"):
         assert any(line.startswith(f" {label}  ") for line in out.splitlines()), label
+
+
+# Memory and number formats -------------------------------------------------------------------------------------------
+
+
+def test_memory_shows_logits_beside_states_and_that_the_rest_is_not_counted(tpsim):
+    table = tpsim("plan", "llama3-70b-h100").out.split("\n\n")[4].splitlines()
+    assert [line[:30].strip() for line in table[2:]] == [
+        *("parameters", "gradients", "optimizer state", "states together"),
+        *("logits of a microbatch", "other activations: not counted"),
+    ]
+    held = result(tpsim("plan", "llama3-70b-h100", "-f", "json"))["memory"]
+    assert table[-2].split()[-2:] == [
+        f"{held['logits_bytes'] / 1e9:.4f}",
+        f"{100 * held['logits_bytes'] / held['capacity_bytes']:.1f}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((), "activations bf16, parameters bf16, gradients f32, optimizer f32; on the wire"),
+        (("--dtype", "fp8"), "activations fp8, parameters fp8, gradients f32, optimizer f32; on the wire"),
+        ((), "on the wire bf16 (activations, new weights), f32 (loss, gradients)\n"),
+        (("--set", "workload.grad_dtype=bf16"), "on the wire bf16 (activations, gradients, new weights), f32 (loss)\n"),
+    ],
+)
+def test_a_plan_says_what_is_stored_and_sent_in_which_number_format(tpsim, asked, said):
+    assert said in tpsim("plan", "llama3-70b-h100", *asked).out
+
+
+def test_what_is_not_stated_is_named_on_the_page(tpsim):
+    out = tpsim("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--dp", "8", "--seq", "4096", "--batch", "8").out
+    assert (
+        "7 guesses; not stated: workload.microbatches, workload.dtype, workload.grad_dtype, practice, assume.overlap, "
+        "collectives.launch; -v lists them\n"
+    ) in out
+
+
+def test_a_demand_on_memory_says_what_it_counts(tpsim):
+    out = tpsim("plan", "llama3-70b-h100", "--set", "require={memory: < 60 GB}").out
+    assert "\nrequire memory < 60 GB: holds (56.23 GB of states; activations are not counted)\n" in out
+
+
+def test_the_break_even_stands_in_the_report(tpsim):
+    said = "compute outlasts exposed communication above 2,822 tokens per chip and step; 8,192 now\n"
+    assert said in tpsim("plan", "llama3-70b-h100", "-v").out
+    assert "2,822" not in tpsim("plan", "llama3-70b-h100").out

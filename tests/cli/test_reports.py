@@ -71,7 +71,8 @@ def test_the_report_says_what_was_asked_so_that_it_can_be_asked_again(written):
 
 
 def test_the_report_begins_with_the_verdict(written):
-    assert written[0].read_text().split("\n\n")[1] == f"**{plan(NAME, zero=3).verdict}**"
+    lines = [f"**{line.label}**: {line.text}" for line in plan(NAME, zero=3).lines]
+    assert written[0].read_text().split("\n\n")[1].replace("\\_", "_").split("<br>\n") == lines
 
 
 def test_one_layer_has_its_formulas(written):
@@ -84,7 +85,7 @@ def test_one_layer_has_its_formulas(written):
 def test_assumptions_stand_with_their_kinds_and_nothing_left_out_is_forgotten(written):
     found = tables(written[0].read_text())
     assert ["guess", "matrix products reach 0.5 of peak"] in found["Assumptions"]
-    assert {row[0] for row in found["Assumptions"][1:]} == {"guess", "stated", "model"}
+    assert {row[0] for row in found["Assumptions"][1:]} == {"guess", "stated", "default", "model"}
     assert [row[0] for row in found["Not modelled"][1:]] == list(NOT_MODELLED)
 
 

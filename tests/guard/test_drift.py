@@ -266,7 +266,7 @@ def test_markup_in_a_name_stays_text():
 def without_outcome(made):
     """The lock as a tpsim wrote it that did not hold what fits."""
     scenarios = {
-        name: replace(one, results={key: value for key, value in one.results.items() if key != "fits"})
+        name: replace(one, results={key: value for key, value in one.results.items() if key != "states_fit"})
         for name, one in made.scenarios.items()
     }
     return replace(made, scenarios=scenarios)
@@ -278,7 +278,7 @@ def with_results(made, **results):
 
 
 def test_what_fits_moves_nothing_against_a_lock_that_does_not_say_it():
-    full = with_results(many(3), fits=False)
+    full = with_results(many(3), states_fit=False)
     assert not drift(without_outcome(full), full)
     assert len(drift(many(3), full).moved) == 3
 

@@ -33,6 +33,13 @@ def written(tmp_path):
     return file
 
 
+def test_what_a_lock_once_called_fits_is_that_states_do(written):
+    text = written.read_text(encoding="utf-8")
+    written.write_text(text.replace("states_fit: ", "fits: "), encoding="utf-8")
+    assert "states_fit" not in written.read_text(encoding="utf-8")
+    assert lock_file.read(written) == lock()
+
+
 def refused(file, old, new):
     """What is said of the lock with one text replaced by another."""
     before = file.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
-from tpsim.question.question import Limit, Question
+from tpsim.question.question import Assumption, Limit, Question
 from tpsim.question.scenario import resolve
 
 BASE = """\
@@ -57,7 +57,7 @@ def test_every_shipped_scenario_is_a_question(name: str) -> None:
     question = resolve(name)
     assert question.name == name
     assert question.mesh.devices == question.resolved["chips"]
-    assert {assumption.kind for assumption in question.assumptions} <= {"stated", "guess", "derived"}
+    assert {assumption.kind for assumption in question.assumptions} <= {"stated", "guess", "default", "derived"}
 
 
 def test_there_are_at_least_twelve_scenarios_each_saying_what_it_answers() -> None:
@@ -168,6 +168,66 @@ def test_number_formats_that_are_not_stated_are_guesses(tmp_path: Path) -> None:
     kinds = {assumption.text: assumption.kind for assumption in question.assumptions}
     assert kinds["gradients in f32: workload.grad_dtype is not stated"] == "guess"
     assert kinds["products and parameters in bf16: workload.dtype is not stated"] == "guess"
+
+
+OPEN = {
+    "workload.microbatches": (", microbatches: 1", "one microbatch"),
+    "workload.dtype": (", dtype: bf16", "products and parameters in bf16"),
+    "workload.grad_dtype": (", grad_dtype: f32", "gradients in f32"),
+    "practice": ("practice: megatron\n", "the switches of megatron"),
+    "assume.overlap": ("assume: {overlap: {data: none}}\n", "no collective runs beside compute"),
+    "collectives.launch": ("collectives: {launch: threads}\n", "the launch latency of threads"),
+}
+"""What a run decides, with the text that states it as it would be guessed."""
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_a_run_decides_is_a_guess_unless_it_is_stated(tmp_path: Path, name: str) -> None:
+    text, guessed = OPEN[name]
+    whole = BASE.replace("microbatches: 4", "microbatches: 1") + OPEN["assume.overlap"][0]
+    whole += OPEN["collectives.launch"][0]
+    stated, silent = asked(tmp_path, (BASE, whole)), asked(tmp_path, (BASE, whole.replace(text, "")))
+    assert (stated.left_open, silent.left_open) == ((), (name,))
+    assert silent.guesses == stated.guesses + 1
+    assert {(one.text, one.kind) for one in silent.assumptions} > {(f"{guessed}: {name} is not stated", "guess")}
+    left = {**stated.resolved, "assume": {**stated.resolved["assume"], "overlap": {}}, "collectives": None}
+    assert {**silent.resolved, "assume": {**silent.resolved["assume"], "overlap": {}}, "collectives": None} == left
+
+
+def test_a_single_switch_does_not_state_the_bundle_that_it_changes(tmp_path: Path) -> None:
+    assert "practice" in asked(tmp_path, ("practice: megatron", "practice: {regather: false}")).left_open
+
+
+def test_overlap_is_stated_only_if_somebody_stated_it(tmp_path: Path) -> None:
+    stated = asked(tmp_path, add="assume: {overlap: {data: backward}}\n")
+    assert Assumption("overlap: data behind backward", "stated") in stated.assumptions
+    assert not any(text.startswith("overlap: ") for text in texts(asked(tmp_path)))
+
+
+def test_a_batch_that_flags_leave_open_is_one_of_the_guesses() -> None:
+    flags = {"model": "llama-3-8b", "hw": "tpu-v5e", "dp": 16, "seq": 4096}
+    left = resolve(None, flags=flags).left_open
+    assert left == ("workload.global_batch", *list(OPEN)[:-1]), "a TPU has one way to launch"
+    assert resolve(None, flags={**flags, "batch": 16, "microbatches": 1}).left_open == left[2:]
+
+
+def test_defaults_that_are_no_guesses_are_named_in_one_assumption(tmp_path: Path) -> None:
+    said = "where nothing else is stated: loss in f32, optimizer state in f32, cost model additive, planner book"
+    assert Assumption(said, "default") in asked(tmp_path).assumptions
+    bare = asked(tmp_path, (", zero: 1, sequence_parallel: true", ""), add="planner: book\n")
+    (usual,) = [one.text for one in bare.assumptions if one.kind == "default"]
+    assert "ZeRO 0, no sequence parallelism, " in usual
+    assert "planner" not in usual
+
+
+def test_the_machine_s_efficiency_is_an_assumption_counted_once(tmp_path: Path) -> None:
+    text = spec.find("hardware", "dgx-h100").read_text(encoding="utf-8")
+    assert "matmul_efficiency: {value: 0.55, kind: guess" in text
+    assert Assumption("matrix products reach 0.55 of peak on dgx-h100", "guess") in asked(tmp_path).assumptions
+    question = asked(tmp_path)
+    constants = [one.path for one in question.machine.constants() if one.kind == "guess"]
+    assert "chip.matmul_efficiency" in constants
+    assert question.guesses == len(question.left_open) + len(constants)
 
 
 # Flags and overrides

@@ -23,12 +23,10 @@ from tpsim.quantity.units import UnitError, parse_sizes, show
 from tpsim.question.forced import refuse_foreign, written
 from tpsim.question.inputs import inputs
 from tpsim.question.question import Assumption
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-
-    import pandas as pd
 
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Launch
@@ -109,7 +107,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class CollectiveResult:
+class CollectiveResult(Answer):
     """A collective at several sizes.
 
     volumes  logical bytes, ascending; timings has one for each
@@ -133,10 +131,6 @@ class CollectiveResult:
     def records(self) -> list[dict[str, Any]]:
         """The rows, flat, as csv and frames want them."""
         return self.rows
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     @property
     def route(self) -> str:

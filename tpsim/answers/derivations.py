@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.verdict import memory_text
 from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
@@ -229,7 +230,7 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
         f"bytes of {part} on one chip",
         "bytes",
         lambda sizes: getattr(memory(program, sizes), part),
-        because=(f"ZeRO {result.question.layout.zero}; {result.memory_verdict}",),
+        because=(f"ZeRO {result.question.layout.zero}; {memory_text(result)}",),
         checks=CHECKS["memory"],
     )
 

@@ -128,9 +128,21 @@ class Memory(Part):
     static_bytes: Bytes
     """All that is held from step to step."""
     logits_bytes: Bytes
+    """Of one microbatch, beside what is held."""
     capacity_bytes: Bytes
-    fits: bool
+    fits: bool | None
+    """False if what is held from step to step is more than the chip has; null if not: activations are not counted."""
     verdict: str
+
+
+class Lost(Part):
+    """What the calls of one kind over the same axes cost the step."""
+
+    collective: str
+    """Such as all_gather over tensor."""
+    exposed_s: Seconds
+    share: float
+    """Of the step."""
 
 
 class Step(Part):
@@ -141,6 +153,8 @@ class Step(Part):
     communication_s: Seconds
     exposed_s: Seconds
     bound_by: str
+    lost: list[Lost]
+    """Exposed communication, most first."""
     tokens_per_s: float
     mfu: float
     """Useful FLOPs per second over the peak of all chips."""
@@ -158,25 +172,40 @@ class Requirement(Part):
     name: str
     required: str
     value: float
+    """SI; of memory what is held from step to step, without activations."""
     ok: bool
+
+
+class Change(Part):
+    """One field changed: the best of a few that were priced."""
+
+    set: str
+    """As --set takes it."""
+    time_s: Seconds
+    relative: float
+    """The change of the step as a share of it."""
+    static_bytes: Bytes
 
 
 class PlanAnswer(Part):
     """What `plan` answers."""
 
     verdict: str
+    """Lines, each after its label: time, memory, change."""
     collectives: list[CollectiveOfStep]
     per_layer: PerLayer
     totals: Totals
     memory: Memory
     step: Step
+    change: Change | None
+    """Null if none is better."""
     require: list[Requirement]
 
 
 class PlanOutput(Output):
     """What `tpsim plan` says."""
 
-    schema_: Annotated[Literal["tpsim.plan/1"], Field(alias="schema")]
+    schema_: Annotated[Literal["tpsim.plan/2"], Field(alias="schema")]
     result: PlanAnswer
     assumptions: list[Assumption]
 

@@ -14,13 +14,11 @@ from tpsim.answers.hw import constant_record
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, suggest
 from tpsim.question.inputs import inputs
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from tpsim.machine.profile import Machine
 
@@ -28,7 +26,7 @@ SCHEMA = "tpsim.explain/1"
 
 
 @dataclass(frozen=True)
-class ExplainResult:
+class ExplainResult(Answer):
     """Where the number called `name` comes from; several derivations if several numbers bear the name.
 
     asked  how a command line names the scenario again; "" without a scenario
@@ -49,10 +47,6 @@ class ExplainResult:
     def records(self) -> list[dict[str, Any]]:
         """One row per derivation."""
         return [{"name": self.name, "scenario": self.scenario, **one.record()} for one in self.derivations]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""

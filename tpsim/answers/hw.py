@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.quantity.errors import InputError
 from tpsim.question.inputs import inputs
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Constant, Level, Machine
@@ -24,7 +22,7 @@ SCHEMA, LIST_SCHEMA, VALIDATE_SCHEMA = "tpsim.hw/1", "tpsim.hw-list/1", "tpsim.h
 
 
 @dataclass(frozen=True)
-class HwResult:
+class HwResult(Answer):
     """A machine and every constant of it."""
 
     machine: Machine
@@ -38,9 +36,11 @@ class HwResult:
         """Constants that nobody has stated or measured."""
         return _guesses(self.machine)
 
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
+    @property
+    def verdict(self) -> str:
+        """How many constants it has, and how many of them are guesses."""
+        guesses = "1 of them a guess" if self.guesses == 1 else f"{self.guesses} of them guesses"
+        return f"{len(self.machine.constants())} constants, {guesses}; bandwidths are of one link in one direction"
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
@@ -57,18 +57,19 @@ class HwResult:
 
 
 @dataclass(frozen=True)
-class HwListResult:
+class HwListResult(Answer):
     """The machines of the library."""
 
     machines: tuple[Machine, ...]
 
+    @property
+    def verdict(self) -> str:
+        """How many there are, and how another one gets in."""
+        return f"{len(self.machines)} machines; your own: a .yaml file, or a folder in TPSIM_PATH"
+
     def records(self) -> list[dict[str, Any]]:
         """One row per machine."""
         return [_row(machine) for machine in self.machines]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
@@ -101,7 +102,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class HwValidateResult:
+class HwValidateResult(Answer):
     """What is wrong with profiles."""
 
     profiles: tuple[Checked, ...]
@@ -116,13 +117,14 @@ class HwValidateResult:
         """What is wrong, profile by profile."""
         return [problem for one in self.profiles for problem in one.problems]
 
+    @property
+    def verdict(self) -> str:
+        """How many are sound."""
+        return f"{sum(not one.problems for one in self.profiles)} of {len(self.profiles)} profiles are sound"
+
     def records(self) -> list[dict[str, Any]]:
         """One row per profile."""
         return [one.record() for one in self.profiles]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.program.parameters import GROUPS, parameter_counts
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pandas as pd
 
     from tpsim.program.model_file import ModelRead
 
@@ -21,7 +19,7 @@ LIST_SCHEMA = "tpsim.model-list/1"
 
 
 @dataclass(frozen=True)
-class ModelResult:
+class ModelResult(Answer):
     """A model as it was read, with its parameters by group."""
 
     read: ModelRead
@@ -38,6 +36,11 @@ class ModelResult:
         """Parameters that the padding of the vocabulary adds."""
         return sum(parameter_counts(self.read.model, padded=True).values()) - self.parameters["total"]
 
+    @property
+    def verdict(self) -> str:
+        """How many parameters it has."""
+        return f"{self.read.model.name} has {self.parameters['total']:,} parameters"
+
     def records(self) -> list[dict[str, Any]]:
         """One row per group: its parameters and their share."""
         counts = self.parameters
@@ -50,10 +53,6 @@ class ModelResult:
             }
             for group in GROUPS
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
@@ -73,18 +72,19 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class ModelListResult:
+class ModelListResult(Answer):
     """The models of the library, by name."""
 
     models: tuple[ModelResult, ...]
 
+    @property
+    def verdict(self) -> str:
+        """How many there are, and how to ask of another one."""
+        return f"{len(self.models)} models; any other: --model path/to/config.json"
+
     def records(self) -> list[dict[str, Any]]:
         """One row per model: its sizes and its parameters."""
         return [_row(one) for one in self.models]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""

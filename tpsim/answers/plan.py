@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
+from tpsim.answers.changes import best_change
 from tpsim.answers.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.answers.pricing import fits
+from tpsim.answers.verdict import memory_text, verdict_lines
 from tpsim.cost import formula
 from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
@@ -27,30 +29,30 @@ from tpsim.cost.rollup import (
     total_of,
     travelling,
 )
-from tpsim.cost.step import Step, bound_by, expose, step, turning_scale
+from tpsim.cost.step import Step, bound_by, expose, lost, step, turning_scale
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
+from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import pandas as pd
-
     from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.answers.changes import Change
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Limit, Question
+    from tpsim.report.table import Line
 
-SCHEMA = "tpsim.plan/1"
+SCHEMA = "tpsim.plan/2"
 
 NOT_MODELLED = (
     "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
@@ -64,6 +66,7 @@ ASSUMED = (
     "attention's scores stay on the chip: no memory traffic for arrays of s by s",
     "causal attention computes the whole s by s, and MFU counts it as useful",
     "matrix products run one after another, each at the slower of matrix unit and memory",
+    "the optimizer is AdamW: master weights and two moments of every parameter",
 )
 """What every plan takes for granted."""
 
@@ -78,7 +81,8 @@ def plan(
     flags      the command line's options by name: tp=8, batch=512, cost_model="book"
     Raises InputError for everything that the scenario says wrongly.
     """
-    return priced(resolve(scenario, overrides=overrides, flags=flags))
+    shelf = Shelf()
+    return priced(resolve(scenario, overrides=overrides, flags=flags, shelf=shelf), shelf)
 
 
 def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
@@ -89,23 +93,24 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
     """
+    shelf = shelf or Shelf()
     with shown_where_forced(question.forced_at):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
-            book = replace(priced(replace(question, planner="book")), question=question)
-            free = _priced(question, lowered(question, cheapest_path(question)))
+            book = replace(priced(replace(question, planner="book"), shelf), question=question)
+            free = _priced(question, lowered(question, cheapest_path(question)), shelf)
             return min((free, book), key=lambda one: one.step.time_s)
-        return _priced(question, (shelf or Shelf()).lowered(question))
+        return _priced(question, shelf.lowered(question), shelf)
 
 
-def _priced(question: Question, lowered: Lowered) -> PlanResult:
+def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
     work = compute(lowered.products, sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
     held = memory(lowered.program, sizes)
-    return PlanResult(question, sizes, rows, work, held, step(rows, work), lowered.path)
+    return PlanResult(question, sizes, rows, work, held, step(rows, work), lowered.path, shelf)
 
 
 def pricer(question: Question) -> Pricer:
@@ -173,12 +178,13 @@ def sizes_of(question: Question) -> Sizes:
 
 
 @dataclass(frozen=True)
-class PlanResult:
+class PlanResult(Answer):
     """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
 
     rows     every collective with its numbers
     compute, memory, step  see `tpsim.cost`
     path     how arrays that must change their type get there
+    shelf    what the request has read and lowered, for what is asked beside it
     """
 
     question: Question
@@ -188,6 +194,7 @@ class PlanResult:
     memory: Memory
     step: Step
     path: Paths
+    shelf: Shelf
 
     @cached_property
     def collectives(self) -> list[dict[str, Any]]:
@@ -269,15 +276,15 @@ class PlanResult:
     @cached_property
     def cheapest_saves_s(self) -> float:
         """Seconds of the step that the planner ``cheapest`` would save; 0 if the book's paths are as good."""
-        return float(self.step.time_s - priced(replace(self.question, planner="cheapest")).step.time_s)
+        return float(self.step.time_s - priced(replace(self.question, planner="cheapest"), self.shelf).step.time_s)
 
     @property
     def breakeven(self) -> str:
         """The break-even in words."""
         tokens = self.breakeven_tokens_per_chip
         if tokens is not None:
-            return f"compute-bound above {tokens:,.0f} tokens per chip and step"
-        return f"{self.bound_by.partition(' ')[0]}-bound at any number of tokens"
+            return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"
+        return f"bound by {self.bound_by.partition(' ')[0]} at any number of tokens"
 
     @property
     def capacity_bytes(self) -> float:
@@ -285,17 +292,24 @@ class PlanResult:
         return float(self.question.machine.chip.memory_capacity.value)
 
     @property
-    def fits(self) -> bool:
+    def states_fit(self) -> bool:
         """True if what is held from step to step is no more than the chip's memory."""
         return bool(self.memory.static <= self.capacity_bytes)
 
     @property
-    def memory_verdict(self) -> str:
-        """Whether it fits, in words."""
-        held, room = show(float(self.memory.static), "bytes"), show(self.capacity_bytes, "bytes")
-        if self.fits:
-            return f"fits: {held} of {room} before activations"
-        return f"does not fit: {held} of {room} before activations"
+    def fits(self) -> Literal[False] | None:
+        """False if states alone outgrow the chip; None if they do not, for activations are not counted."""
+        return None if self.states_fit else False
+
+    @property
+    def room_bytes(self) -> float:
+        """What states and logits leave of the chip's memory; below 0 they outgrow it."""
+        return self.capacity_bytes - float(self.memory.static + self.memory.logits)
+
+    @cached_property
+    def change(self) -> Change | None:
+        """The best of a few priced changes; None where none is better."""
+        return best_change(self, priced)
 
     @cached_property
     def requirements(self) -> list[tuple[Limit, float, bool]]:
@@ -311,29 +325,27 @@ class PlanResult:
         return [(limit, value, limit.holds(value)) for limit, value in held]
 
     @property
+    def broken(self) -> list[Limit]:
+        """The requirements that do not hold."""
+        return [limit for limit, _, holds in self.requirements if not holds]
+
+    @property
     def ok(self) -> bool:
         """True if every requirement holds."""
-        return all(holds for _, _, holds in self.requirements)
+        return not self.broken
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """The answer in lines: time, memory, and a change where one is better."""
+        return tuple(verdict_lines(self))
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
-        share = 100 * self.step.exposed_s / self.step.time_s
-        broken = [
-            f"require {limit.name} {limit.text} is violated" for limit, _, holds in self.requirements if not holds
-        ]
-        parts = [
-            f"{self.bound_by}-bound" if self.bound_by == "compute" else f"bound by {self.bound_by}",
-            f"step {show(self.step.time_s, 'seconds')}, {share:.3g} % exposed communication",
-            f"{self.tokens_per_s:,.0f} tokens/s, MFU {100 * self.mfu:.3g} %",
-            self.memory_verdict,
-            self.breakeven,
-            *self._idle(),
-            *broken,
-        ]
-        return "; ".join(parts)
+        """The lines as text."""
+        return "\n".join(map("".join, labelled(self.lines)))
 
-    def _idle(self) -> Iterator[str]:
+    @property
+    def idle(self) -> Iterator[str]:
         """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
         yield from self.question.placement.idle
         roles = self.question.layout.roles
@@ -370,6 +382,10 @@ class PlanResult:
         found = [row.collective for row in self.layer_rows[phase]]
         return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
 
+    def shown(self) -> list[dict[str, Any]]:
+        """The collectives without formulas, which would load sympy."""
+        return self.collectives
+
     def records(self) -> list[dict[str, Any]]:
         """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas.
 
@@ -383,10 +399,6 @@ class PlanResult:
             {**record, "formula": self.formula(row), "because": row.collective.because}
             for record, row in zip(self.collectives, self.rows, strict=True)
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""
@@ -404,6 +416,7 @@ class PlanResult:
                 "totals": {f"by_{name}": self._totals_record(by) for name, by in KEYS.items()},
                 "memory": self._memory_record(),
                 "step": self._step_record(),
+                "change": self.change and self.change.record(),
                 "require": [
                     {"name": limit.name, "required": limit.text, "value": value, "ok": holds}
                     for limit, value, holds in self.requirements
@@ -430,7 +443,7 @@ class PlanResult:
             "logits_bytes": number(held.logits),
             "capacity_bytes": number(self.capacity_bytes),
             "fits": self.fits,
-            "verdict": self.memory_verdict,
+            "verdict": memory_text(self),
         }
 
     def _step_record(self) -> dict[str, Any]:
@@ -440,6 +453,11 @@ class PlanResult:
             "communication_s": self.step.communication_s,
             "exposed_s": self.step.exposed_s,
             "bound_by": self.bound_by,
+            "lost": [
+                {"collective": name, "exposed_s": float(s), "share": float(s / self.step.time_s)}
+                for name, s in lost(self.rows).items()
+                if s > 0
+            ],
             "tokens_per_s": self.tokens_per_s,
             "mfu": self.mfu,
             "flops_per_device": number(self.compute.flops),

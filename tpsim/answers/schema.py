@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim import __version__
 from tpsim.quantity.errors import unknown
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import pandas as pd
 
 LIST_SCHEMA = "tpsim.schema-list/1"
 
@@ -53,20 +51,22 @@ DESCRIBED: tuple[Described, ...] = (
 
 
 @dataclass(frozen=True)
-class SchemaResult:
+class SchemaResult(Answer):
     """One JSON Schema: `to_json` is the schema itself, so that an editor can use what is printed."""
 
     described: Described
     schema: Mapping[str, Any]
 
+    @property
+    def verdict(self) -> str:
+        """How many fields it has, and how many of them must be there."""
+        rows = self.records()
+        return f"{len(rows)} fields, {sum(row['required'] for row in rows)} of them required"
+
     def records(self) -> list[dict[str, Any]]:
         """One row per field: its path, what may stand there, whether it must."""
         named = self.schema.get("$defs", {})
         return [{"schema": self.described.name, **row} for row in _fields(self.schema, named, "")]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The JSON Schema."""
@@ -74,18 +74,19 @@ class SchemaResult:
 
 
 @dataclass(frozen=True)
-class SchemaListResult:
+class SchemaListResult(Answer):
     """Everything that has a JSON Schema."""
 
     described: tuple[Described, ...] = DESCRIBED
 
+    @property
+    def verdict(self) -> str:
+        """How many there are, and what they are for."""
+        return f"{len(self.described)} schemas; the files of tpsim name theirs in their first line, for editors"
+
     def records(self) -> list[dict[str, Any]]:
         """One row per schema."""
         return [{"schema": one.name, "describes": one.describes, "what": one.what} for one in self.described]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""

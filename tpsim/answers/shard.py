@@ -29,12 +29,10 @@ from tpsim.quantity.size import over
 from tpsim.quantity.units import show
 from tpsim.question.options import chosen, read_binding, read_dims, read_mesh
 from tpsim.question.question import Assumption
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import pandas as pd
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
@@ -93,7 +91,7 @@ def shard(
 
 
 @dataclass(frozen=True)
-class ShardResult:
+class ShardResult(Answer):
     """The answer: steps of the planner asked for, every alternative, and what each device holds."""
 
     expression: Expression
@@ -213,10 +211,6 @@ class ShardResult:
             for place, plan in enumerate(self.alternatives)
             for number, row in enumerate(plan["steps"])
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""

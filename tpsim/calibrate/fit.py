@@ -23,13 +23,11 @@ from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from tpsim.calibrate.determine import Array
     from tpsim.calibrate.logs import Run
@@ -55,7 +53,7 @@ SOURCE = "fit"
 
 
 @dataclass(frozen=True)
-class FitResult:
+class FitResult(Answer):
     """A machine fitted to logs.
 
     base      how the request names the machine that it started from; `document` is its file
@@ -114,10 +112,6 @@ class FitResult:
         rows = self.records()
         named = {name: [row for row in rows if row["band"] == name] for name in BANDS}
         return [_band(name, inside) for name, inside in {**named, "all": rows}.items() if inside]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     @property
     def verdict(self) -> str:

@@ -14,13 +14,11 @@ from tpsim.machine import timing
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.question import Assumption
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import Route
@@ -48,7 +46,7 @@ class Overlay:
 
 
 @dataclass(frozen=True)
-class OverlayResult:
+class OverlayResult(Answer):
     """A collective at the sizes of a log: predicted, measured, and their ratio."""
 
     predicted: CollectiveResult
@@ -62,10 +60,6 @@ class OverlayResult:
     def records(self) -> list[dict[str, Any]]:
         """The rows, flat, as csv and frames want them."""
         return self.rows
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     @property
     def assumptions(self) -> list[Assumption]:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.claims.checks import ROUNDING, below, counted
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pandas as pd
 
     from tpsim.claims.checks import Check
 
@@ -86,7 +84,7 @@ class Verified:
 
 
 @dataclass(frozen=True)
-class VerifyResult:
+class VerifyResult(Answer):
     """Every run, in the order asked for.
 
     inputs  (path, sha256) of every file read
@@ -131,10 +129,6 @@ class VerifyResult:
     def records(self) -> list[dict[str, Any]]:
         """One row per check."""
         return [{"name": run.name, **check.record()} for run in self.runs for check in run.checks]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as the interface states it."""

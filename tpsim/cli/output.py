@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from errno import EISDIR
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import click
 
@@ -18,6 +18,7 @@ from tpsim.quantity.errors import InputError, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tpsim.report.answer import Answer
     from tpsim.report.table import Document
 
 Format = Literal["table", "json", "csv", "md", "yaml"]
@@ -27,16 +28,6 @@ KEPT = "\b\n"
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 SUFFIXES: Mapping[str, Format] = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "md", ".yaml": "yaml"}
 """A format per suffix; YAML is only what an answer is as a file of its own, as a fitted profile."""
-
-
-class Answer(Protocol):
-    """What a verb's function returns."""
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        """Tidy rows."""
-
-    def to_json(self) -> Mapping[str, Any]:
-        """The whole document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +53,11 @@ class Output:
             self.say(f"wrote {file}")
         if self.format != "table":
             sys.stdout.write(_text(answer, document, self.format, verbose=self.verbose))
-        elif self.quiet:
-            click.echo(document(False).verdict)
         else:
-            from tpsim.report import terminal
+            from tpsim.report import table, terminal
 
-            terminal.write(document(self.verbose), sys.stdout, self.color)
+            page = document(self.verbose and not self.quiet)
+            terminal.write(table.Document(page.lines) if self.quiet else page, sys.stdout, self.color)
 
     def say(self, message: str) -> None:
         """A message on stderr, unless quiet."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.rollup import rolled_up, total
+from tpsim.cost.rollup import axis_name, rolled_up, total
 from tpsim.quantity.size import over, smallest
 
 if TYPE_CHECKING:
@@ -142,11 +142,23 @@ def bound_by(rows: Sequence[Row], compute: Compute) -> str:
 
     Communication binds a step in which it sets the pace more than half of the time.
     """
-    if pace(rows, compute) <= 1:
-        return "compute"
-    groups = rolled_up(rows, by=lambda one: f"{one.kind} over {','.join(one.axes)}")
-    worst = max(groups, key=lambda name: groups[name].exposed_s)
-    return f"communication ({worst})"
+    return "compute" if pace(rows, compute) <= 1 else f"communication ({next(iter(lost(rows)))})"
+
+
+def outlasting(rows: Iterable[Row]) -> str:
+    """The collective that is longest busy of those that compute hides in part; "" if compute hides all or nothing."""
+    groups = rolled_up((row for row in rows if 0 < row.exposed_s < row.busy_s), by=_name)
+    return max(groups, key=lambda name: groups[name].busy_s, default="")
+
+
+def lost(rows: Iterable[Row]) -> dict[str, Any]:
+    """Exposed seconds by ``all_reduce over tensor``, most first."""
+    groups = rolled_up(rows, by=_name)
+    return {name: groups[name].exposed_s for name in sorted(groups, key=lambda name: -groups[name].exposed_s)}
+
+
+def _name(collective: Collective) -> str:
+    return f"{collective.kind} over {axis_name(collective)}"
 
 
 def pace(rows: Sequence[Row], compute: Compute) -> float:

@@ -12,18 +12,27 @@ from tpsim.guard import lock_file
 from tpsim.guard.drift import at_least, drift
 from tpsim.guard.drifted import Drifted, outcomes, sentence, sizes
 from tpsim.guard.facts import asked_facts
+from tpsim.guard.moved import is_outcome
 from tpsim.guard.recorded import recorded, saved
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.scenario import resolve
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.guard.causes import Cause
     from tpsim.guard.lock import Lock
 
 SCHEMA = "tpsim.diff/1"
+EDIT = "scenario"
+"""The kind of a cause that is a field of a scenario: what a user changes, where other facts come with it."""
+
+NAMED = 3
+"""Edits that a verdict names; more are counted."""
+
 Side = Literal["scenario", "result", "lock"]
 
 
@@ -33,12 +42,14 @@ class DiffResult(Drifted):
 
     following  the command that shows more of the new side
     least      the relative change below which nothing is told
+    edited     the fields that the request itself changes
     """
 
     base: str
     against: str
     following: str
     least: float = 0.0
+    edited: tuple[str, ...] = ()
 
     schema = SCHEMA
 
@@ -46,6 +57,12 @@ class DiffResult(Drifted):
     def ok(self) -> bool:
         """True if nothing moved."""
         return not self.drift
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The verdict, a "no" where the new side satisfies less than the old one."""
+        lost = any(one.new is False and is_outcome(one.quantity) for one in self.drift.moved)
+        return (Line(self.verdict, ok=not lost),)
 
     @property
     def verdict(self) -> str:
@@ -61,9 +78,30 @@ class DiffResult(Drifted):
         found = [f"{what} {text}" for what, text in sizes(name, self.drift).items()]
         if not found:
             return ""
-        first, *more = self.drift.causes
-        rest = f" and {len(more)} more cause{'s'[: len(more) - 1]}" if more else ""
-        return "; ".join([", ".join(found), *outcomes(name, self.drift), f"because {sentence(first)}{rest}"])
+        return "; ".join([", ".join(found), *outcomes(name, self.drift), f"because {self._because()}"])
+
+    def _because(self) -> str:
+        """The edits, else the first cause, and how many more there are."""
+        causes = self.drift.causes
+        named = self.edits[:NAMED] or causes[:1]
+        first, *others = [sentence(replace(one, note="") if self.edits else one) for one in named]
+        said = ", ".join([first, *(other.removeprefix(f"{EDIT} ") for other in others)])
+        more = len(causes) - len(named)
+        return said + (f" and {more} more cause{'s'[: more - 1]}" if more else "")
+
+    @property
+    def edits(self) -> tuple[Cause, ...]:
+        """The fields of a scenario that differ, those set for this comparison first, in order; none of two locks.
+
+        What differs between locks is edited whatever it is: a profile and a formula as well as a scenario.
+        """
+        fields = [one for one in self.drift.causes if one.kind == EDIT and side(self.base) != "lock"]
+        return tuple(sorted(fields, key=self._place))
+
+    def _place(self, edit: Cause) -> int:
+        """Where an edit stands in the request."""
+        found = (at for at, path in enumerate(self.edited) if f"{edit.name}.".startswith(f"{path}."))
+        return next(found, len(self.edited))
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -99,7 +137,9 @@ def diff(
     if side(after) == "result":
         following = f"tpsim diff {shlex.join([before, after])} -v"
     found, least = drift(*locks), _share(min_change)
-    return DiffResult(at_least(found, least) if least else found, before, shlex.join(words), following, least)
+    told = at_least(found, least) if least else found
+    edited = tuple(text.partition("=")[0].strip() for text in overrides)
+    return DiffResult(told, before, shlex.join(words), following, least, edited)
 
 
 def _share(text: str | float) -> float:

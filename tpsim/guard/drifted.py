@@ -9,12 +9,10 @@ from tpsim import __version__
 from tpsim.guard.moved import change, is_outcome, outcome, relative
 from tpsim.guard.uses import VERSION, uses
 from tpsim.quantity.units import Dimension, show
-from tpsim.report.frame import frame
+from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import pandas as pd
 
     from tpsim.guard.causes import Cause
     from tpsim.guard.drift import Drift
@@ -23,7 +21,7 @@ SIGN = "changes are new - old: + is more bytes or more seconds"
 
 
 @dataclass(frozen=True)
-class Drifted:
+class Drifted(Answer):
     """What moved between two locks, as every verb that compares answers."""
 
     drift: Drift
@@ -60,6 +58,11 @@ class Drifted:
         old, new = self.drift.old.version, self.drift.new.version
         said = any(one.name == VERSION for one in self.drift.causes)
         return [] if old == new or said or not self.drift else [f"tpsim changed since: {old} -> {new}"]
+
+    @property
+    def edits(self) -> tuple[Cause, ...]:
+        """The causes that whoever asks has made, and not what they bring with them; told first."""
+        return ()
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -110,10 +113,6 @@ class Drifted:
                 "change": change(old, new) or None,
                 "causes": name,
             }
-
-    def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
-        return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
@@ -191,7 +190,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "step": (("step_s",), "seconds"),
     "compute": (("compute_s",), "seconds"),
     "exposed": (("exposed_s",), "seconds"),
-    "memory": (HELD, "bytes"),
+    "states": (HELD, "bytes"),
 }
 """What a reader of one scenario asks first: the results that it is the sum of, and their dimension."""
 

@@ -13,6 +13,7 @@ from tpsim import __version__
 from tpsim.answers.plan import priced
 from tpsim.answers.plan_record import number
 from tpsim.guard.lock import CallsFact, ConstantFact, Lock, ScenarioFact
+from tpsim.guard.moved import STATES_FIT
 from tpsim.guard.samples import Formula, form_formulas, move_formulas, program_formulas, seconds_formulas
 from tpsim.machine.curve_file import describe, exact
 from tpsim.machine.profile import Constant
@@ -215,7 +216,7 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "gradients_bytes": number(plan.memory.gradients),
         "optimizer_bytes": number(plan.memory.optimizer),
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
-        "fits": plan.fits,
+        STATES_FIT: plan.states_fit,
         **{f"require.{limit.name}": holds for limit, _, holds in plan.requirements},
     }
 

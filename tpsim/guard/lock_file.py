@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from tpsim import __version__
 from tpsim.guard.lock import EXAMPLE, CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
+from tpsim.guard.moved import STATES_FIT
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Strict
@@ -128,7 +129,8 @@ def _constant(fields: ConstantFields) -> ConstantFact:
 
 def _scenario(fields: ScenarioFields) -> ScenarioFact:
     calls = {name: CallsFact.parse(line) for name, line in fields.collectives.items()}
-    return ScenarioFact(fields.inputs, fields.results, calls)
+    results = {STATES_FIT if name == "fits" else name: value for name, value in fields.results.items()}  # its old name
+    return ScenarioFact(fields.inputs, results, calls)
 
 
 def _parts(version: str) -> tuple[int, ...]:

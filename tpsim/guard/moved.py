@@ -16,7 +16,7 @@ class Moved:
     """A number that moved, from `old` to `new`; None where it is not there.
 
     part      the collective, "" for a number of the whole scenario
-    quantity  calls, bytes, wire, messages, time_s, by; or step_s, flops, ...; or the outcomes fits, require.step, ...
+    quantity  calls, bytes, wire, messages, time_s, by; or step_s, flops, ...; or states_fit, require.step, ...
     """
 
     scenario: str
@@ -75,25 +75,29 @@ def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:
 
 
 def _result(fact: ScenarioFact, other: ScenarioFact, key: str) -> Any:
-    """A result; a demand that is not made holds, and what fits is not known to a lock that does not say it."""
+    """A result; a demand that is not made holds, and whether states fit is not known to a lock that does not say it."""
     if key in fact.results or not is_outcome(key):
         return fact.results.get(key)
-    return other.results[key] if key == "fits" else True
+    return other.results[key] if key == STATES_FIT else True
+
+
+STATES_FIT = "states_fit"
+"""The outcome that parameters, gradients and optimizer state are no more than a chip's memory."""
 
 
 def is_outcome(quantity: str) -> bool:
-    """True for what a scenario's answer does or does not satisfy: ``fits``, ``require.step``."""
-    return quantity == "fits" or quantity.startswith("require.")
+    """True for what a scenario's answer does or does not satisfy: ``states_fit``, ``require.step``."""
+    return quantity == STATES_FIT or quantity.startswith("require.")
 
 
 def outcome(quantity: str, value: Any) -> str:
     """An outcome in words.
 
-    >>> outcome("fits", False), outcome("require.step", True)
-    ('does not fit', 'require.step holds')
+    >>> outcome("states_fit", True), outcome("states_fit", False), outcome("require.step", True)
+    ('states fit', 'does not fit', 'require.step holds')
     """
-    if quantity == "fits":
-        return "fits" if value else "does not fit"
+    if quantity == STATES_FIT:
+        return "states fit" if value else "does not fit"
     return f"{quantity} {'holds' if value else 'is violated'}"
 
 

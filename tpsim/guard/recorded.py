@@ -10,6 +10,7 @@ from tpsim.answers.plan import SCHEMA, PlanResult
 from tpsim.answers.plan_record import number
 from tpsim.guard.facts import flat
 from tpsim.guard.lock import CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
+from tpsim.guard.moved import STATES_FIT
 from tpsim.guard.uses import FILE, VERSION
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -23,13 +24,17 @@ RESULTS = ("time_s", "compute_s", "exposed_s", "flops_per_device")
 MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 
 
+READ = ("tpsim.plan/1", SCHEMA)
+"""The versions of a saved plan that say what a comparison needs; in the first one `fits` said that states do."""
+
+
 def saved(path: str) -> Lock:
     """The facts of a file that ``tpsim plan -f json`` or ``-o plan.json`` wrote.
 
     Raises InputError for a file that is none, or that lacks what a comparison needs.
     """
     document = spec.load(Path(path), most=spec.LARGE)
-    if document.data.get("schema") != SCHEMA:
+    if document.data.get("schema") not in READ:
         remedy = "save one: tpsim plan SCENARIO -o plan.json"
         raise InputError.one("not-a-result", f"{path} is no saved plan", document.place("schema"), remedy)
     try:
@@ -87,8 +92,9 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
 
 def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     steps = {key: result["step"][key] for key in RESULTS[1:]}
-    outcomes = {"fits": result["memory"]["fits"], **{f"require.{one['name']}": one["ok"] for one in result["require"]}}
-    return {**steps, **{key: result["memory"][key] for key in MEMORY}, **outcomes}
+    demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
+    states_fit = result["memory"]["fits"] is not False
+    return {**steps, **{key: result["memory"][key] for key in MEMORY}, STATES_FIT: states_fit, **demands}
 
 
 def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.guard.causes import STILL
+from tpsim.guard.moved import STATES_FIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,9 +79,9 @@ def is_timed(quantity: str) -> bool:
 
 
 def _uses_chip(path: str, quantity: str) -> bool:
-    """A chip's room decides what fits, and moves no second; its other figures make compute and all with it."""
+    """A chip's room decides whether states fit, and moves no second; its other figures make compute and all with it."""
     if path == "chip.memory.capacity":
-        return quantity == "fits"
+        return quantity == STATES_FIT
     return quantity == "compute_s" or quantity in TIMED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.guard.drifted import SIGN, outcomes, sizes, values
-from tpsim.guard.moved import change, is_outcome, outcome, relative, same
+from tpsim.guard.moved import change, outcome, relative, same
 from tpsim.guard.uses import axes_of, collective_of
 from tpsim.quantity.units import show
 from tpsim.report.numbers import cells
@@ -50,7 +50,7 @@ SCENARIOS = (
     Column("outcome", "outcome"),
     Column("compute", "compute", below=True),
     Column("exposed", "exposed", below=True),
-    Column("memory", "held memory", below=True),
+    Column("states", "states held", below=True),
 )
 SUMS = (
     Column("old_bytes", "wire, old"),
@@ -89,9 +89,8 @@ def check_page(result: CheckResult, *, verbose: bool) -> Document:
 
 def diff_page(result: DiffResult, *, verbose: bool) -> Document:
     """What moved from one side to the other; `verbose` adds every number."""
-    lost = any(one.new is False and is_outcome(one.quantity) for one in result.drift.moved)
-    title = f"{result.base} -> {result.against}"
-    return _page(result, title, result.following, verbose=verbose, ok=not lost)
+    ok = all(line.ok for line in result.lines)
+    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose, ok=ok)
 
 
 def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Document:
@@ -99,7 +98,7 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: boo
     return Document(
         title=title,
         facts=(("signs", SIGN),) if drift else (),
-        tables=tuple(_tables(drift, verbose=verbose)),
+        tables=tuple(_tables(result, verbose=verbose)),
         notes=result.notices,
         verdict=result.verdict,
         next_command=following,
@@ -108,9 +107,9 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: boo
     )
 
 
-def _tables(drift: Drift, *, verbose: bool) -> Iterator[Table]:
+def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
     """What a reader takes in at a glance; `verbose` adds the whole, folded where it can be."""
-    causes = _causes(drift)
+    drift, causes = result.drift, _causes(result)
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
     yield from _parts(CAUSES, causes, "causes", verbose=verbose)
     yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
@@ -145,9 +144,10 @@ def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ..
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
 
 
-def _causes(drift: Drift) -> list[Row]:
-    """A row per cause, the largest first; how much of a step is whose is not known, so only a single cause says it."""
-    ordered = sorted(drift.causes, key=lambda one: -abs(one.effect or 0))
+def _causes(result: Drifted) -> list[Row]:
+    """A row per cause, edits first, then the largest; whose the change of a step is only a single cause can say."""
+    brought = [one for one in result.drift.causes if one not in result.edits]
+    ordered = [*result.edits, *sorted(brought, key=lambda one: -abs(one.effect or 0))]
     rows = [_cause(one) for one in ordered]
     if sum(bool(one.scenarios) for one in ordered) > 1:
         rows = [{**row, "step": ""} for row in rows]

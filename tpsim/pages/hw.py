@@ -54,7 +54,7 @@ def list_page(result: HwListResult, *, verbose: bool) -> Document:
     columns = (*MACHINES, Column("constants", "constants", "integer")) if verbose else MACHINES
     return Document(
         tables=(Table(columns, records),),
-        verdict=f"{len(records)} machines; your own: a .yaml file, or a folder in TPSIM_PATH",
+        verdict=result.verdict,
         next_command="tpsim hw show dgx-h100",
     )
 
@@ -65,13 +65,12 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
     sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
-    guesses = "1 of them a guess" if result.guesses == 1 else f"{result.guesses} of them guesses"
     return Document(
         title=machine.name,
         facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
         tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
         notes=sources,
-        verdict=f"{len(rows)} constants, {guesses}; bandwidths are of one link in one direction",
+        verdict=result.verdict,
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
 
@@ -88,11 +87,10 @@ def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # no
     records = result.records()
     rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in records]
     wrong = [problem_record(problem) for problem in result.problems]
-    sound = sum(row["ok"] for row in records)
     first = next((row for row in records if not row["ok"]), records[0] if records else None)
     return Document(
         tables=(Table(PROFILES, rows), *((Table(PROBLEMS, wrong),) if wrong else ())),
-        verdict=f"{sound} of {len(rows)} profiles are sound",
+        verdict=result.verdict,
         next_command=f"tpsim hw {'show' if result.ok else 'validate'} {first['hardware']}" if first else "",
         ok=result.ok,
     )

@@ -34,7 +34,6 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
     """A model: its sizes and its parameters by group."""
     model = asdict(result.read.model)
     shown = {name: value for name, value in model.items() if verbose or name in SIZES}
-    total = result.parameters["total"]
     padding = result.padding_parameters
     seq = min(SEQ, result.read.model.max_positions or SEQ)
     name = asked("models", result.read.document.path)
@@ -46,7 +45,7 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
         ),
         tables=(Table(GROUPS, result.records()),),
         notes=(*result.read.notes, *((f"padding of the vocabulary adds {padding:,}",) if padding else ())),
-        verdict=f"{result.read.model.name} has {total:,} parameters",
+        verdict=result.verdict,
         next_command=f"tpsim plan --model {name} --hw dgx-h100 --dp 8 --seq {seq}",
     )
 
@@ -57,7 +56,7 @@ def list_page(result: ModelListResult, *, verbose: bool) -> Document:
     columns = (*MODELS, Column("source", "source")) if verbose else MODELS
     return Document(
         tables=(Table(columns, records),),
-        verdict=f"{len(records)} models; any other: --model path/to/config.json",
+        verdict=result.verdict,
         next_command=f"tpsim model show {records[0]['model']}",
     )
 

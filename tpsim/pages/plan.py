@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
+from tpsim.answers.verdict import percent
 from tpsim.pages.hw import constants_table
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
+from tpsim.question.limits import LIMITS
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -89,9 +91,8 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
         facts=(*_facts(result), *(_read(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
-        verdict=result.verdict,
+        verdict=result.lines,
         next_command=_next(result),
-        ok=result.ok,
     )
 
 
@@ -101,8 +102,8 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     parameters = question.resolved["model"]["parameters"]
     yield "model", f"{question.model.name}, {show(float(parameters), 'count')} parameters"
     parts = _many(work.microbatches, "microbatch", "es")
-    dtypes = f"{question.dtypes.activations}, gradients {question.dtypes.gradients}"
-    yield "work", f"{work.global_batch:,} sequences of {work.seq:,} tokens in {parts}, {dtypes}"
+    yield "work", f"{work.global_batch:,} sequences of {work.seq:,} tokens in {parts}"
+    yield "dtypes", _dtypes(result)
     mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
     yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
     yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
@@ -111,6 +112,18 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
     yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice.under(layout)))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def _dtypes(result: PlanResult) -> str:
+    """What is stored and sent in which number format: ``activations bf16, ...; on the wire bf16 (activations)``."""
+    dtypes = result.question.dtypes
+    stored = f"activations {dtypes.activations}, parameters {dtypes.params}, gradients {dtypes.gradients}"
+    sent: dict[str, dict[str, None]] = {}
+    for row in result.collectives:
+        plain = row["block"] if row["block"] == "loss" else "activations"
+        sent.setdefault(row["dtype"], {})[PURPOSES.get(row["op"], plain)] = None
+    wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
+    return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
 
 
 def _read(result: PlanResult) -> Iterator[tuple[str, str]]:
@@ -238,10 +251,11 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
         "parameters": held.parameters,
         "gradients": held.gradients,
         "optimizer state": held.optimizer,
-        "together": held.static,
+        "states together": held.static,
+        "logits of a microbatch": held.logits,
     }
     rows = [{"what": what, "bytes": size, "share": float(size) / result.capacity_bytes} for what, size in lines.items()]
-    return Table(MEMORY, rows, "Memory" if verbose else "")
+    return Table(MEMORY, [*rows, {"what": "other activations: not counted"}], "Memory" if verbose else "")
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -249,7 +263,9 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
     yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
     for limit, value, holds in result.requirements:
-        yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({value:.4g})"
+        counted = " of states; activations are not counted" if limit.name == "memory" else ""
+        found = percent(value) if LIMITS[limit.name] == "ratio" else show(value, LIMITS[limit.name])
+        yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({found}{counted})"
     yield from _replaced(result.question)
     guesses = result.question.guesses
     if verbose:
@@ -257,8 +273,11 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield (
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
+        yield f"{result.breakeven}; {result.tokens / result.chips:,.0f} now"
     counts = f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}"
-    yield counts + ("" if verbose else "; -v lists them")
+    opened = ", ".join(result.question.left_open)
+    more = [f"not stated: {opened}"] * bool(opened) + ["-v lists them"] * (not verbose)
+    yield "; ".join([counts, *more])
 
 
 def _replaced(question: Question) -> Iterator[str]:

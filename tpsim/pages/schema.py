@@ -18,7 +18,7 @@ def list_page(result: SchemaListResult, *, verbose: bool) -> Document:  # noqa: 
     records = result.records()
     return Document(
         tables=(Table(SCHEMAS, records),),
-        verdict=f"{len(records)} schemas; the files of tpsim name theirs in their first line, for editors",
+        verdict=result.verdict,
         next_command=f"tpsim schema {records[0]['schema']} -f table",
     )
 
@@ -31,6 +31,6 @@ def page(result: SchemaResult, *, verbose: bool) -> Document:
     return Document(
         title=f"{name}: {result.described.what}",
         tables=(Table(columns, rows),),
-        verdict=f"{len(rows)} fields, {sum(row['required'] for row in rows)} of them required",
+        verdict=result.verdict,
         next_command=f"tpsim schema {name} -o {name}.json",
     )

@@ -12,9 +12,10 @@ from tpsim.question.question import Limit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tpsim.quantity.units import Dimension
     from tpsim.question.divides import At
 
-LIMITS: Mapping[str, str] = {
+LIMITS: Mapping[str, Dimension] = {
     "step": "seconds",
     "exposed": "seconds",
     "memory": "bytes",

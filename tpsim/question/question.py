@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.quantity.errors import Place
+    from tpsim.quantity.spec import Document
 
-AssumptionKind = Literal["stated", "guess", "derived"]
+AssumptionKind = Literal["stated", "guess", "default", "derived"]
 Overlap = Literal["none", "forward", "backward", "both"]
 CostModel = Literal["additive", "book"]
 Planner = Literal["book", "cheapest"]
@@ -26,7 +27,10 @@ Planner = Literal["book", "cheapest"]
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Something that the answer rests on: stated by the user or a source, guessed, or derived from what is stated."""
+    """Something that the answer rests on.
+
+    kind  stated by the user or a source, guessed about the run, tpsim's default, or derived from what is stated
+    """
 
     text: str
     kind: AssumptionKind
@@ -97,10 +101,12 @@ class Question:
     inputs        (path, sha256) of every file read
     resolved      what the files, flags and defaults came to, as plain data for JSON
     guesses       guessed assumptions and guessed constants of the machine
+    left_open     the fields that the scenario could have stated in place of a guess
     base_model    the model's file as read, before the scenario changed fields of it
     force         what collectives are to take instead of the least time
     forced_at     where each of its parts that is forced stands
     asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
+    document      the scenario as it was read, flags and overrides included: what a change of it starts from
     """
 
     name: str
@@ -123,6 +129,8 @@ class Question:
     assumptions: list[Assumption]
     resolved: dict[str, Any]
     guesses: int
+    left_open: tuple[str, ...]
+    document: Document = field(repr=False, compare=False)
     asked: str = ""
     force: Choice = field(default_factory=Choice)
     forced_at: Mapping[str, Place] = field(default_factory=dict, compare=False)

@@ -22,7 +22,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.refusals import header_problem
-from tpsim.question.assumed import guesses, model_assumptions, run_assumptions
+from tpsim.question.assumed import guesses, left_open, model_assumptions, run_assumptions
 from tpsim.question.cut import Cut, cut, known_axis, mesh_of
 from tpsim.question.edits import bare_scenario, edited, flags_to_edits, overridden
 from tpsim.question.forced import refuse_foreign, shown_where_forced, written
@@ -79,7 +79,7 @@ def resolve(
         *model_assumptions(model),
         *split.assumptions,
         *read.assumptions,
-        *run_assumptions(file, placement),
+        *run_assumptions(file, machine, placement),
     ]
     question = Question(
         name=file.name or read.name,
@@ -103,8 +103,10 @@ def resolve(
         inputs=inputs(read.document, model.document, machine),
         assumptions=assumptions,
         resolved={},
-        guesses=guesses(assumptions, file, machine),
+        guesses=guesses(assumptions, machine),
+        left_open=(*(("workload.global_batch",) if read.assumptions else ()), *left_open(file, machine)),
         asked=_asked(read.document, overrides, flags or {}),
+        document=read.document,
     )
     if file.shardings is not None:
         _check_program(question, read)

@@ -35,7 +35,7 @@ def text(document: Document, limit: int = LIMIT) -> str:
 def _parts(document: Document, most: int) -> Iterator[str]:
     if document.title:
         yield f"### {_escaped(document.title)}"
-    yield f"**{_escaped(document.verdict)}**"
+    yield "<br>\n".join(_verdict(document))
     if document.facts:
         yield "\n".join(f"- {label}: {_escaped(fact)}" for label, fact in document.facts)
     for table in document.tables:
@@ -44,6 +44,16 @@ def _parts(document: Document, most: int) -> Iterator[str]:
         yield "\n".join(f"- {_escaped(note)}" for note in document.notes)
     if document.next_command:
         yield f"Next: `{document.next_command}`"
+
+
+def _verdict(document: Document) -> Iterator[str]:
+    """One line in bold; of several their labels, and the whole of one that says "no"."""
+    for line in document.lines:
+        text = _escaped(line.text)
+        if not line.label:
+            yield f"**{text}**"
+        else:
+            yield f"**{line.label}**: {text}" if line.ok else f"**{line.label}: {text}**"
 
 
 def _table(table: Table, most: int) -> Iterator[str]:

@@ -45,18 +45,41 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a verdict.
+
+    label  what it is about, "" for a verdict of one line
+    ok     False if it says "no"
+    """
+
+    text: str
+    label: str = ""
+    ok: bool = True
+
+
+def labelled(lines: Sequence[Line]) -> list[tuple[str, str]]:
+    """Lines as label and text; the labels fill a column.
+
+    >>> labelled([Line("10.28 s", "time"), Line("56 GB", "memory")]), labelled([Line("yes")])
+    ([('time    ', '10.28 s'), ('memory  ', '56 GB')], [('', 'yes')])
+    """
+    room = max((len(line.label) + 2 for line in lines if line.label), default=0)
+    return [(line.label.ljust(room), line.text) for line in lines]
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """All that a verb prints.
 
     facts         label and text, above the tables
     notes         lines below the tables
-    verdict       the answer in one line
+    verdict       the answer: lines, or one text that is as `ok` as the document
     next_command  the one command to run next
     ok            False if the answer is "no"
     silent        True if there is nothing to tell: as Markdown, which may become a comment, it is empty
     """
 
-    verdict: str
+    verdict: str | tuple[Line, ...]
     title: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
@@ -64,6 +87,11 @@ class Document:
     next_command: str = ""
     ok: bool = True
     silent: bool = False
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines of the verdict."""
+        return (Line(self.verdict, ok=self.ok),) if isinstance(self.verdict, str) else self.verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tpsim.report.layout import lines
+from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,9 @@ def _facts(document: Document, width: int | None) -> Iterator[Text]:
 
 def _foot(document: Document, width: int | None) -> Iterator[Text]:
     """The verdict, and the next command, which is what a reader's eye and mouse find at the end."""
-    yield from (Text(text, style="bold" if document.ok else "bold red") for text in _wrapped(document.verdict, width))
+    for line, (label, said) in zip(document.lines, labelled(document.lines), strict=True):
+        for at, text in enumerate(_wrapped(said, width and max(1, width - len(label)))):
+            yield Text((" " * len(label) if at else label) + text, style="bold" if line.ok else "bold red")
     if document.next_command:
         yield Text(f"next: {document.next_command}", style="cyan")
 

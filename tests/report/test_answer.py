@@ -1,0 +1,77 @@
+"""Every public answer prints as its verdict, and shows its rows in a notebook."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tpsim
+from tests.answers.test_schema import OUTPUTS
+from tpsim.answers.explain import explain
+from tpsim.answers.hw import hw_list, hw_show, hw_validate
+from tpsim.answers.model import model_list, model_show
+from tpsim.answers.schema import schema, schema_list
+from tpsim.calibrate.fit import hw_fit
+from tpsim.report.answer import Answer
+
+LOG = Path(__file__).parents[1] / "data" / "logs" / "all-reduce-8-debug.txt"
+ANSWERS = {
+    **OUTPUTS,
+    "an explanation": lambda: explain("per_layer.wire", "gpt3-175b-a100-tp8"),
+    "a machine": lambda: hw_show("dgx-h100"),
+    "the machines": hw_list,
+    "sound machines": hw_validate,
+    "a model": lambda: model_show("llama-3-8b"),
+    "the models": model_list,
+    "a schema": lambda: schema("plan"),
+    "the schemas": schema_list,
+    "a fit": lambda: hw_fit([str(LOG)], base="dgx-h100"),
+}
+
+
+def kinds(parent=Answer):
+    for kind in parent.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return [ask() for ask in ANSWERS.values()]
+
+
+def test_no_public_answer_is_left_out(shown):
+    for module in pkgutil.walk_packages(tpsim.__path__, "tpsim."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    named = {kind for kind in kinds() if kind.__name__.endswith("Result")}
+    results = {
+        value
+        for name, module in sys.modules.items()
+        if name.startswith("tpsim.")
+        for word, value in vars(module).items()
+        if word.endswith("Result") and isinstance(value, type)
+    }
+    assert results == named == set(map(type, shown))
+
+
+def test_an_answer_prints_its_verdict_and_no_more(shown):
+    for answer in shown:
+        assert str(answer) == repr(answer) == answer.verdict
+        assert len(str(answer)) < 1000
+
+
+def test_a_notebook_shows_the_verdict_over_a_row_per_record(shown):
+    for answer in shown:
+        page = answer._repr_html_()
+        assert page.startswith("<pre>")
+        assert page.count("<tr>") == (min(len(answer.records()), 200) + 1 if answer.records() else 0)
+
+
+def test_a_frame_has_the_records(shown):
+    for answer in shown:
+        assert len(answer.to_frame()) == len(answer.records())

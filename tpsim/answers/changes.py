@@ -1,0 +1,93 @@
+"""The changes that a plan weighs: one field each, priced as the plan itself is, and the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tpsim.answers.plan import PlanResult
+    from tpsim.question.question import Question
+    from tpsim.question.shelf import Shelf
+
+    Priced = Callable[[Question, Shelf], PlanResult]
+
+LEAST = 0.01
+"""The share of a step that a change must save to be worth a word."""
+
+MOST = 3
+"""The last stage of ZeRO."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field changed, as ``--set`` writes it, and what the plan `old` then comes to."""
+
+    setting: str
+    old: PlanResult
+    new: PlanResult
+
+    @property
+    def relative(self) -> float:
+        """The change of the step as a share of it: below 0 is faster."""
+        return float(self.new.step.time_s / self.old.step.time_s) - 1
+
+    @property
+    def activations(self) -> float:
+        """How many times as large a microbatch is."""
+        return float(self.new.sizes.dims["b"] / self.old.sizes.dims["b"])
+
+    def record(self) -> dict[str, Any]:
+        """The change as a document says it."""
+        step_s, held = float(self.new.step.time_s), float(self.new.memory.static)
+        return {"set": self.setting, "time_s": step_s, "relative": self.relative, "static_bytes": held}
+
+
+def best_change(plan: PlanResult, price: Priced) -> Change | None:
+    """The fastest of what a plan could be with one field changed; None if none is better.
+
+    price  prices a question with the programs of a shelf
+
+    Where states, or logits beside them, outgrow the chip, a change is better that makes them fit. Elsewhere it must
+    save `LEAST` of the step, and fit, too. None may violate a demand that the plan meets.
+    """
+    asked = (_changed(plan, setting, price) for setting in _settings(plan))
+    found = [one for one in asked if one and one.new.room_bytes >= 0 and (one.new.ok or not plan.ok)]
+    best = min(found, key=lambda one: one.relative, default=None)
+    return best if best and (plan.room_bytes < 0 or best.relative <= -LEAST) else None
+
+
+def _changed(plan: PlanResult, setting: str, price: Priced) -> Change | None:
+    """The plan with one field changed; None where that is no legal question, as for a split that is uneven."""
+    try:
+        question = resolve(plan.question.document, overrides=(setting,), shelf=plan.shelf)
+        return Change(setting, plan, price(question, plan.shelf))
+    except InputError:
+        return None
+
+
+def _settings(plan: PlanResult) -> Iterator[str]:
+    """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more of them.
+
+    Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
+    sums) and the memory that it saves are not counted.
+    """
+    layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
+    full = plan.room_bytes < 0
+    exposed = plan.step.exposed_s >= LEAST * plan.step.time_s
+    if (full or exposed) and mesh.size(*layout.roles.get("dp", ())) > 1:
+        above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
+        yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
+    if exposed and not layout.sequence_parallel and mesh.size(*layout.roles.get("tp", ())) > 1:
+        yield "layout.sequence_parallel=true"
+    beside_states = plan.capacity_bytes - float(plan.memory.static)
+    if full and beside_states > 0:
+        yield f"workload.microbatches={parts * 2 ** ceil(log2(plan.memory.logits / beside_states))}"
+    if not full and not parts % 2:
+        yield f"workload.microbatches={parts // 2}"
