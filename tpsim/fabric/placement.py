@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
@@ -14,6 +15,7 @@ from tpsim.quantity.size import Size, largest, over, product, smallest
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Move
 
 INNERMOST = "minor mesh axes innermost"
 """How axes are placed that the user does not bind."""
@@ -66,6 +68,12 @@ class Placement:
                 found.setdefault(piece.carrier, []).append(piece)
         used = [carrier for name, carrier in self.carriers.items() if name in found]
         return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
+
+    def change(self, move: Move) -> Change | None:
+        """Where the blocks go that a permute moves; None for any other move."""
+        if move.kind != "permute":
+            return None
+        return Change(tuple(self.pieces[axis] for axis in move.axes), tuple(map(move.axes.index, move.reordered)))
 
     def describe(self) -> list[str]:
         """One line per mesh axis of more than one device, then what the wraparound rule came to."""
