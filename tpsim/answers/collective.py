@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +22,7 @@ from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import UnitError, parse_sizes, show
 from tpsim.question.forced import refuse_foreign, written
+from tpsim.question.inputs import asked as asked_as
 from tpsim.question.inputs import inputs
 from tpsim.question.question import Assumption
 from tpsim.report.frame import frame
@@ -245,6 +247,12 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
     notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
     return placement, tuple(notes)
+
+
+def on_command_line(machine: Machine, ranks: int, level: str | None) -> str:
+    """The flags that ask for the same ranks on the same machine."""
+    words = ["--hw", asked_as("hardware", machine.path), "--ranks", str(ranks)]
+    return shlex.join([*words, *(["--level", level] if level else [])])
 
 
 def _beside(levels: Sequence[Wires], carriers: Sequence[str]) -> Iterator[tuple[str, int]]:
