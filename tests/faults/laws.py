@@ -252,13 +252,13 @@ def seconds_are_steps_by_hops_and_bytes_by_bandwidth():
 
 def a_change_of_axes_loads_real_links_as_claimed():
     """Blocks of arrays whose axes change places travel over two closed rings, a line, and nodes of a network."""
-    for known in (permutes.crossed, permutes.legs):
+    for known in (permutes.crossed, permutes.leg):
         known.cache_clear()
     try:
         for name in ("two rings", "line", "nodes by both axes"):
             every_change_is_as_claimed(*SITES[name])
     finally:
-        for known in (permutes.crossed, permutes.legs):
+        for known in (permutes.crossed, permutes.leg):
             known.cache_clear()
 
 

@@ -22,7 +22,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import Size, largest, over, product, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tpsim.fabric.change import Change
     from tpsim.fabric.wires import Route, Segment, SegmentTopology
@@ -165,10 +165,10 @@ def _busiest(segment: Segment, apart: int, steps: Sequence[_Step]) -> int:
         ports = Counter(one.leaves for one in steps), Counter(one.comes for one in steps)
         return HALVES * max((count for one in ports for count in one.values()), default=0)
     load: dict[int, int] = defaultdict(int)
-    known, links = legs(segment.topology, whole(segment.n)), 2 * whole(segment.n) ** 2
+    n = whole(segment.n)
     for leaves, _, here, there in steps:
-        row = (leaves - here * apart) * links
-        for link, parts in known[here, there][1]:
+        row = (leaves - here * apart) * 2 * n * n
+        for link, parts in leg(segment.topology, n, here, there)[1]:
             load[row + link] += parts
     return max(load.values(), default=0)
 
@@ -177,8 +177,8 @@ def _lengths(segment: Segment, steps: Sequence[_Step]) -> list[int]:
     """The links that each block crosses one after another: of interleaved groups those of the others too."""
     if segment.topology == "switch":
         return [1] * len(steps)
-    known, each = legs(segment.topology, whole(segment.n)), 1 if joined(segment.topology) else whole(segment.stride)
-    return [known[one.here, one.there][0] * each for one in steps]
+    n, each = whole(segment.n), 1 if joined(segment.topology) else whole(segment.stride)
+    return [leg(segment.topology, n, one.here, one.there)[0] * each for one in steps]
 
 
 def _groups(segment: Segment) -> int:
@@ -187,25 +187,21 @@ def _groups(segment: Segment) -> int:
     return passes * whole(segment.stride)
 
 
-Leg = tuple[int, tuple[tuple[int, int], ...]]
-"""Hops from one place to another, and the directed links, each with how many parts of a block go over it."""
+def _leg(topology: SegmentTopology, n: int, here: int, there: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Hops from place to place of a segment that is no switch, and how many parts of a block go over each of its links.
 
-
-@cache
-def legs(topology: SegmentTopology, n: int) -> Mapping[tuple[int, int], Leg]:
-    """Every way along a segment of n devices that is no switch; links are numbered below 2*n*n."""
-    pairs = ((here, there) for here in range(n) for there in range(n) if here != there)
-    return {pair: _leg(topology, n, *pair) for pair in pairs}
-
-
-def _leg(topology: SegmentTopology, n: int, here: int, there: int) -> Leg:
+    The directed links of a segment are numbered below 2*n*n.
+    """
     if topology == "host":
         return 1, ((0, HALVES),)
     if topology == "mesh":
         return 1, ((here * n + there, HALVES),)
     ways = _shortest(topology, n, here, there)
-    crossed = [2 * ((here + way * hop) % n) + (way > 0) for way, hops in ways for hop in range(hops)]
-    return ways[0][1], tuple((link, HALVES // len(ways)) for link in crossed)
+    links = [2 * ((here + way * hop) % n) + (way > 0) for way, hops in ways for hop in range(hops)]
+    return ways[0][1], tuple((link, HALVES // len(ways)) for link in links)
+
+
+leg = cache(_leg)
 
 
 def _shortest(topology: SegmentTopology, n: int, here: int, there: int) -> tuple[tuple[int, int], ...]:
