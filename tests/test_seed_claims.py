@@ -369,8 +369,8 @@ def test_claims_001_20_004_31_tensor_axes_go_inside_the_node_and_their_limit_doe
         ["network"],
     ]
     layer = gpus.tensor_parallel("book-h100", "Y=8")
-    limit = tpsim.breakeven(layer.math(), layer.moves(), "F")
-    assert {symbol.name for symbol in limit.free_symbols} == {"Y"}
+    assert {symbol.name for symbol in layer.math().free_symbols} == {"B", "D", "F", "Y"}
+    assert tpsim.breakeven(layer.math(Y=8), layer.moves(Y=8), "F") == pytest.approx(7 * 2200)
     inside = gpus.many(gpus.Layer("book-h100", "X=8", "A[I_X] -> A[I]", dtype="int8").moves(I=1), "X")
     assert float(gpus.intensity("book-h100", inside)) == pytest.approx(2200)
     assert float(gpus.outside("book-h100", 8)) == pytest.approx(2475)

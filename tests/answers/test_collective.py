@@ -85,6 +85,37 @@ def test_a_size_below_one_element_per_rank_is_refused():
     )
 
 
+def test_an_all_reduce_of_fewer_elements_than_ranks_is_answered_as_nccl_tests_measures_it():
+    sizes = [row["logical_bytes"] for row in collective("all-reduce", hw="dgx-h100", ranks=8, sizes="2B,8B,1001B").rows]
+    assert sizes == [2, 8, 1000]
+    with pytest.raises(InputError, match="1 bytes are less than one element\n  = give 2 bytes or more"):
+        collective("all-reduce", hw="dgx-h100", ranks=8, sizes=1)
+
+
+def test_sizes_end_where_they_say_and_take_those_of_nccl_tests_which_is_said():
+    result = collective("all-gather", hw="dgx-h100", ranks=8, sizes="1M:100M:x4,1MB:1GB:x10")
+    assert (result.volumes[-1], result.volumes[-2]) == (10**9, 100 * 2**20)
+    assert result.assumptions[0].text == "1M is 1 MiB, as nccl-tests writes it"
+
+
+def test_some_devices_of_each_node_can_be_asked_for():
+    result = collective("all-gather", hw="dgx-h100", ranks=16, level="nvlink:4,network", sizes=2**20)
+    assert result.route == "nvlink 4 x network 4"
+    assert collective("all-gather", hw="tpu-v5e", ranks=16, level="ici.0:4,ici.1:4").route == (
+        "ici.0 4 (line) x ici.1 4 (line)"
+    )
+    with pytest.raises(
+        InputError, match="mesh axis ranks of 16, 3 of them on nvlink, does not fit on nvlink 8 x network"
+    ):
+        collective("all-gather", hw="dgx-h100", ranks=16, level="nvlink:3,network")
+
+
+def test_a_level_that_no_rank_lies_on_is_said():
+    result = collective("all-gather", hw="dgx-h100", ranks=8, level="nvlink,network", sizes=2**20)
+    assert result.notes == ("no rank lies on network: nvlink 8 holds all; --level nvlink:4,network says otherwise",)
+    assert collective("all-gather", hw="dgx-h100", ranks=8, level="nvlink:4,network", sizes=2**20).notes == ()
+
+
 def test_ranks_beyond_the_node_go_on_over_the_network():
     assert collective("all-gather", hw="dgx-h100", ranks=16, sizes=2**20).route == "nvlink 8 x network 2"
     assert collective("all-gather", hw="dgx-h100", ranks=2, level="network", sizes=2**20).route == "network 2"
@@ -140,7 +171,7 @@ def test_a_mistake_is_answered_with_a_remedy(change, message):
 def test_the_curve_says_the_floor_and_from_where_on_bandwidth_is_reached():
     result = collective("all-reduce", hw="dgx-h100", ranks=8, sizes="1MB")
     found = result.curve
-    assert found.floor_s == collective("all-reduce", hw="dgx-h100", ranks=8, sizes="16B").rows[0]["time_s"]
+    assert found.floor_s == collective("all-reduce", hw="dgx-h100", ranks=8, sizes="2B").rows[0]["time_s"]
     for size, share in ((found.half, 0.5), (found.nearly, 0.95)):
         at, before = (
             collective("all-reduce", hw="dgx-h100", ranks=8, sizes=each).rows[0]["busbw_bytes_per_s"]

@@ -255,3 +255,11 @@ def test_the_cheapest_plan_in_seconds_counts_the_work_that_replicas_repeat(monke
     by_seconds = shard(text, dims=dims, hw="any")
     assert [step["op"] for step in by_bytes.steps] == ["all_gather", "matmul"]
     assert by_seconds.chosen.flops * 4 == by_bytes.chosen.flops
+
+
+def test_axes_in_another_order_are_one_permute_on_open_axes_of_a_torus():
+    result = shard("A[I_XY,J] -> A[I_YX,J]", "X=2,Y=4", dims="I=8192,J=8192", hw="tpu-v5e")
+    assert [(step["op"], step["wire_bytes_per_device"]) for step in result.steps] == [("permute", 2**24)]
+    link = 2 * 2**24  # two blocks cross the busiest cable, see tests/reference/test_permutes.py
+    assert result.total_time_s == pytest.approx(4.27e-6 + link / 45e9 + 1e-6 / 3, rel=1e-3)
+    assert result.total_time_s < 0.76e-3

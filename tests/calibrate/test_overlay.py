@@ -11,6 +11,7 @@ import pytest
 
 from tests.machines import ISLAND
 from tpsim.answers.collective import collective
+from tpsim.calibrate.fit import hw_fit
 from tpsim.calibrate.logs import read
 from tpsim.calibrate.overlay import measured_collective
 from tpsim.cli.main import run
@@ -112,10 +113,36 @@ def test_runs_made_in_several_ways_are_not_mixed(island, tmp_path):
     assert len(measured_collective("all-reduce", hw=island, ranks=8, log=both, launch="graph").rows) == 11
 
 
-def test_a_run_on_hosts_that_lie_otherwise_is_refused(island):
+def test_a_run_on_hosts_is_laid_where_its_fit_lays_it(island):
     assert refusal("all-gather", hw=island, ranks=4, log=HOSTS).slug == "unknown-placement"
-    assert refusal("all-gather", hw=island, ranks=4, log=HOSTS, level="port,card").slug == "not-placed-so"
-    assert len(measured_collective("all-gather", hw=island, ranks=4, log=HOSTS, level="port").rows) == 3
+    apart = measured_collective("all-gather", hw=island, ranks=4, log=HOSTS, level="port,card")
+    assert apart.predicted.route == "port 2 x card 2"
+    assert [series.route for series in hw_fit([HOSTS], base=island, level="port,card").calibrated.series] == [
+        apart.predicted.placement.route(["ranks"])
+    ]
+    assert measured_collective("all-gather", hw=island, ranks=4, log=HOSTS, level="port").predicted.route == "port 4"
+
+
+def test_whatever_a_fit_was_asked_of_the_command_after_it_lays_beside_the_machine(island, capsys):
+    assert run(["hw", "fit", str(HOSTS), "--base", island, "--level", "port,card", "-o", "mine.yaml"]) == 0
+    after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
+    assert run(after) == 0
+    assert "ranks on  port 2 x card 2" in capsys.readouterr().out
+
+
+def test_the_sizes_that_a_curve_was_measured_at_can_be_asked_for(island, tmp_path):
+    tiny = tmp_path / "tiny.txt"
+    rows = "".join(f"{size:12} {30 + size:12} {30 + size:12} {30 + size:12} {100:12}\n" for size in (1, 2, 64))
+    head = (
+        "# OSU MPI Allgather Latency Test v7.0\n# Size  Avg Latency(us)  Min Latency(us)  Max Latency(us)  Iterations\n"
+    )
+    tiny.write_text(head + rows, encoding="utf-8")
+    fitted = hw_fit([tiny], base=island, ranks=8, collective="all-gather")
+    (tmp_path / "mine.yaml").write_text(fitted.to_yaml(), encoding="utf-8")
+    mine = collective("all-gather", hw=str(tmp_path / "mine.yaml"), ranks=8, sizes=[8, 16])
+    assert [row["logical_bytes"] for row in mine.rows] == [8, 16]
+    with pytest.raises(InputError, match="less than one element for each of 8 ranks"):
+        collective("all-gather", hw=island, ranks=8, sizes=[8, 16])
 
 
 # Command line ----------------------------------------------------------------------------------------------------

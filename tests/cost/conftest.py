@@ -108,11 +108,9 @@ def pricer_for() -> Any:
 def stub(sizes: Sizes) -> Any:
     """A pricer for a network that every device reaches at 100 GB/s."""
 
-    def seconds(kind: Any, axes: tuple[str, ...], volume: Any) -> Any:
-        ranks = 1
-        for axis in axes:
-            ranks = ranks * sizes.axes[axis]
-        sent = wire(kind, volume, ranks)
+    def seconds(move: Any, volume: Any) -> Any:
+        ranks = move.ranks(sizes.axes)
+        sent = wire(move.kind, volume, ranks)
         bandwidth, latency = over(sent, 100_000_000_000), where_many(ranks, over(1, 1_000_000))
         return StubTiming(0, latency, bandwidth, latency + bandwidth, sent, sent, sent, sent, 1)
 

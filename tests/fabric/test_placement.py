@@ -8,7 +8,7 @@ import sympy
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import INNERMOST, RULE, SOLD, hierarchy_route, place
-from tpsim.fabric.wires import Segment, Slices, WireLevel, Wrap, ranks
+from tpsim.fabric.wires import Segment, Slices, WireLevel, Wrap, ranks, ranks_text
 from tpsim.quantity.errors import InputError
 
 NODES = (WireLevel("nvlink", "switch", (8,)), WireLevel("network", "switch"))
@@ -162,6 +162,11 @@ def test_part_of_a_one_way_ring_is_refused():
     [
         ({"X": 4}, {"X": ["nvlnk"]}, '"nvlnk" is not a level of the machine\n  = did you mean "nvlink"?'),
         ({"X": 4}, {"Y": ["nvlink"]}, '"Y" is not a mesh axis'),
+        (
+            {"X": 4},
+            {"X": ["nvlink:0"]},
+            '"0" is not a shape of an axis\n  = or say how many devices lie there: nvlink:4',
+        ),
         ({"X": 4}, {"X": ["nvlink:rong"]}, '"rong" is not a shape of an axis\n  = did you mean "ring"?'),
         ({"X": 16}, {"X": ["nvlink"]}, "mesh axis X of 16 does not fit on nvlink 8 beside the other axes"),
     ],
@@ -273,3 +278,29 @@ def test_slices_are_held_in_any_order_of_their_axes_and_of_whole_multiples_the_l
     assert list(CUBES.around((2, 1, 3), (16, 20, 28))) == [(2, 2, 4), (2, 4, 4), (4, 2, 4), (4, 4, 4)]
     assert list(CUBES.around((5, 1, 1), (4, 20, 28))) == []
     assert list(Slices().around((5, 3), (16, 16))) == [(5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "carriers", "route"),
+    [
+        ({"X": 16}, ["nvlink:4", "network"], "nvlink 4 x network 4"),
+        ({"X": 16}, ["nvlink:1", "network"], "network 16"),
+        ({"X": 4}, ["nvlink:4", "network"], "nvlink 4"),
+    ],
+)
+def test_as_many_devices_lie_on_a_level_as_the_user_says(mesh, carriers, route):
+    assert ranks_text(place(NODES, Mesh(mesh), {"X": carriers}).route(["X"])) == route
+
+
+def test_as_many_devices_lie_along_an_axis_as_the_user_says():
+    route = place(V5E, Mesh({"X": 16}), {"X": ["ici.0:2", "ici.1:8"]}).route(["X"])
+    assert ranks_text(route) == "ici.0 2 (line) x ici.1 8 (line)"
+
+
+@pytest.mark.parametrize("carriers", [["nvlink:3", "network"], ["nvlink:16", "network"]])
+def test_a_number_that_does_not_divide_or_has_no_room_is_refused(carriers):
+    with pytest.raises(
+        InputError, match=r"mesh axis X of 16, \d+ of them on nvlink, does not fit on nvlink 8"
+    ) as error:
+        place(NODES, Mesh({"X": 16}), {"X": carriers})
+    assert error.value.problems[0].remedy == "lay a number there that divides it, and for which there is room"

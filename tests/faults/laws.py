@@ -18,6 +18,7 @@ from tests.models import GPT as GPT_SMALL
 from tests.models import LLAMA as LLAMA_SMALL
 from tests.reference.judge import difference
 from tests.reference.site import machine
+from tests.reference.test_permutes import SITES, every_change_is_as_claimed
 from tests.reference.test_program_properties import alone, attempted, normal
 from tests.reference.test_properties import cost, prices
 from tests.reference.test_random_layouts import run
@@ -32,7 +33,7 @@ from tpsim.cost.compute import matmuls
 from tpsim.cost.grid import Study
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
-from tpsim.machine import profile, timing
+from tpsim.machine import permutes, profile, timing
 from tpsim.program.layout import DTYPE_BYTES, Layout, Practice
 from tpsim.program.op import Einsum, Leaf
 from tpsim.question.scenario import resolve
@@ -254,6 +255,18 @@ def seconds_are_steps_by_hops_and_bytes_by_bandwidth():
     assert abs(found.bandwidth_s - V * 3 / 8 / 45e9) < 1e-12, found.bandwidth_s
 
 
+def a_change_of_axes_loads_real_links_as_claimed():
+    """Blocks of arrays whose axes change places travel over two closed rings, a line, and nodes of a network."""
+    for known in (permutes.crossed, permutes.leg):
+        known.cache_clear()
+    try:
+        for name in ("two rings", "line", "nodes by both axes"):
+            every_change_is_as_claimed(*SITES[name])
+    finally:
+        for known in (permutes.crossed, permutes.leg):
+            known.cache_clear()
+
+
 CURVES = Path(__file__).parents[1] / "data" / "with_curves.yaml"
 """An all-gather over 8 ranks of a node: 4 KiB, 1 MiB and 256 MiB, with what they took."""
 
@@ -348,6 +361,7 @@ LAWS = [
     attention_keeps_its_scores_on_the_chip,
     one_device_pays_nothing,
     seconds_are_steps_by_hops_and_bytes_by_bandwidth,
+    a_change_of_axes_loads_real_links_as_claimed,
     a_measured_curve_says_what_was_measured_and_nothing_else,
     what_runs_once_per_step_hides_behind_one_microbatch,
     a_layout_without_a_name_equals_one_device,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from tests.faults.judges import KV, LLAMA, SP, TP
 from tpsim.algebra import contract, moves, planner, reshard
 from tpsim.cost import compute, grid, memory, rollup, step
-from tpsim.fabric import placement, wires
-from tpsim.machine import additive, algorithms, curve, timing
+from tpsim.fabric import change, placement, wires
+from tpsim.machine import additive, algorithms, curve, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.program import layout, op, trace, transformer, transpose, update
 
@@ -503,6 +503,38 @@ FAULTS = [
         "lambda axis: not axis.closed",
         "links of open and closed axes",
         "link_total",
+    ),
+    Fault(
+        "a block goes the longer way round",
+        permutes._shortest,
+        "2 * onward < n",
+        "2 * onward > n",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Fault(
+        "a block goes whole both ways round",
+        permutes._leg,
+        "HALVES // len(ways)",
+        "HALVES",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Fault(
+        "a block waits in its node for the right card",
+        permutes._straight,
+        "number if own[rank] != own[target] else found[rank]",
+        "found[rank]",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Fault(
+        "blocks go where they came from",
+        change.Change.targets,
+        "[place * apart[at] for place in range(sizes[at])] for at in self.order",
+        "[place * apart[at] for place in reversed(range(sizes[at]))] for at in self.order",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
     ),
     Fault(
         "a launch is paid among one device",

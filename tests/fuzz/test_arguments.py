@@ -215,7 +215,7 @@ def test_any_sizes_beside_an_expression_are_read_or_refused(text, option):
     assert (code == 0 and out) or (code == 2 and not out and err.startswith("error[")), (code, err)
 
 
-@given(st.text(st.sampled_from("0189kMGKiB:,| .-e"), max_size=16))
+@given(st.text(st.sampled_from("0189kMGKiB:x+,| .-e"), max_size=16))
 def test_any_sizes_of_a_collective_are_read_or_refused(text):
     code, out, err = ran(*COMMANDS["collective"], "--sizes", text)
     assert (code == 0 and out) or (code == 2 and not out and err.startswith("error[")), (code, err)

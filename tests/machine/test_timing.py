@@ -432,22 +432,3 @@ def test_products_take_their_share_of_the_peak_and_arrays_the_memory():
     assert timing.compute_s(v5e, 197e12, "bf16", 1.0) == pytest.approx(1)
     assert timing.compute_s(machine("book-h100"), 990e12, "bf16") == pytest.approx(1)
     assert timing.memory_s(v5e, 820e9) == pytest.approx(1)
-
-
-# Permutes --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "route",
-    [ring(4), ring(4, "line"), (*ring(4), Segment("ici", "ici.1", "ring", 4)), nodes(8, 4)],
-    ids=["ring", "line", "torus", "two levels"],
-)
-def test_a_change_of_axes_is_refused_where_shards_go_farther_than_one_hop(route):
-    with pytest.raises(InputError, match="no closed form of a permute that changes axes is known on"):
-        timing.reaches_everyone("permute", route)
-
-
-@pytest.mark.parametrize("route", [nodes(8, 1)[:1], nodes(8, 1), (Segment("xgmi", "xgmi", "mesh", 8),)])
-def test_a_change_of_axes_is_one_hop_where_everyone_reaches_everyone(route):
-    timing.reaches_everyone("permute", route)
-    timing.reaches_everyone("all_to_all", ring(4))

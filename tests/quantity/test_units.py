@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsim.quantity.units import RULES, UnitError, parse, parse_sizes, show
+from tpsim.quantity.units import RULES, UnitError, parse, show
 
 
 @pytest.mark.parametrize(
@@ -134,23 +134,3 @@ def test_any_text_is_read_or_refused_with_a_remedy(text, dimension):
         remedy = "write nothing else"
     assert value > 0
     assert remedy.startswith("write ")
-
-
-def test_sizes_are_a_list_of_doubling_ranges():
-    assert parse_sizes("1kB:5kB|8MB, 64MB") == [1000, 2000, 4000, 8_000_000, 64_000_000]
-    assert parse_sizes("64MB") == [64_000_000]
-    assert parse_sizes("4kB,1kB:4kB") == [1000, 2000, 4000]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("8MB:1kB", '"8MB:1kB" ends below its start: write 1kB:8MB'),
-        ("0.5B", '"0.5B" is not a whole number of bytes: write 8 MB'),
-        ("10", "10 has no unit: write 10 GB or 10 GiB"),
-        ("1kB,", '"" is not a number with a unit: write 16 GB or 80 GiB'),
-    ],
-)
-def test_sizes_that_make_no_list_are_refused(text, message):
-    with pytest.raises(UnitError, match=f"^{re.escape(message)}$"):
-        parse_sizes(text)

@@ -18,7 +18,7 @@ from tpsim.machine.additive import groups
 from tpsim.machine.algorithms import FORMS, STREAMED, TORUS_FORMS, TorusAxis, strided
 from tpsim.machine.profile import load as machine
 from tpsim.quantity.errors import InputError
-from tpsim.reference import lines, permutes, rings
+from tpsim.reference import lines, rings
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load, read
 
@@ -396,22 +396,3 @@ def test_an_axis_of_two_is_no_closed_ring_of_a_torus():
     assert (TorusAxis(2, closed=False).n, TorusAxis(3, closed=True).n) == (2, 3)
     with pytest.raises(InputError, match="an axis of 2 is no closed ring"):
         TorusAxis(2, closed=True)
-
-
-@pytest.mark.parametrize(
-    ("wires", "steps", "total", "serial"),
-    [
-        ((segment("ring", 4), segment("ring", 4, axis=1)), 4, 2, 5),
-        ((segment("switch", 8), Segment("out", "out", "switch", 4)), 2, 4, 7),
-        ((segment("switch", 16),), 1, 1, 1),
-    ],
-    ids=["two rings", "two levels", "one switch"],
-)
-def test_a_change_of_axes_takes_one_hop_through_one_switch_only(wires, steps, total, serial):
-    """I[X,Y] -> I[Y,X]: why `machine` refuses it elsewhere; bytes in shards of V/n."""
-    n = prod(one.n for one in wires)
-    rows = wires[0].n if len(wires) > 1 else 4
-    targets = [block % rows * (n // rows) + block // rows for block in range(n)]
-    counted = read(permutes.routed(wires, targets), "permute", wires, n)
-    waits = sum(level.serial for level in counted.levels.values())
-    assert (counted.steps, counted.link_total, waits) == (steps, total, serial)

@@ -157,7 +157,8 @@ def test_two_devices_joined_twice_cannot_keep_up_with_a_line():
 def test_any_permute_arrives(targets, topology):
     plan = permutes.routed(torus((topology, 3), ("line", 2), ("ring", 2)), targets)
     held = exchanged(plan)
-    assert [held[target] for target in targets] == [{block} for block in range(12)]
+    halves = [units([(block * plan.units, (block + 1) * plan.units)]) for block in range(12)]
+    assert [held[target] for target in targets] == halves
 
 
 def test_pieces_that_touch_are_one():

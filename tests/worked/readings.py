@@ -88,6 +88,12 @@ def equal(left, right, unknown):
     return tpsim.breakeven(left, right, unknown)
 
 
+def equal_as_a_formula(left, right, unknown):
+    """The same in the other symbols: sympy solves for it what tpsim has priced."""
+    (found,) = sympy.solve(sympy.sympify(left) - right, symbol(unknown))
+    return found
+
+
 def ring(n, hw="tpu-v5e"):
     """A closed axis of n chips."""
     level = load(hw).levels[0].name

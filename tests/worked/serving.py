@@ -15,6 +15,7 @@ from tests.worked.readings import (
     X,
     Y,
     equal,
+    equal_as_a_formula,
     given,
     held,
     held_in_symbols,
@@ -57,7 +58,7 @@ def two_dimensional():
 
 def best_x():
     layer, sizes = two_dimensional(), {"Y": N / X, "F": 4 * D}
-    return equal(layer.moves(over="Y", **sizes), layer.moves("all_reduce", **sizes), "X")
+    return equal_as_a_formula(layer.moves(over="Y", **sizes), layer.moves("all_reduce", **sizes), "X")
 
 
 def best_two_dimensional():

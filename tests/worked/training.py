@@ -21,6 +21,7 @@ from tests.worked.readings import (
     Y,
     Z,
     equal,
+    equal_as_a_formula,
     given,
     intensity,
     local,
@@ -70,7 +71,7 @@ def mixed():
 def best_fsdp(**sizes):
     """The FSDP degree at which both kinds of moves take equally long on N chips."""
     layer, rest = mixed(), {"Y": N / X}
-    found = equal(layer.moves(over="X", **rest), layer.moves(over="Y", **rest), "X")
+    found = equal_as_a_formula(layer.moves(over="X", **rest), layer.moves(over="Y", **rest), "X")
     return given(found, **sizes)
 
 

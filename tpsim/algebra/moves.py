@@ -32,6 +32,14 @@ class Move:
     dim: str | None = None
     to_dim: str | None = None
 
+    @property
+    def reordered(self) -> tuple[str, ...]:
+        """`axes` in the order in which they shard afterwards, major first: what a permute changes."""
+        for have, want in zip(self.before.on, self.after.on, strict=True):
+            if self.kind == "permute" and have != want:
+                return tuple(axis for axis in want if axis in self.axes)
+        return self.axes
+
     def ranks(self, axes: Mapping[str, Size]) -> Any:
         """Devices that take part in one such collective."""
         return product(axes[axis] for axis in self.axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -19,8 +20,10 @@ from tpsim.machine.profile import Machine, load
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import over
-from tpsim.quantity.units import UnitError, parse_sizes, show
+from tpsim.quantity.sizes import Sizes, read_sizes
+from tpsim.quantity.units import UnitError, show
 from tpsim.question.forced import refuse_foreign, written
+from tpsim.question.inputs import asked as asked_as
 from tpsim.question.inputs import inputs
 from tpsim.question.question import Assumption
 from tpsim.report.answer import Answer
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from tpsim.fabric.placement import Placement
+    from tpsim.fabric.wires import Route
     from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
 
@@ -42,6 +46,9 @@ NOT_MODELLED = (
 
 BUFFER_IS_A_PART: frozenset[MoveKind] = frozenset({"all_to_all", "permute"})
 """Collectives whose nccl-tests buffer is what one device holds; of the others it is the whole array."""
+
+CUT_ANYHOW: frozenset[MoveKind] = frozenset({"all_reduce"})
+"""Collectives of whole elements, however many there are: libraries cut them unevenly, and nccl-tests has such rows."""
 
 
 def collective(
@@ -62,8 +69,10 @@ def collective(
 
     name    all-gather, reduce-scatter, all-reduce, all-to-all or permute; ``_`` for ``-`` will do
     hw      a machine of the library, or a profile's file
-    level   where the ranks lie: ``nvlink``, ``network``, ``ici.0``, ``ici.0,ici.1``; None: innermost levels first
-    sizes   logical bytes of the whole array, as ``10kB:1GB`` (doubling) or a list; rounded down to whole elements
+    level   where the ranks lie: ``nvlink``, ``network``, ``ici.0``, ``ici.0,ici.1``, ``nvlink:4,network`` for 4 of each
+            node; None: innermost levels first
+    sizes   logical bytes of the whole array, as ``10kB:1GB`` (doubling), ``1MB:1GB:x4``, ``1MB:8MB:+1MB`` or a list;
+            rounded down to whole elements, but at sizes that the machine's curves were measured at
     buffer  True: `sizes` are buffers as nccl-tests counts them; the whole array of an all-to-all, and of a permute, is
             `ranks` buffers
     algorithm, protocol, launch  forced instead of chosen; see `tpsim.machine.timing.time`
@@ -77,19 +86,21 @@ def collective(
     placement, beside = placed(machine, ranks, level)
     route = placement.route(["ranks"])
     wanted = _sizes(sizes)
-    parts = ranks if kind in BUFFER_IS_A_PART else 1
-    volumes = [_whole(size, ranks, width) * (parts if buffer else 1) for size in wanted]
+    parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
+    shares = 1 if kind in CUT_ANYHOW else ranks
+    known = set(_measured(machine, route, kind))
+    volumes = [size * parts if size * parts in known else _whole(size, shares, width) * parts for size in wanted.bytes]
 
     def timed(V: int) -> Timing:
         return timing.time(
             machine, route, kind, V, cost_model=cost_model, launch=launch, algorithm=algorithm, protocol=protocol
         )
 
-    rounded = [size for size in wanted if size % (ranks * width)]
-    notes = (*_rounding(rounded, ranks * width), *beside)
+    rounded = sum(size * parts != V for V, size in zip(volumes, wanted.bytes, strict=True))
+    notes = (*wanted.notes, *_rounding(rounded, shares, width), *beside)
     force = Choice(launch, algorithm, protocol)
     asked = Asked(kind, ranks, level, dtype, cost_model, buffer=buffer, force=force)
-    whole = curve(timed, ranks * width)
+    whole = curve(timed, shares * width)
     return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(map(timed, volumes)), whole, notes)
 
 
@@ -238,7 +249,23 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     binding = {"ranks": carriers, **{f"beside {name}": [name] for name in sides}}
     placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
     notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
-    return placement, tuple(notes)
+    return placement, (*notes, *_left_empty(placement, ranks, carriers))
+
+
+def _left_empty(placement: Placement, ranks: int, carriers: Sequence[str]) -> Iterator[str]:
+    """What was named and has no rank, and where all of them went instead."""
+    route, names = placement.route(["ranks"]), [carrier.partition(":")[0] for carrier in carriers]
+    empty = [name for name in names if not any(name in (one.level, one.axis) for one in route)]
+    if empty and route:
+        share = next(part for part in range(ranks // 2, 0, -1) if not ranks % part)
+        example = ",".join([f"{route[0].axis}:{share}", *(name for name in names if name != route[0].axis)])
+        yield f"no rank lies on {', '.join(empty)}: {ranks_text(route)} holds all; --level {example} says otherwise"
+
+
+def on_command_line(machine: Machine, ranks: int, level: str | None) -> str:
+    """The flags that ask for the same ranks on the same machine."""
+    words = ["--hw", asked_as("hardware", machine.path), "--ranks", str(ranks)]
+    return shlex.join([*words, *(["--level", level] if level else [])])
 
 
 def _beside(levels: Sequence[Wires], carriers: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -253,25 +280,33 @@ def _beside(levels: Sequence[Wires], carriers: Sequence[str]) -> Iterator[tuple[
             yield from ((axis, side) for axis, side in zip(axes, level.wrap.cube, strict=True) if axis not in named)
 
 
-def _sizes(sizes: str | int | Sequence[int]) -> list[int]:
+def _sizes(sizes: str | int | Sequence[int]) -> Sizes:
     if not isinstance(sizes, str):
-        return [sizes] if isinstance(sizes, int) else list(sizes)
+        return Sizes((sizes,) if isinstance(sizes, int) else tuple(sizes))
     try:
-        return parse_sizes(sizes)
+        return read_sizes(sizes)
     except UnitError as error:
         raise InputError.one(error.slug, error.message, remedy=error.remedy) from None
 
 
-def _whole(size: int, ranks: int, width: int) -> int:
-    """`size` rounded down to whole elements on every rank."""
-    least = ranks * width
+def _measured(machine: Machine, route: Route, kind: MoveKind) -> Iterator[int]:
+    """Bytes at which the machine's curves for the collective there were measured: any of them can be asked for."""
+    for one in machine.measured:
+        if one.kind == kind and one.holds_on(route):
+            yield from (int(knot.V) for knot in one.knots)
+
+
+def _whole(size: int, shares: int, width: int) -> int:
+    """`size` rounded down to whole elements, as many of them for each of the ranks that get a share."""
+    least = shares * width
     if size < least:
-        message = f"{size} bytes are less than one element for each of {ranks} ranks"
+        each = f" for each of {shares} ranks" if shares > 1 else ""
+        message = f"{size} bytes are less than one element{each}"
         raise InputError.one("size-too-small", message, remedy=f"give {least} bytes or more")
     return size // least * least
 
 
-def _rounding(rounded: Sequence[int], least: int) -> Iterator[str]:
+def _rounding(rounded: int, shares: int, width: int) -> Iterator[str]:
     if rounded:
-        sizes = "1 size" if len(rounded) == 1 else f"{len(rounded)} sizes"
-        yield f"{sizes} rounded down to multiples of {least} bytes: ranks x element"
+        sizes = "1 size" if rounded == 1 else f"{rounded} sizes"
+        yield f"{sizes} rounded down to multiples of {shares * width} bytes: {'ranks x ' * (shares > 1)}element"

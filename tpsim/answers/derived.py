@@ -17,6 +17,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "wire": ("tests/algebra/test_moves.py", "tests/machine/test_algorithms.py"),
     "program": ("tests/program/test_collectives.py", "tests/reference/test_execute.py"),
     "seconds": ("tests/machine/test_algorithms.py",),
+    "links": ("tests/reference/test_linkload.py",),
     "memory": ("tests/cost/test_memory.py",),
     "compute": ("tests/cost/test_compute.py", "tests/cost/test_step.py"),
     "constant": ("tpsim hw validate",),

@@ -350,7 +350,7 @@ class CollectiveResolved(Part):
     ranks: Count
     level: str | None
     placement: list[str]
-    sizes_bytes: list[int]
+    sizes_bytes: list[int] = Field(description="of --sizes: FROM:TO doubles, FROM:TO:x4 or :+1MB; each ends at TO")
     dtype: Dtype
     buffer: bool
     cost_model: CostModel

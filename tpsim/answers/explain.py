@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
@@ -11,6 +11,7 @@ from tpsim.algebra.moves import MOVES, wire
 from tpsim.answers.derivations import PARTS, derivations, names_in
 from tpsim.answers.derived import CHECKS, Derivation, symbol
 from tpsim.answers.hw import constant_record
+from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, suggest
 from tpsim.question.inputs import inputs
@@ -30,6 +31,7 @@ class ExplainResult(Answer):
     """Where the number called `name` comes from; several derivations if several numbers bear the name.
 
     asked  how a command line names the scenario again; "" without a scenario
+    wires  the machine, its ranks and their level that a collective was asked on, as a command line says them; or ""
     """
 
     name: str
@@ -37,6 +39,7 @@ class ExplainResult(Answer):
     derivations: tuple[Derivation, ...]
     files: tuple[tuple[str, str], ...] = ()
     asked: str = ""
+    wires: str = ""
 
     @property
     def verdict(self) -> str:
@@ -54,7 +57,7 @@ class ExplainResult(Answer):
             "schema": SCHEMA,
             "tpsim": __version__,
             "inputs": [{"path": path, "sha256": digest} for path, digest in self.files],
-            "resolved": {"name": self.name, "scenario": self.scenario},
+            "resolved": {"name": self.name, "scenario": self.scenario} | ({"wires": self.wires} if self.wires else {}),
             "result": {"derivations": [one.to_json() for one in self.derivations]},
             "assumptions": [],
             "not_modelled": [],
@@ -66,16 +69,24 @@ def explain(
     scenario: str | Path | Mapping[str, Any] | None = None,
     *,
     overrides: Sequence[str] = (),
+    ranks: int | None = None,
+    level: str | None = None,
     **flags: Any,
 ) -> ExplainResult:
     """The derivation and provenance of a printed number.
 
     name      a collective (``all_gather``), an array, block or number of a plan (``per_layer.wire``,
-              ``memory.parameters``, ``step.time_s``), or a machine's constant
-              (``tpu-v5e.levels.ici.link.bandwidth``)
-    scenario  whose numbers are meant; a collective and a constant can be explained without one
+              ``memory.parameters``, ``step.time_s``), a machine's constant (``tpu-v5e.levels.ici.link.bandwidth``), or
+              what joins the members of a level (``host``)
+    scenario  whose numbers are meant; all but those of a plan can be explained without one
+    ranks     of a collective on the machine `hw`: its steps and link bytes on these wires, as `collective` places them
+    level     where they lie; None: innermost levels first
+    flags     as `plan` takes them
+
     Raises InputError for a name that is not known, with the nearest one.
     """
+    if scenario is None and (ranks is not None or (set(flags) == {"hw"} and _kind(name) in MOVES)):
+        return _on_wires(name, flags.pop("hw", None), ranks, level, **flags)
     if scenario is None and not flags:
         return _alone(name)
     from tpsim.answers.plan import plan
@@ -95,6 +106,11 @@ def _alone(name: str) -> ExplainResult:
 
     if _kind(name) in MOVES:
         return ExplainResult(name, None, (_collective(_kind(name)),))
+    for topology in ONE_LINK:
+        if topology == name.replace("-", "_"):
+            from tpsim.answers.wire_derivations import one_link
+
+            return ExplainResult(name, None, (one_link(topology),))
     owner = next(
         (one for one in sorted(names(), key=len, reverse=True) if name == one or name.startswith(f"{one}.")), None
     )
@@ -104,13 +120,31 @@ def _alone(name: str) -> ExplainResult:
     if owner is None and (spec.is_path(name) or name in spec.names("scenarios")):
         raise _all_names(name)
     if owner is None:
-        raise _unknown(name, [*MOVES, *names()], "number that can be explained without a scenario")
+        raise _unknown(name, [*MOVES, *ONE_LINK, *names()], "number that can be explained without a scenario")
     machine = load(owner)
     found = tuple(_constants(machine, name.removeprefix(owner).removeprefix(".")))
     if not found:
         paths = [f"{owner}.{constant.path}" for constant in machine.constants()]
         raise _unknown(name, paths, f"constant of {owner}")
     return ExplainResult(name, None, found, tuple(inputs(machine)))
+
+
+def _on_wires(name: str, hw: str | None, ranks: int | None, level: str | None) -> ExplainResult:
+    """A collective on the wires of a machine."""
+    from tpsim.answers.collective import kind_of, on_command_line, placed
+    from tpsim.answers.wire_derivations import on_wires
+    from tpsim.machine.profile import load
+
+    kind = kind_of(name)
+    if hw is None or ranks is None:
+        lacks, example = ("hw", "dgx-h100") if hw is None else ("ranks", "8")
+        message = f"steps and link bytes of {name} are those of so many ranks on a machine"
+        raise InputError.one("missing-flag", message, remedy=f"add it: --{lacks} {example}")
+    machine = load(hw)
+    route = placed(machine, ranks, level)[0].route(["ranks"])
+    derived = (replace(_collective(kind), symbols={"n": ranks}), *(on_wires(machine, route, kind) if route else ()))
+    words = on_command_line(machine, ranks, level)
+    return ExplainResult(name, None, derived, tuple(inputs(machine)), wires=words)
 
 
 def _all_names(scenario: str) -> InputError:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.moves import Move
     from tpsim.answers.changes import Change
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
@@ -120,19 +120,19 @@ def pricer(question: Question) -> Pricer:
     """
     machine, force = question.machine, question.force
 
-    def seconds(kind: MoveKind, axes: tuple[str, ...], volume: Size) -> timing.Timing:
-        route = question.placement.route(axes)
-        timing.reaches_everyone(kind, route)
-        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, kind)
+    def seconds(move: Move, volume: Size) -> timing.Timing:
+        route = question.placement.route(move.axes)
+        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, move.kind)
         return timing.time(
             machine,
             route,
-            kind,
+            move.kind,
             volume,
             cost_model=question.cost_model,
             launch=force.launch,
             algorithm=force.algorithm if known or question.cost_model == "book" else None,
             protocol=force.protocol,
+            change=question.placement.change(move),
         )
 
     return seconds
@@ -160,7 +160,7 @@ def cheapest_path(question: Question) -> Paths:
                 return inf
             volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
             try:
-                return 0 if move.kind == "slice" else seconds(move.kind, move.axes, volume).time_s
+                return 0 if move.kind == "slice" else seconds(move, volume).time_s
             except InputError:
                 return inf  # no closed form is known for this move on these wires: not a way to offer
 

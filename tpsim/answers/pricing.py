@@ -15,7 +15,7 @@ from tpsim.quantity.size import Size
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
@@ -34,14 +34,14 @@ class Clock:
 
     def move(self, move: Move, volume: Any) -> Any:
         """The timing of one move of `volume` logical bytes."""
-        return self.timed(self.placement.route(move.axes), move.kind, volume)
+        return self.timed(move, self.placement.route(move.axes), volume)
 
-    def timed(self, route: Route, kind: MoveKind, volume: Any) -> Any:
-        """The same for any route. Raises InputError where no closed form is known."""
+    def timed(self, move: Move, route: Route, volume: Any) -> Any:
+        """The same on another route. Raises InputError where no closed form is known."""
         from tpsim.machine import timing
 
-        timing.reaches_everyone(kind, route)
-        return timing.time(self.machine, route, kind, volume, cost_model=self.cost_model)
+        change = self.placement.change(move)
+        return timing.time(self.machine, route, move.kind, volume, cost_model=self.cost_model, change=change)
 
     def product(self, work: Any) -> Any:
         """Seconds of so many FLOPs on one device; the book takes the peak as reached."""

@@ -85,7 +85,7 @@ class _Naming:
             return found
         if move.kind == "slice":
             return replace(found, latency_s=0, bandwidth_s=0, time_s=0)
-        timing = self.clock.timed(symbolic_route(self.clock.placement, move.axes, self.axes), move.kind, volume)
+        timing = self.clock.timed(move, symbolic_route(self.clock.placement, move.axes, self.axes), volume)
         spent = (timing.launch_s + timing.latency_s, timing.bandwidth_s, timing.time_s)
         latency, bandwidth, total = map(_of_several, spent)
         return replace(found, latency_s=latency, bandwidth_s=bandwidth, time_s=total)

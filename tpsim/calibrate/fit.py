@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim import __version__
-from tpsim.algebra.mesh import Mesh
 from tpsim.answers.collective import kind_of, placed
 from tpsim.answers.hw import curve_record
 from tpsim.calibrate.calibrate import Calibrated, Series, calibrate
 from tpsim.calibrate.logs import Measured, read
-from tpsim.fabric.placement import place
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.curve_file import describe, exact
@@ -232,24 +230,27 @@ def _over_levels(machine: Machine, run: Run, route: Route) -> str | None:
 
 
 def route_of(machine: Machine, measured: Measured, level: str | None) -> Route:
-    """The wires that a run's ranks lay on.
+    """The wires that a run's ranks lay on. Raises InputError as `level_of` does."""
+    return placed(machine, measured.run.ranks, level_of(machine, measured, level))[0].route(["ranks"])
+
+
+def level_of(machine: Machine, measured: Measured, level: str | None) -> str | None:
+    """Where a run's ranks lay, as `collective` takes it: what the user says, with how many of them were on a host.
 
     Raises InputError if the log's hosts do not decide it: a host may be a node of the machine, or a part of one.
     """
     run = measured.run
-    route = placed(machine, run.ranks, level)[0].route(["ranks"])
     several = run.nodes is not None and run.nodes > 1
-    if not several or (level is not None and "," not in level):
-        return route
+    if not several or (level is not None and ("," not in level or ":" in level)):
+        return level
+    route = placed(machine, run.ranks, level)[0].route(["ranks"])
     hosts, share = run.nodes or 1, route[0].n
     if share * hosts == run.ranks:
-        return route
+        return level
     if level is None or run.ranks % hosts:
         raise _undecided(machine, measured, ranks_text(route))
-    carriers = [text.strip() for text in level.split(",")]
-    mesh = Mesh({"hosts": hosts, "ranks": run.ranks // hosts})
-    binding = {"hosts": carriers[1:], "ranks": carriers[:1]}
-    return place(machine.levels, mesh, binding).route(["hosts", "ranks"])
+    inner, *outer = (text.strip() for text in level.split(","))
+    return ",".join([f"{inner}:{run.ranks // hosts}", *outer])
 
 
 def _undecided(machine: Machine, measured: Measured, route: str) -> InputError:

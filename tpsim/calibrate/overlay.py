@@ -7,10 +7,11 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.collective import CollectiveResult, collective
-from tpsim.calibrate.fit import series_of
+from tpsim.answers.collective import CollectiveResult, collective, kind_of, placed
+from tpsim.calibrate.fit import level_of, series_of
 from tpsim.calibrate.logs import Measured, Point, read
 from tpsim.machine import timing
+from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.question import Assumption
@@ -123,11 +124,12 @@ def measured_collective(
     The others are those of `tpsim.answers.collective.collective`. Raises InputError as that does, for a log that cannot
     be trusted, and for one that holds no such run.
     """
-    asked = {"hw": hw, "ranks": ranks, "level": level, "dtype": dtype, "cost_model": cost_model, "sizes": SOME}
-    plain = collective(name, **asked)  # type: ignore[arg-type]
-    route = plain.placement.route(["ranks"])
-    kind, machine = plain.asked.collective, plain.machine
-    laid = overlay(log, machine, kind, ranks, route, level=level, launch=launch)
+    kind, machine = kind_of(name), load(hw)
+    runs = _matching(str(log), read(log, collective=kind, ranks=ranks), kind, ranks, launch)
+    where = _alike(machine, runs, level)
+    asked = {"hw": hw, "ranks": ranks, "level": where, "dtype": dtype, "cost_model": cost_model, "sizes": SOME}
+    route = placed(machine, ranks, where)[0].route(["ranks"])
+    laid = _overlay(runs, machine, route, level=where, launch=launch)
     choice: dict[str, Any] = (
         {}
         if cost_model == "book"
@@ -147,22 +149,13 @@ SOME = "1GB"
 """A size to place ranks and look names up by; every one that is timed is the log's."""
 
 
-def overlay(
-    log: str | Path, machine: Machine, kind: MoveKind, ranks: int, route: Route, *, level: str | None, launch: Launch
-) -> Overlay:
-    """The runs in a log of one collective over so many ranks.
+def _overlay(runs: Sequence[Measured], machine: Machine, route: Route, *, level: str | None, launch: Launch) -> Overlay:
+    """Runs of one collective over so many ranks, all made in one way on one route.
 
-    route   where tpsim has put the ranks
-    level   where the user said that they lay
-    launch  the harness asked for: of runs by several ones its own are taken
-
-    Raises InputError if there is no such run, if runs differ in how they were made, or if they lay elsewhere.
+    level   where the ranks lay, as `collective` takes it
+    launch  the harness asked for
     """
-    runs = _matching(str(log), read(log, collective=kind, ranks=ranks), kind, ranks, launch)
     found = [series_of(machine, one, level) for one in runs]
-    if any(series.route != route for series, _ in found):
-        message = f"{log}: the hosts of the log are not where tpsim puts {ranks} ranks"
-        raise InputError.one("not-placed-so", message, remedy="tpsim hw fit shows them, with --level")
     first, remarks = found[0][0], [text for _, texts in found for text in texts]
     points = sorted((point for one in runs for point in one.points), key=lambda point: point.V)
     harness = first.launch if _known(machine, route, first.launch) else None
@@ -171,8 +164,20 @@ def overlay(
         *remarks,
         *_launched(machine, first.launch, harness, launch),
     ]
-    digest = runs[0].sha256
-    return Overlay(str(log), digest, tuple(points), launch or harness, first.algorithm, first.protocol, tuple(notes))
+    log, digest = runs[0].log, runs[0].sha256
+    return Overlay(log, digest, tuple(points), launch or harness, first.algorithm, first.protocol, tuple(notes))
+
+
+def _alike(machine: Machine, runs: Sequence[Measured], level: str | None) -> str | None:
+    """Where the ranks of all runs lay, as `collective` takes it.
+
+    Raises InputError if that is not one place, or not known.
+    """
+    found = list(dict.fromkeys(level_of(machine, one, level) for one in runs))
+    if len(found) > 1:
+        message = f"{runs[0].log} holds runs on several routes: {'; '.join(map(str, found))}"
+        raise InputError.one("several-ways", message, remedy="give a log of one of them")
+    return found[0]
 
 
 def _matching(log: str, found: Sequence[Measured], kind: MoveKind, ranks: int, launch: Launch) -> list[Measured]:

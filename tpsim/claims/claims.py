@@ -93,7 +93,7 @@ def measures(kind: MoveKind, wire: Any, priced: Timing | None) -> Iterator[tuple
     """What is claimed of one call, and how it is counted in a run: what devices inject, and what they send."""
     if least_injected(priced):
         yield "wire", wire, injected_most if kind == "permute" else injected
-    if priced is not None and priced.algorithm != BOOK and kind != "permute":
+    if priced is not None and priced.algorithm != BOOK:
         yield "carried", priced.carried, sent
 
 

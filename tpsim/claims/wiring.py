@@ -66,7 +66,8 @@ def machine_wiring(machine: Machine, placement: Placement) -> Wiring:
 
     def way(move: Move, volume: float, _: Reshard) -> Sequence[Part]:
         route = placement.route(move.axes)
-        return parts(machine, route, timing.time(machine, route, move.kind, volume))
+        change = placement.change(move)
+        return parts(machine, route, timing.time(machine, route, move.kind, volume, change=change))
 
     return Wiring(Network.of(placement), way)
 

@@ -16,8 +16,15 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.option("--hw", required=True, metavar="MACHINE", help="Library name or .yaml.")
 @click.option("--ranks", required=True, type=int, metavar="N", help="Devices that take part.")
-@click.option("--level", metavar="LEVEL", help="Where they lie: nvlink, ici.0, ici.0,ici.1. Default: innermost first.")
-@click.option("--sizes", default="10kB:1GB", show_default=True, help="Bytes: a list, or FROM:TO in doublings.")
+@click.option(
+    "--level", metavar="LEVEL", help="Where they lie: ici.0,ici.1, or nvlink:4,network. Default: innermost first."
+)
+@click.option(
+    "--sizes",
+    default="10kB:1GB",
+    show_default=True,
+    help="A list of bytes and ranges: FROM:TO doubles, FROM:TO:x4, FROM:TO:+1MB; 1M is 1 MiB, as in nccl-tests.",
+)
 @click.option("--buffer", is_flag=True, help="Read the sizes as nccl-tests does: of one device's buffer.")
 @click.option("--dtype", default="bf16", show_default=True, help="Sizes are rounded to whole elements.")
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
@@ -50,7 +57,7 @@ def collective(
 
     \b
     tpsim collective all-gather --hw tpu-v5e --ranks 16 --level ici.0
-    tpsim collective all-reduce --hw dgx-h100 --ranks 8 --sizes 8MB,64MB
+    tpsim collective all-reduce --hw dgx-h100 --ranks 16 --level nvlink:4,network --sizes 8MB,1M:1G:x4
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --measured all_reduce.txt
     """
     from tpsim.question.inputs import read_launch

@@ -24,7 +24,7 @@ from tpsim.quantity.size import over, smallest
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from tpsim.algebra.moves import MoveKind
+    from tpsim.algebra.moves import Move
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
@@ -169,9 +169,9 @@ class Study:
         dims = self.model.dims(sequences=over(batch, self.microbatches), seq=self.seq)
         routes = packed_routes(self.machine, axes, (TENSOR, DATA))
 
-        def seconds(kind: MoveKind, used: tuple[str, ...], volume: Size) -> Timing:
-            route = tuple(segment for axis in reversed(used) for segment in routes[axis])
-            return time(self.machine, route, kind, volume, cost_model=self.cost_model)
+        def seconds(move: Move, volume: Size) -> Timing:
+            route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
+            return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
         sizes = Sizes(dims, axes, self.model.layers, self.microbatches)
         return found.priced(sizes, seconds, self.machine, self.dtypes.activations)

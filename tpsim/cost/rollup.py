@@ -141,6 +141,7 @@ class Collective:
         return (
             self.kind,
             self.axes,
+            self.parts[0].move.reordered,
             tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
         )
 
@@ -188,8 +189,9 @@ def _company(single: Collective) -> Hashable | None:
     """Calls of equal company travel together; None travels alone."""
     if single.op not in TRAVEL_TOGETHER:
         return None
-    where = single.where
-    return (where.phase, where.layer, where.microbatch, where.again, single.op, single.kind, single.axes, single.dtype)
+    where, order = single.where, single.parts[0].move.reordered
+    place = (where.phase, where.layer, where.microbatch, where.again)
+    return (*place, single.op, single.kind, single.axes, order, single.dtype)
 
 
 def _merged(group: Sequence[Collective]) -> Collective:
@@ -205,8 +207,8 @@ def _merged(group: Sequence[Collective]) -> Collective:
     )
 
 
-Pricer = Callable[["MoveKind", "tuple[str, ...]", Size], "Timing"]
-"""Seconds of one collective: kind, mesh axes, V in bytes."""
+Pricer = Callable[["Move", Size], "Timing"]
+"""Seconds of one collective: a move that it makes, and V in bytes of all that travel in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Ro
         shape = collective.shape
         if shape not in priced:
             volume = collective.logical_bytes(sizes)
-            priced[shape] = (volume, collective.wire_bytes(sizes), pricer(collective.kind, collective.axes, volume))
+            priced[shape] = (volume, collective.wire_bytes(sizes), pricer(collective.parts[0].move, volume))
         volume, injected, timing = priced[shape]
         count = collective.count(sizes)
         rows.append(Row(collective, collective.ranks(sizes), count, volume, injected, timing, timing.time_s * count))

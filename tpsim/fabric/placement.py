@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
@@ -14,6 +15,7 @@ from tpsim.quantity.size import Size, largest, over, product, smallest
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Move
 
 INNERMOST = "minor mesh axes innermost"
 """How axes are placed that the user does not bind."""
@@ -28,7 +30,10 @@ SOLD = f"in the smallest slice that is sold, {RULE}"
 """How they are where the mesh has a torus to itself whose slices are known."""
 
 Binding = Mapping[str, Sequence[str]]
-"""Mesh axis -> carriers: a level (``nvlink``, ``ici``), or a physical axis (``ici.0``, ``ici.0:ring`` to insist)."""
+"""Mesh axis -> carriers: a level (``nvlink``, ``ici``), or a physical axis (``ici.0``).
+
+``nvlink:4`` lays so many devices there, ``ici.0:ring`` insists on a ring.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,12 @@ class Placement:
                 found.setdefault(piece.carrier, []).append(piece)
         used = [carrier for name, carrier in self.carriers.items() if name in found]
         return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
+
+    def change(self, move: Move) -> Change | None:
+        """Where the blocks go that a permute moves; None for any other move."""
+        if move.kind != "permute":
+            return None
+        return Change(tuple(self.pieces[axis] for axis in move.axes), tuple(map(move.axes.index, move.reordered)))
 
     def describe(self) -> list[str]:
         """One line per mesh axis of more than one device, then what the wraparound rule came to."""
@@ -158,13 +169,15 @@ def _carrier(levels: Sequence[Wires], text: str) -> Bound:
     known = carrier_names(levels)
     if name not in known:
         raise unknown(name, "level of the machine", known)
+    n = int(asked) if asked.isdecimal() and asked.strip("0") else None
+    asked = asked if n is None else ""
     if asked not in {"", *SHAPES}:
-        raise unknown(asked, "shape of an axis", SHAPES)
+        raise unknown(asked, "shape of an axis", SHAPES, remedy="or say how many devices lie there: nvlink:4")
     stem, _, index = name.rpartition(".")
     names = [level.name for level in levels]
     if name in names:
-        return Bound(text, names.index(name), None, asked)
-    return Bound(text, names.index(stem), int(index), asked)
+        return Bound(text, names.index(name), None, asked, n)
+    return Bound(text, names.index(stem), int(index), asked, n)
 
 
 Bindings = Mapping[str, tuple[Bound, ...]]
@@ -207,10 +220,12 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
     shares: Shares = {axis: [1] * len(levels) for axis in mesh.axes}
     minor_first = list(reversed(mesh.order))
     for axis in sorted(minor_first, key=lambda name: len(allowed[name]) > 1):
-        left = mesh.axes[axis]
+        left, wanted = mesh.axes[axis], _wanted(bound.get(axis, ()))
         for index in allowed[axis]:
             most = left_in[index]
-            share = left if most is None else _largest_divisor(left, most)
+            share = wanted.get(index, left if most is None else _largest_divisor(left, most))
+            if left % share or (most is not None and share > most):
+                raise _does_not_fit(levels, mesh, axis, allowed[axis], f", {share} of them on {levels[index].name},")
             shares[axis][index] = share
             left //= share
             left_in[index] = None if most is None else most // share
@@ -219,16 +234,28 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
     return shares
 
 
+def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
+    """How many devices the user puts on a level: on all of its axes that are named, if that is said of each."""
+    found: dict[int, list[int | None]] = {}
+    for one in bound:
+        found.setdefault(one.level, []).append(one.n)
+    return {level: prod(n or 1 for n in several) for level, several in found.items() if None not in several}
+
+
 def _largest_divisor(n: int, most: int) -> int:
     """The largest divisor of `n` that is not above `most`."""
     return next(divisor for divisor in range(min(n, most), 0, -1) if not n % divisor)
 
 
-def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int]) -> InputError:
+def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int], so: str = "") -> InputError:
     sizes = " x ".join(f"{levels[index].name} {members(levels[index])}" for index in allowed)
     factors = " x ".join(f"{name} {size}" for name, size in mesh.axes.items())
-    message = f"mesh axis {axis} of {mesh.axes[axis]} does not fit on {sizes} beside the other axes"
-    remedy = "bind it to more levels, or make it smaller"
+    message = f"mesh axis {axis} of {mesh.axes[axis]}{so} does not fit on {sizes} beside the other axes"
+    remedy = (
+        "lay a number there that divides it, and for which there is room"
+        if so
+        else "bind it to more levels, or make it smaller"
+    )
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}")
 
 

@@ -41,12 +41,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One carrier that the user named: the level, a physical axis of it or None, and the shape asked for or ""."""
+    """One carrier that the user named: the level, a physical axis of it or None.
+
+    asked  the shape that the axis is to have, or ""
+    n      how many devices are to lie there; None: as many as there is room for
+    """
 
     text: str
     level: int
     axis: int | None
     asked: str
+    n: int | None = None
 
 
 def members(level: Wires) -> str:
@@ -183,7 +188,7 @@ def _slices(
     free = [index for index in range(len(level.shape)) if index not in taken]
     bound = [axis for axis in minor_first if fixed[axis]]
     loose = [axis for axis in minor_first if not fixed[axis]]
-    ways = [list(_splits(parts[axis], fixed[axis])) for axis in bound]
+    ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, asked[axis])] for axis in bound]
     for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
         on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
         shape = _shape(on, len(level.shape))
@@ -209,6 +214,12 @@ def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:
         if not n % first:
             for rest in _splits(n // first, indices[1:]):
                 yield tuple(piece for piece in ((indices[0], first), *rest) if piece[1] > 1)
+
+
+def _as_asked(way: Pieces, asked: Sequence[Bound]) -> bool:
+    """True if as many devices lie along each physical axis as were asked for there."""
+    laid = dict(way)
+    return all(one.n in {None, laid.get(one.axis, 1)} for one in asked if one.axis is not None)
 
 
 def _packings(sizes: Sequence[int], free: Sequence[int], most: Sequence[int]) -> Iterator[tuple[Pieces, ...]]:

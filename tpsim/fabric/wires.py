@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from tpsim.quantity.size import Size, product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch", "mesh", "host"]
 SegmentTopology = Literal["ring", "one_way_ring", "line", "switch", "mesh", "host"]
@@ -22,6 +22,17 @@ switch  a port per member, into a fabric that carries whatever the ports do
 mesh    a cable between each two members
 host    the way through the members' host: one path that they all share
 """
+
+ONE_LINK: Mapping[LevelTopology, str] = {
+    "torus": "the cable to the next chip along one axis; a chip has one each way along every axis",
+    "ring": "the cable to the next device; a device has two, one each way round",
+    "one_way_ring": "the way to the next device round; nothing goes the other way",
+    "line": "the cable to the next device; a device has two, those at the ends have one",
+    "switch": "a device's own port, for all that it sends to whomever; every device has one",
+    "mesh": "the cable between two devices; a device has one to every other",
+    "host": "the path through the host, ONE for all its devices: what they send adds up; more than two cross it twice",
+}
+"""What a level's bandwidth is of: one link, in one direction."""
 
 
 @dataclass(frozen=True, slots=True)

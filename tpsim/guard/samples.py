@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Collective, Sizes, total
+from tpsim.fabric.change import Change
+from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
 from tpsim.guard.lock import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
+from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
 from tpsim.quantity.errors import InputError
 
@@ -74,6 +77,11 @@ def form_formulas() -> Iterator[tuple[str, Formula]]:
     for kind, tori in TORUS_FORMS.items():
         for name, torus in tori.items():
             yield f"form.torus.{kind}.{name}", _of_volume(partial(_loads, partial(_on_torus, torus)))
+    for topology in FORMS:
+        yield (
+            f"form.{topology}.permute.change",
+            Formula(partial(_of_changes, topology), lambda: "blocks summed one by one"),
+        )
 
 
 def _wire(kind: MoveKind, V: Any, n: Any) -> tuple[Any, ...]:
@@ -88,6 +96,17 @@ def _on_torus(form: Callable[[Any, Any], Any], V: Any, n: Any) -> Any:
 def _loads(form: Callable[[Any, Any], Any], V: Any, n: Any) -> tuple[Any, ...]:
     traffic = form(V, n)
     return (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
+
+
+def _of_changes(topology: str) -> tuple[str, ...]:
+    """What `_loads` says of an array whose two axes on one segment change places, at a few sizes."""
+    found = []
+    for major, minor in ((2, 4), (3, 2), (3, 3)):
+        axes = ((Piece("wires", major, minor),), (Piece("wires", minor, 1),))
+        wires = Segment("wires", "wires", topology, major * minor)  # type: ignore[arg-type]  # one of FORMS
+        run = changing([(wires,)], WHOLE, Change(axes, (1, 0))).whole
+        found += [run.steps, run.carried, run.link_total, run.link_serial]
+    return tuple(map(_exact, found))
 
 
 def _of_volume(cost: Callable[[Any, Any], tuple[Any, ...]]) -> Formula:

@@ -27,6 +27,7 @@ from tpsim.machine.algorithms import (
 )
 from tpsim.machine.choice import Question, taken
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
+from tpsim.machine.permutes import changing
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.change import Change
     from tpsim.fabric.wires import Segment
     from tpsim.machine.profile import Level
 
@@ -94,14 +96,17 @@ class Choice:
     protocol: str | None = None
 
 
-def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cost:
+def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
     """The way that a library takes over these groups, or the one with what is forced.
 
     Where an array or a symbol says how many devices a group has, all other groups may have one: then it is alone.
+    change  where a permute's blocks go; None: each to the device beside it
     """
     if not found:
         return FREE
-    whole = _over(found, kind, V, choice)
+    whole = _over(found, kind, V, choice, change)
+    if change is not None:
+        return whole
     for group in found if len(found) > 1 else ():
         others = product(one.n for one in found if one is not group)
         several = isinstance(others, int) and others > 1
@@ -110,25 +115,25 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cos
     return whole
 
 
-def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice) -> Cost:
+def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
     """The way that a library takes over groups of more than one device."""
     known = protocols(found)
     if choice.protocol not in {None, *known}:
         raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
     wanted = known if choice.protocol is None else (choice.protocol,)
     moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]] = {}
-    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved) for protocol in wanted]
+    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
     ways = [way for run in runs for way in run.ways(V)]
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
         raise _not_together(choice)
-    return taken(ways, _question(found[0], kind, V, choice)) if len(found) == 1 else least(ways)
+    return taken(ways, _question(found[0], kind, V, choice, change)) if len(found) == 1 else least(ways)
 
 
-def _question(group: Group, kind: MoveKind, V: Size, choice: Choice) -> Question:
+def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> Question:
     def again(way: Cost, size: Size) -> Cost:
-        run = _Run((group,), kind, choice.launch, way.algorithm, way.protocol, {})
+        run = _Run((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
         (found,) = run.ways(size)
         return found
 
@@ -155,7 +160,8 @@ def _not_together(choice: Choice) -> InputError:
 class _Run:
     """One collective over several groups with one protocol.
 
-    moved  per group and move, what each algorithm puts on the wires and what stays: the same for all protocols
+    moved   per group and move, what each algorithm puts on the wires and what stays: the same for all protocols
+    change  where a permute's blocks go; None: each to the device beside it
     """
 
     groups: Sequence[Group]
@@ -164,9 +170,13 @@ class _Run:
     forced: str | None
     protocol: str
     moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]]
+    change: Change | None = None
 
     def ways(self, V: Size) -> Iterator[Cost]:
         """Every way on offer with this protocol."""
+        if self.change is not None and len(self.groups) > 1:
+            yield from self.changing(V, self.change)
+            return
         if len(self.groups) == 1 or self.forced not in ACROSS:
             yield from self._level_by_level(V)
         for name, way in ACROSS.items():
@@ -260,6 +270,8 @@ class _Run:
 
     def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
+        if self.change is not None:
+            return {CHANGE: (changing([group.segments], V, self.change).whole, 0)}
         offered, own = forms(group, kind), own_share(kind, V, group.n)
         names = [self.forced] if self.forced in offered else on_offer(group, kind)
         return {name: (offered[name](V), 0 if name in IN_HARDWARE else own) for name in names if name}
@@ -303,7 +315,18 @@ class _Run:
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
         own = own_share(self.kind, V, inner.n * outer.n)
         steps = halves * (ring.inner_steps + ring.outer_steps)
-        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sum(sent), sent, own))
+        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sum(sent), largest(port, nic), own))
+
+    def changing(self, V: Size, change: Change) -> Iterator[Cost]:
+        """Every block the shortest way to its place; the levels work at once."""
+        run = changing([group.segments for group in self.groups], V, change)
+        links = self._links(CHANGE, lambda: run.whole.message)
+        if links is None:
+            return
+        spent = zip(run.parts, links, strict=True)
+        bandwidth = largest(*(over(part.link_total, link.bandwidth) for part, link in spent))
+        latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
+        yield self._across(CHANGE, links, Crossing(latency, bandwidth, whole.steps, whole.carried, whole.link_total, 0))
 
     def in_switch_tree(self, V: Size) -> Iterator[Cost]:
         """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
@@ -326,7 +349,7 @@ class _Run:
         latency = summed.steps * reducing.hop_s + above.steps * climbing.hop_s
         bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
         steps, carried = summed.steps + above.steps, summed.carried + above.carried
-        crossing = Crossing(latency, bandwidth, steps, carried, sent, 0)
+        crossing = Crossing(latency, bandwidth, steps, carried, largest(*self._busiest(sent)), 0)
         yield self._across(name, (reducing, climbing), crossing)
 
     def pairwise(self, V: Size) -> Iterator[Cost]:
@@ -343,14 +366,15 @@ class _Run:
         bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
         n = inner.n * outer.n
         own = own_share(self.kind, V, n)
-        crossing = Crossing(latency, bandwidth, n - 1, sum(sent), sent, own, largest(port, nic))
+        busiest = largest(*self._busiest(sent))
+        crossing = Crossing(latency, bandwidth, n - 1, sum(sent), busiest, own, largest(port, nic))
         yield self._across("pairwise", links, crossing)
 
-    def _links(self, name: str, message: Callable[[], Any]) -> tuple[Link, Link] | None:
-        """Both levels as the algorithm meets them; None if one cannot run it with this protocol."""
+    def _links(self, name: str, message: Callable[[], Any]) -> tuple[Link, ...] | None:
+        """All levels as the algorithm meets them; None if one cannot run it with this protocol."""
         found = [tuned(group.level, name, self.protocol) for group in self.groups]
-        inner, outer = found
-        return None if inner is None or outer is None else (inner.sending(message), outer.sending(message))
+        usable = tuple(link.sending(message) for link in found if link is not None)
+        return usable if len(usable) == len(found) else None
 
     def _busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
         """Bytes on the busiest link of either level."""
@@ -360,25 +384,24 @@ class _Run:
         )
         return inner, outer
 
-    def _across(self, name: str, links: tuple[Link, Link], crossing: Crossing) -> Cost:
+    def _across(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
         launch = largest(
             *(where_many(group.n, self.launch_s(link, group.n)) for group, link in zip(self.groups, links, strict=True))
         )
-        busiest = largest(*self._busiest(crossing.sent))
-        serial = busiest if crossing.serial is None else crossing.serial
+        serial = crossing.busiest if crossing.serial is None else crossing.serial
         ramp = links[0].ramp(crossing.own, crossing.bandwidth)
         work = crossing.latency + crossing.bandwidth + ramp
         seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
-        totals = (crossing.steps, crossing.carried, busiest, serial)
+        totals = (crossing.steps, crossing.carried, crossing.busiest, serial)
         return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)
 
 
 class Crossing(NamedTuple):
-    """A way over both levels.
+    """A way over several levels together.
 
     latency, bandwidth  seconds
     carried             bytes that a device sends, on average
-    sent                bytes that the busiest device sends inside its node, and out of it
+    busiest             bytes on the busiest link of any level
     own                 bytes that it sends to itself
     serial              bytes that are waited for on the level where that is most; None: those of its busiest link
     """
@@ -387,10 +410,13 @@ class Crossing(NamedTuple):
     bandwidth: Any
     steps: Any
     carried: Any
-    sent: tuple[Any, Any]
+    busiest: Any
     own: Any
     serial: Any = None
 
+
+CHANGE = "permute"
+"""What a change of axes is called, which runs over all levels together."""
 
 HIERARCHICAL = "hierarchical"
 """What a run is called that takes the levels in turn."""

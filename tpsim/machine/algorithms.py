@@ -546,7 +546,7 @@ TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]]
 }
 """Every closed form of several axes of one torus that no other group shares."""
 
-STREAMED = frozenset({"rotated", "tree", "in-switch", "in-switch-tree", "in-switch-network"})
+STREAMED = frozenset({"rotated", "permute", "tree", "in-switch", "in-switch-tree", "in-switch-network"})
 """Algorithms that run in many small pieces, each of which waits for its own data only.
 
 Their `link_serial` is the `link_total`: the limit to which the time of ever more pieces tends, as tests/reference/

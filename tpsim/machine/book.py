@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any
 from tpsim.machine.additive import Group, forms
 from tpsim.machine.algorithms import Traffic, in_turn
 from tpsim.machine.cost import FREE, Cost, Link, by_level
+from tpsim.machine.permutes import changing
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.change import Change
     from tpsim.fabric.wires import Segment
 
 
-def cost(found: Sequence[Group], kind: MoveKind, V: Size) -> Cost:
-    """What the book charges for a collective over these groups."""
+def cost(found: Sequence[Group], kind: MoveKind, V: Size, change: Change | None = None) -> Cost:
+    """What the book charges for a collective over these groups; `change` says where a permute's blocks go."""
     if not found:
         return FREE
+    if change is not None:
+        return _changing(found, V, change)
     halves = 2 if kind == "all_reduce" else 1
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
     volumes = [_volume(found, at, kind, V) for at in range(len(found))]
@@ -39,6 +43,17 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size) -> Cost:
     serial = by_level([run.link_serial for run in moved], [group.level.name for group in found])
     whole, work = in_turn(moved), largest(latency, bandwidth)
     totals = (whole.steps, whole.carried, whole.link_total, serial)
+    return Cost("book", 0, latency, bandwidth, work, work, *totals)
+
+
+def _changing(found: Sequence[Group], V: Size, change: Change) -> Cost:
+    """A change of axes: the hops of the longest way, and the busiest link of the slowest level."""
+    run = changing([group.segments for group in found], V, change)
+    latency = run.latency_s([Link(group.level).hop_s for group in found])
+    slowest = zip(run.parts, found, strict=True)
+    bandwidth = largest(*(over(part.link_total, group.level.bandwidth.value) for part, group in slowest))
+    work, whole = largest(latency, bandwidth), run.whole
+    totals = (whole.steps, whole.carried, whole.link_total, whole.link_serial)
     return Cost("book", 0, latency, bandwidth, work, work, *totals)
 
 

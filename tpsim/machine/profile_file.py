@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.fabric.wires import ANY, LevelTopology, Slices, Wrap, joined
+from tpsim.fabric.wires import ANY, ONE_LINK, LevelTopology, Slices, Wrap, joined
 from tpsim.machine import curve_file
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
@@ -241,7 +241,10 @@ class LevelFields(spec.Strict):
 
     noun: ClassVar[str] = "a level"
     name: str = Field(pattern="^[A-Za-z][A-Za-z0-9_-]*$")
-    topology: LevelTopology
+    topology: LevelTopology = Field(
+        description="how its members are joined; ONE link is - " + " - ".join(map(": ".join, ONE_LINK.items())),
+        json_schema_extra={"enumDescriptions": list(ONE_LINK.values())},
+    )
     steps: Literal["lockstep", "streamed"] = "lockstep"
     shape: list[Annotated[int, Field(gt=0)]] = Field([], description="members along each axis at most; none: no bound")
     wrap: WrapFields | None = None

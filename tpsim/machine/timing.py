@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
-from tpsim.fabric.wires import Route, joined, ranks, ranks_text
+from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
+from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tpsim.fabric.change import Change
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Machine
 
@@ -69,6 +71,7 @@ def time(
     launch: Launch = None,
     algorithm: str | None = None,
     protocol: str | None = None,
+    change: Change | None = None,
 ) -> Timing:
     """Seconds and bytes of one collective.
 
@@ -76,25 +79,30 @@ def time(
 
     route      the wires, innermost first, from `Placement.route` or `hierarchy_route`
     V          bytes of the whole array taking part, per remaining shard of the other axes
+    change     where a permute's blocks go, from `Placement.change`; None: each to the device beside it
     launch     seconds, or a harness that the profile names; None is the profile's default
     algorithm  forced; None is what the library takes: what it counts least for, else the least of those on offer
     protocol   likewise
 
-    Raises InputError for an unknown name, where no closed form is known, and for a choice that the book has not.
+    Raises InputError for an unknown name, where no closed form is known (of a change of axes: in numbers of devices
+    that are arrays or symbols), and for a choice that the book has not.
     """
     if cost_model not in COST_MODELS:
         raise unknown(cost_model, "cost model", COST_MODELS)
     if kind == "slice":
         return _timing(FREE, kind, V, 1)
     found = groups({level.name: level for level in machine.levels}, route)
+    change = counted(route, change)
     if cost_model == "book":
         _leaves_no_choice(algorithm, launch, protocol)
-        return _timing(book.cost(found, kind, V), kind, V, ranks(route))
+        return _timing(book.cost(found, kind, V, change), kind, V, ranks(route))
     forced = tuple(word for word in (algorithm, protocol) if word is not None)
-    timed = _timing(additive.cost(found, kind, V, Choice(launch, algorithm, protocol)), kind, V, ranks(route), forced)
+    choice = Choice(launch, algorithm, protocol)
+    timed = _timing(additive.cost(found, kind, V, choice, change), kind, V, ranks(route), forced)
     if forced:
         return timed
-    return _as_measured(timed, V, list(_curves(machine, route, kind, launch)))
+    told = change is None or one_hop(route)
+    return _as_measured(timed, V, list(_curves(machine, route, kind, launch)) if told else [])
 
 
 def _as_measured(timed: Timing, V: Size, held: Sequence[tuple[MeasuredCurve, Any]]) -> Timing:
@@ -136,20 +144,6 @@ def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> f
     Raises InputError where no closed form is known, and for an unknown harness.
     """
     return float(time(replace(machine, measured=()), curve.route, curve.kind, V, launch=curve.launch).time_s)
-
-
-def reaches_everyone(kind: MoveKind, route: Route) -> None:
-    """Refuse a change of an array's axes where its shards go farther than to the device beside.
-
-    A permute is timed as one hop. That holds for any of them where every device reaches every other one directly; on
-    rings, lines and over several levels shards take several hops and meet on the way.
-
-    Raises InputError there.
-    """
-    busy = [segment for segment in route if not (isinstance(segment.n, int) and segment.n == 1)]
-    if kind == "permute" and (len(busy) > 1 or any(not joined(segment.topology) for segment in busy)):
-        message = f"no closed form of a permute that changes axes is known on {ranks_text(busy)}"
-        raise InputError.one("no-closed-form", message, remedy="gather and slice, or exchange by an all-to-all")
 
 
 def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:

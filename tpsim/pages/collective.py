@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.answers.collective import on_command_line
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
@@ -59,7 +60,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
         tables=(Table(columns, result.rows),),
         notes=tuple(notes),
         verdict=result.verdict,
-        next_command=f"tpsim explain {asked.collective}",
+        next_command=f"tpsim explain {asked.collective} {on_command_line(result.machine, asked.ranks, asked.level)}",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.fabric.wires import ONE_LINK
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def _free(one: Derivation) -> list[str]:
 def _next(result: ExplainResult) -> str:
     if result.asked:
         return f"tpsim plan {result.asked} -v"
+    if result.wires:
+        return f"tpsim collective {result.name.replace('_', '-')} {result.wires}"
+    if result.name.replace("-", "_") in ONE_LINK:
+        return "tpsim schema hardware -v"
     if result.name == "slice":
         return 'tpsim shard "A[I,J] -> A[I_X,J]"'
     if result.derivations[0].expression is not None:

@@ -112,7 +112,7 @@ def _lines(problem: Problem) -> Iterator[str]:
     elif place:
         yield f"{pad}--> {_printable(place.file)}"
     remedy = "" if place and place.line else problem.remedy
-    for line in (remedy, problem.note):
+    for line in (remedy, *problem.note.splitlines()):
         if line:
             yield f"{pad} = {_short(_printable(line))}"
 

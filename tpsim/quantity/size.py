@@ -281,3 +281,13 @@ def product(values: Iterable[Size]) -> Any:
     6
     """
     return math.prod(values)
+
+
+def whole(size: Size) -> int:
+    """A size as the number that it must be where messages or blocks are counted one by one.
+
+    Raises TypeError for anything else.
+    """
+    if not isinstance(size, int):
+        raise TypeError(f"{size} is no number of devices")
+    return size

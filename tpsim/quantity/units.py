@@ -221,33 +221,3 @@ def show(value: float, dimension: Dimension, digits: int = 4) -> str:
         text = str(quantities(float(value), unit.name).render())
     # Beyond the last prefix QuantiPhy writes 500e-3 B and 10e21 B.
     return f"{float(value):.{digits}g} {unit.name}" if re.match(r"-?[0-9.]+e", text) else text
-
-
-def parse_sizes(text: str) -> list[int]:
-    """The sizes of a list such as ``10kB:1GB|8MB,64MB``, in bytes, ascending and without repeats.
-
-    Entries are separated by a comma or a bar; a:b doubles from a as long as b is not passed.
-
-    Raises UnitError.
-
-    >>> parse_sizes("1kB:5kB,64kB")
-    [1000, 2000, 4000, 64000]
-    """
-    sizes: set[int] = set()
-    for entry in re.split(r"[,|]", text):
-        first, colon, last = entry.partition(":")
-        size = _whole(first)
-        end = _whole(last) if colon else size
-        if end < size:
-            raise UnitError("bad-number", f'"{entry.strip()}" ends below its start', f"write {last.strip()}:{first}")
-        while size <= end:
-            sizes.add(size)
-            size *= 2
-    return sorted(sizes)
-
-
-def _whole(text: str) -> int:
-    value = parse(text, "bytes")
-    if not value.is_integer():
-        raise UnitError("bad-number", f'"{text.strip()}" is not a whole number of bytes', "write 8 MB")
-    return int(value)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import whole
 from tpsim.reference import lines, meshes, pairs, permutes, rings, switches, tori
 from tpsim.reference.levels import Axis, nested
-from tpsim.reference.schedule import Schedule, whole
+from tpsim.reference.schedule import Schedule
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
@@ -48,8 +49,7 @@ def schedule(kind: MoveKind, parts: tuple[Part, ...]) -> Schedule:
     if kind == "slice" or not parts:
         return Schedule(prod(part.n for part in parts), prod(part.n for part in parts), 1, ())
     if kind == "permute":
-        segments = [segment for part in parts for segment in part.segments]
-        return permutes.routed(segments, permutes.beside([part.segments for part in parts]))
+        return permutes.beside([part.segments for part in parts])
     axes = _axes(parts)
     if len(parts) == 1:
         return axes[0].small(kind)

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from tpsim.fabric.wires import joined
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
+from tpsim.quantity.size import whole
 from tpsim.reference import permutes
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import hops, injected, passes
 from tpsim.reference.network import NOWHERE, Index, Lane, Network
-from tpsim.reference.schedule import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

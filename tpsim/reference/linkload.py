@@ -9,8 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
+from tpsim.quantity.size import whole
 from tpsim.reference.collectives import Part, schedule
-from tpsim.reference.schedule import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

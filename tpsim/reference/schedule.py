@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tpsim.quantity.size import Size
-
 Piece = tuple[int, int]
 """A stretch of the array, ``[start, stop)`` in the schedule's units."""
 
@@ -94,16 +92,6 @@ class Schedule:
 
 def _finer(send: Send, factor: int) -> Send:
     return send._replace(pieces=tuple((start * factor, stop * factor) for start, stop in send.pieces))
-
-
-def whole(size: Size) -> int:
-    """A size as the number that it must be here: nobody sends messages to a symbol.
-
-    Raises TypeError for anything else.
-    """
-    if not isinstance(size, int):
-        raise TypeError(f"{size} is no number of devices")
-    return size
 
 
 def common(*units: int) -> int:

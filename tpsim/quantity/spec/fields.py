@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
@@ -87,3 +87,15 @@ def example(model: type[BaseModel], field: str) -> str:
     """A value to show in a remedy for a missing field, or "" when there is nothing typical."""
     marks: Iterator[Quantity] = (mark for mark in model.model_fields[field].metadata if isinstance(mark, Quantity))
     return next((RULES[mark.dimension].examples[0] for mark in marks), "")
+
+
+def meanings(model: type[BaseModel] | None, field: str) -> list[str]:
+    """What each choice of a field means, a line each, where its schema says so (``enumDescriptions``)."""
+    info = model.model_fields.get(field) if model else None
+    extra = info.json_schema_extra if info else None
+    texts = extra.get("enumDescriptions") if isinstance(extra, dict) else None
+    return (
+        [f"{choice}: {text}" for choice, text in zip(get_args(info.annotation), texts, strict=True)]
+        if info and isinstance(texts, list)
+        else []
+    )

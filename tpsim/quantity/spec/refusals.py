@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from tpsim.quantity.errors import Problem, suggest
-from tpsim.quantity.spec.fields import example, noun
+from tpsim.quantity.spec.fields import example, meanings, noun
 from tpsim.quantity.units import UnitError
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ def _missing(one: _Located, document: Document, model: type[BaseModel]) -> Probl
     owner = _model_at(model, tuple(around))
     what = noun(owner) if owner else "this map"
     value = example(owner, str(last)) if owner and last in owner.model_fields else ""
-    place = document.key_place(*around)
-    return Problem("missing-field", f'{what} needs "{last}"', place, f"add {last}: {value or '...'}")
+    place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
+    return Problem("missing-field", f'{what} needs "{last}"', place, f"add {last}: {value or '...'}", note)
 
 
 def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
@@ -224,7 +224,9 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
     if cause is not None:
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if one.type in {"literal_error", "enum"}:
-        return _not_one_of(name, value, list(_choices(model, one.keys)), str(context.get("expected", "")), place)
+        told = meanings(_model_at(model, one.keys[:-1]), str(one.keys[-1]))
+        known = list(_choices(model, one.keys)) or re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        return _not_one_of(name, value, known, told, place)
     if one.type in _LIMITS:
         key, words = _LIMITS[one.type]
         return Problem("bad-value", f"{name} is {_shown(value)}", place, f"it must be {words} {context[key]:.15g}")
@@ -236,11 +238,11 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
 
 
-def _not_one_of(name: str, value: object, choices: list[str], expected: str, place: Any) -> Problem:
-    known = choices or re.findall(r"'([^']*)'", expected)
+def _not_one_of(name: str, value: object, known: Sequence[str], told: Sequence[str], place: Any) -> Problem:
     near = suggest(str(value), known)
     remedy = f'did you mean "{near}"?' if near else ""
-    return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, f"values: {', '.join(known)}")
+    note = "\n".join([f"values: {', '.join(known)}", *told])
+    return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
 
 
 def _name(keys: Keys) -> str:
