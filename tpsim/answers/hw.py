@@ -79,14 +79,16 @@ class HwListResult:
 class Checked:
     """A profile held against the rules.
 
-    strict   whether each constant had to state its source and kind
-    machine  None if the file says no machine
+    strict    whether each constant had to state its source and kind
+    machine   None if the file says no machine
+    warnings  what is left out and guessed, and what is hard to believe: a profile may be sound with them
     """
 
     name: str
     strict: bool
     machine: Machine | None
     problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """The profile in a row."""
@@ -95,6 +97,7 @@ class Checked:
             "ok": not self.problems,
             "strict": self.strict,
             "problems": len(self.problems),
+            "warnings": len(self.warnings),
             "constants": len(self.machine.constants()) if self.machine else None,
             "guesses": _guesses(self.machine) if self.machine else None,
         }
@@ -116,6 +119,11 @@ class HwValidateResult:
         """What is wrong, profile by profile."""
         return [problem for one in self.profiles for problem in one.problems]
 
+    @property
+    def warnings(self) -> list[Problem]:
+        """What to look at in profiles that may be sound, profile by profile."""
+        return [warning for one in self.profiles for warning in one.warnings]
+
     def records(self) -> list[dict[str, Any]]:
         """One row per profile."""
         return [one.record() for one in self.profiles]
@@ -127,7 +135,12 @@ class HwValidateResult:
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
         checks = [
-            {**one.record(), "problems": [problem_record(each) for each in one.problems]} for one in self.profiles
+            {
+                **one.record(),
+                "problems": [problem_record(each) for each in one.problems],
+                "warnings": [problem_record(each) for each in one.warnings],
+            }
+            for one in self.profiles
         ]
         machines = [one.machine for one in self.profiles if one.machine]
         return _document(VALIDATE_SCHEMA, machines, {}, {"ok": self.ok, "profiles": checks})
@@ -160,10 +173,10 @@ def hw_validate(names: Sequence[str | Path] = (), *, strict: bool = False) -> Hw
 
 
 def _checked(name: str, *, strict: bool) -> Checked:
-    from tpsim.machine.profile_file import missing, read
+    from tpsim.machine.profile_file import left_out, missing, read
     from tpsim.quantity import spec
 
-    path = name if spec.is_path(name) else str(spec.find("hardware", name))
+    path = str(spec.named("hardware", name))
     asked = strict or spec.is_shipped("hardware", path)
     try:
         machine, document = read(path)
@@ -171,7 +184,9 @@ def _checked(name: str, *, strict: bool) -> Checked:
         if any(problem.slug in NO_FILE for problem in error.problems):
             raise
         return Checked(name, asked, None, tuple(sorted(error.problems, key=_line)))
-    return Checked(name, asked, machine, tuple(missing(machine, document)) if asked else ())
+    problems = missing(machine, document) if asked else []
+    warnings = [*([] if asked else left_out(machine, document)), *machine.doubts]
+    return Checked(name, asked, machine, tuple(problems), tuple(sorted(warnings, key=_line)))
 
 
 def _line(problem: Problem) -> int:

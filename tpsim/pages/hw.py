@@ -38,6 +38,7 @@ PROFILES = (
     Column("hardware", "profile"),
     Column("sound", "sound"),
     Column("problems", "problems", "integer"),
+    Column("warnings", "warnings", "integer"),
     Column("constants", "constants", "integer"),
     Column("guesses", "guesses", "integer"),
 )
@@ -46,6 +47,7 @@ PROBLEMS = (
     Column("problem", "what is wrong"),
     Column("remedy", "remedy"),
 )
+WARNINGS = (Column("place", "where"), Column("problem", "to look at"), Column("remedy", "remedy"))
 
 
 def list_page(result: HwListResult, *, verbose: bool) -> Document:
@@ -65,12 +67,13 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
     sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
+    doubts = tuple(f"{one.message}: {one.remedy}" for one in machine.doubts)
     guesses = "1 of them a guess" if result.guesses == 1 else f"{result.guesses} of them guesses"
     return Document(
         title=machine.name,
         facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
         tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
-        notes=sources,
+        notes=(*sources, *doubts),
         verdict=f"{len(rows)} constants, {guesses}; bandwidths are of one link in one direction",
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
@@ -88,11 +91,16 @@ def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # no
     records = result.records()
     rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in records]
     wrong = [problem_record(problem) for problem in result.problems]
+    doubts = [problem_record(warning) for warning in result.warnings]
     sound = sum(row["ok"] for row in records)
     first = next((row for row in records if not row["ok"]), records[0] if records else None)
     return Document(
-        tables=(Table(PROFILES, rows), *((Table(PROBLEMS, wrong),) if wrong else ())),
-        verdict=f"{sound} of {len(rows)} profiles are sound",
+        tables=(
+            Table(PROFILES, rows),
+            *((Table(PROBLEMS, wrong),) if wrong else ()),
+            *((Table(WARNINGS, doubts),) if doubts else ()),
+        ),
+        verdict=f"{sound} of {len(rows)} profiles are sound{f', {len(doubts)} warnings' if doubts else ''}",
         next_command=f"tpsim hw {'show' if result.ok else 'validate'} {first['hardware']}" if first else "",
         ok=result.ok,
     )
