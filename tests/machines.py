@@ -27,8 +27,10 @@ levels:
     topology: torus
     shape: [4, 4, 4]
     wrap: {always: true}
+    launch: 0 us
     link:
       bandwidth: 45 GB/s
+      efficiency: 1
       hop_latency: 1 us
 """
 """Closed rings of three or four; two chips are a line."""

@@ -17,7 +17,7 @@ CAUSES = {
     "a source only": [
         (
             "constant",
-            "hardware/pod.chip.memory.bandwidth and 5 more",
+            "hardware/pod.chip.memory.bandwidth and 6 more",
             "figures made for tests (read 2026-11-21)",
             "figures of a second edition (read 2026-11-21)",
             (),

@@ -112,11 +112,19 @@ def test_a_harness_that_the_profile_lacks_starts_as_the_default_one(machine):
     assert found.moved["levels.port.launch.framework"][1] == pytest.approx(25e-6, rel=0.1)
 
 
-def test_a_bandwidth_moves_only_where_no_efficiency_says_what_is_reached_of_it(machine):
-    paths = {one.name for one in adjustable(machine, {"port", "card"})}
-    assert "levels.port.link.bandwidth" not in paths
-    assert "levels.port.link.efficiency" in paths
-    assert "levels.card.link.bandwidth" in paths
+def test_a_bandwidth_moves_only_where_all_of_it_is_reached_and_else_the_share_of_it_that_is(machine):
+    def paths(machine):
+        return {one.name for one in adjustable(machine, {"port", "card"}) if ".link." in one.name}
+
+    share, whole = "levels.card.link.efficiency", "levels.card.link.bandwidth"
+    hops = {"levels.card.link.hop_latency"}
+    assert paths(machine) == {"levels.port.link.efficiency", "levels.port.link.hop_latency", share, *hops}
+    assert paths(adjusted(machine, {share: 1.0})) == {
+        "levels.port.link.efficiency",
+        "levels.port.link.hop_latency",
+        whole,
+        *hops,
+    }
 
 
 def test_only_levels_that_were_measured_are_fitted(machine):

@@ -116,6 +116,34 @@ def test_writing_the_profile_leaves_the_base_as_it_is(island):
     assert repr(result.document.data) == before
 
 
+BARE = """\
+tpsim: hardware/1
+name: bare
+chip: {peak: {bf16: 100 TFLOP/s}, memory: {capacity: 16 GB, bandwidth: 820 GB/s}}
+levels:
+  - {name: port, topology: switch, shape: [8], link: {bandwidth: 400 GB/s}}
+  - {name: card, topology: switch, link: {bandwidth: 50 GB/s}}
+"""
+"""What a datasheet says: no launch, no latency, no share of the bandwidth."""
+
+
+def test_a_base_that_states_bandwidths_alone_is_fitted_and_what_was_guessed_and_not_measured_stays_unsaid(tmp_path):
+    base = tmp_path / "bare.yaml"
+    base.write_text(BARE, encoding="utf-8")
+    result = hw_fit([FOUR], base=str(base))
+    assert result.bands[-1]["figures_median"] < result.bands[-1]["base_median"]
+    path = tmp_path / "mine.yaml"
+    path.write_text(result.to_yaml(tmp_path), encoding="utf-8")
+    machine = load(path)
+    for series in result.calibrated.series:
+        assert series.predicted(machine) == pytest.approx(series.predicted(result.machine), rel=1e-4)
+    left = {one.path for one in machine.constants() if not one.stated}
+    moved = {row["constant"] for row in result.parameters}
+    assert moved & {"levels.port.link.efficiency", "levels.port.link.hop_latency", "levels.port.launch.threads"}
+    assert "chip.matmul_efficiency" in left
+    assert not left & moved
+
+
 def test_figures_that_the_logs_only_bound_are_named(fitted):
     loose = [row["constant"] for row in fitted.parameters if row["relative_error"] > 0.5]
     said = [text for text in fitted.warnings if text.startswith("the logs bound these more than they measure them: ")]

@@ -218,8 +218,8 @@ def test_a_share_above_the_whole_is_refused(tpsim, tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text(MACHINE + "  matmul_efficiency: 1.5\n")
     ran = tpsim("hw", "show", "./mine.yaml")
     assert ran.code == 2
-    assert "error[bad-value]: chip.matmul_efficiency is 1.5\n --> mine.yaml:6:" in ran.err
-    assert "it must be at most 1\n" in ran.err
+    assert 'error[bad-number]: chip.matmul_efficiency: "1.5" is more than the whole, and this is a share' in ran.err
+    assert "write 1.5 % if percent are meant\n" in ran.err
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x00", b"- a\n", b"{}", b"a: [1,\nb: 2\n", b"\tx: 1\n", b"[1"])

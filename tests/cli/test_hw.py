@@ -52,7 +52,7 @@ def test_the_list_shows_every_machine_and_what_it_has(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2 : 2 + len(names())]] == names()
     assert next(line for line in lines if line.startswith("tpu-v5e ")).split() == [
-        "tpu-v5e", "197.0", "16.00", "0.8200", "ici", "16x16,", "dcn", "2",
+        "tpu-v5e", "197.0", "16.00", "0.8200", "ici", "16x16,", "dcn", "4",
     ]  # fmt: skip
     assert lines[-2:] == [
         f"{len(names())} machines; your own: a .yaml file, or a folder in TPSIM_PATH",
@@ -66,7 +66,7 @@ def test_a_machine_is_shown_constant_by_constant_with_sources(capsys):
     assert "\nchip\n peak.bf16          197 TFLOP/s  stated   book\n" in out
     assert "level ici\n link.bandwidth" in out
     assert "(read 2026-11-20)" in out
-    assert "2 of them guesses; bandwidths are of one link in one direction" in out
+    assert "4 of them guesses; bandwidths are of one link in one direction" in out
 
 
 @pytest.mark.parametrize("name", names())
@@ -75,7 +75,7 @@ def test_every_machine_fits_in_80_columns(name):
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
 
 
-@pytest.mark.parametrize(("name", "said"), [("dgx-a100", "1 of them a guess"), ("tpu-v5e", "2 of them guesses")])
+@pytest.mark.parametrize(("name", "said"), [("dgx-a100", "1 of them a guess"), ("tpu-v5e", "4 of them guesses")])
 def test_one_guess_is_one_and_two_are_several(name, said, capsys):
     run(["hw", "show", name, "-q"])
     assert said in capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_the_library_is_sound(capsys):
 
 def test_the_users_own_profile_may_write_bare_quantities_which_count_as_guesses(own, capsys):
     assert run(["hw", "validate", own.name]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["mine.yaml", "yes", "0", "4", "4"]
+    assert capsys.readouterr().out.splitlines()[1].split() == ["mine.yaml", "yes", "0", "4", "8", "8"]
 
 
 def test_a_profile_held_to_the_rule_of_the_shipped_ones_must_state_kinds(own, capsys):

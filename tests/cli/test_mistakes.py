@@ -26,6 +26,28 @@ ANSWERS = {
     ("plan", "--global-batch-size", "8"): (
         "error[foreign-option]: --global-batch-size is not an option of tpsim plan\n  = tpsim calls this --batch\n"
     ),
+    ("plan", "--tensor-model-parallel-size", "8"): (
+        "error[foreign-option]: --tensor-model-parallel-size is not an option of tpsim plan\n"
+        "  = tpsim calls this --tp\n"
+    ),
+    ("plan", "--gbs", "8"): (
+        "error[foreign-option]: --gbs is not an option of tpsim plan\n  = tpsim calls this --batch\n"
+    ),
+    ("plan", "--mbs", "8"): (
+        "error[foreign-option]: --mbs is not an option of tpsim plan\n"
+        "  = tpsim calls this --microbatches, which is global_batch / (dp x sequences of one of them)\n"
+    ),
+    ("plan", "--nodes", "8"): (
+        "error[foreign-option]: --nodes is not an option of tpsim plan\n"
+        "  = tpsim calls this --chips, which is nodes x chips of one\n"
+    ),
+    ("plan", "--num-layers", "8"): (
+        "error[foreign-option]: --num-layers is not an option of tpsim plan\n"
+        "  = tpsim calls this model.layers: --set model.layers=...\n"
+    ),
+    ("plan", "--sequence-parallel"): (
+        "error[foreign-option]: --sequence-parallel is not an option of tpsim plan\n  = tpsim calls this --sp\n"
+    ),
     ("plan", "--pipeline-model-parallel-size", "2"): (
         "error[not-supported-yet]: --pipeline-model-parallel-size is not an option of tpsim plan\n"
         "  = pipeline parallelism is not supported yet\n"

@@ -87,7 +87,7 @@ def test_the_judge_sees_a_field_that_is_ignored(tmp_path, monkeypatch):
 
 def test_the_judge_sees_a_silent_default(tmp_path, monkeypatch):
     always = Workload(global_batch=512, seq=4096, microbatches=4)
-    monkeypatch.setattr("tpsim.question.scenario._workload", lambda _fields: always)
+    monkeypatch.setattr("tpsim.question.scenario._workload", lambda *_: always)
     assert outcomes(SCENARIO, tmp_path, "workload", "seq")["twice"] == UNSEEN
 
 

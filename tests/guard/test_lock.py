@@ -14,6 +14,8 @@ from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
 from tpsim.guard import lock_file
 from tpsim.guard.check import check
+from tpsim.guard.drift import drift
+from tpsim.guard.drifted import values
 from tpsim.guard.facts import asked_facts
 from tpsim.guard.lock import CallsFact
 from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, sizes
@@ -190,6 +192,23 @@ def test_facts_of_a_plan_are_those_of_its_rows():
         row.wire_bytes * row.count for row in result.rows
     )
     assert sum(one.busy_s for one in fact.collectives.values()) == pytest.approx(result.step.communication_s)
+
+
+def test_the_only_launch_of_a_level_is_held_as_the_figure_that_it_is():
+    launch = asked_facts({"x": plan("llama3-8b-v5e")}, Path()).constants["tpu-v5e.levels.ici.launch"]
+    assert (launch.value, launch.dimension, launch.kind) == (4.27e-6, "seconds", "derived")
+    several = asked_facts({"x": plan("llama3-70b-h100")}, Path()).constants["dgx-h100.levels.nvlink.launch"]
+    assert (several.value, several.kind) == ("threads, graph, process, framework", "profile")
+
+
+def test_a_figure_that_was_a_word_in_an_older_lock_is_told_as_both():
+    now = lock()
+    name = next(name for name, one in now.constants.items() if one.dimension == "seconds")
+    words = {**now.constants, name: replace(now.constants[name], value="default", dimension="", kind="profile")}
+    found = drift(replace(now, constants=words), now)
+    (cause,) = found.causes
+    assert (cause.name, values(cause)[0]) == (name, "default")
+    assert values(cause)[1].endswith("us")
 
 
 def test_a_lock_with_a_wider_tolerance_keeps_it_when_it_is_updated(tmp_path, monkeypatch):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tpsim.answers.model import model_show
+from tpsim.pages.model import page
 from tpsim.program.model_file import load_model, model_names, with_fields
 from tpsim.program.parameters import GROUPS, parameter_count, parameter_counts, parameters
 from tpsim.quantity.errors import InputError
@@ -44,6 +46,22 @@ def test_what_a_file_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
     model = tiny(tmp_path)
     assert (model.kv_heads, model.head_dim, model.vocab_padded) == (4, 8, 96)
     assert (model.norm, model.positions, model.bias, model.tie_embeddings) == ("rmsnorm", "rope", False, False)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_of_the_library_says_where_it_was_read(name: str) -> None:
+    read = load_model(name)
+    assert read.source == read.document.data["source"]["title"] != ""
+
+
+def test_a_users_own_model_need_not_say_where_it_was_read(tmp_path: Path) -> None:
+    text = TINY.replace("source: {title: a test, read: 2026-11-20}\n", "")
+    assert tiny(tmp_path, text=text) == tiny(tmp_path)
+    (tmp_path / "own.yaml").write_text(text)
+    own = load_model(tmp_path / "own.yaml")
+    assert own.source == ""
+    assert with_fields(own, {"layers": 3}, lambda *_: None).model.layers == 3
+    assert ("source", "not stated") in page(model_show(str(tmp_path / "own.yaml")), verbose=False).facts
 
 
 def test_parameters_by_group_of_a_llama_layer_are_the_textbook_sums() -> None:

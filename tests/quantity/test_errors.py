@@ -6,7 +6,8 @@ import string
 
 import pytest
 
-from tpsim.quantity.errors import InputError, Place, Problem, TpsimError, suggest
+from tpsim.quantity import spec
+from tpsim.quantity.errors import MANY, NEAR, InputError, Place, Problem, TpsimError, listed, near, suggest, unknown
 
 TYPO = Problem(
     "unknown-field",
@@ -191,6 +192,64 @@ def test_the_suggestion_is_right_for_95_of_100_single_slips(names):
 )
 def test_a_suggestion_forgives_case_and_several_slips_but_does_not_invent(word, meant):
     assert suggest(word, FIELDS) == meant
+
+
+LIBRARY = spec.names("hardware")
+
+
+@pytest.mark.parametrize(
+    ("word", "first", "others"),
+    [
+        ("h100", "dgx-h100", {"ndv5-h100", "book-h100"}),
+        ("A100", "dgx-a100", {"ndv4-a100", "oci-a100", "p4d-a100"}),
+        ("H200", "dgx-h200", {"ndv5-h200", "p5en-h200"}),
+        ("B200", "dgx-b200", {"p6-b200"}),
+        ("gb200", "gb200-nvl72", {"p6e-gb200"}),
+        ("mi300", "mi300x", {"ndv5-mi300x"}),
+        ("v5", "tpu-v5e", {"tpu-v5p"}),
+        ("TPU", "tpu-v5e", {"tpu-v4"}),
+        ("trn", "trn2", {"trn2-ultra"}),
+        ("dgx_h100", "dgx-h100", set()),
+        ("tpu-v5", "tpu-v5e", {"tpu-v5p"}),
+    ],
+)
+def test_a_part_of_a_name_finds_machines_first_the_one_that_the_others_vary(word, first, others):
+    with pytest.raises(InputError) as error:
+        spec.find("hardware", word)
+    (problem,) = error.value.problems
+    assert problem.remedy == f'did you mean "{first}"?'
+    shown = set(problem.note.removeprefix("also near: ").partition(";")[0].split(", "))
+    assert others <= shown
+    assert len(shown) < NEAR
+    assert problem.note.endswith(f"{len(LIBRARY)} are known: tpsim hw list")
+
+
+@pytest.mark.parametrize("kind", ["hardware", "models", "scenarios"])
+def test_at_most_five_names_are_near_whatever_is_asked(kind):
+    known = spec.names(kind)
+    for name in known:
+        for word in {name[:at] for at in range(len(name))} | {part for part in name.split("-") if part}:
+            found = near(word, known)
+            assert len(found) <= NEAR
+            assert set(found) <= set(known)
+
+
+def test_one_slip_is_nearer_than_a_part_and_a_part_nearer_than_three_slips():
+    assert near("head", ["head_dim", "heads", "hidden"]) == ["heads", "head_dim"]
+    assert near("h100", ["dgx-h200", "my-h100", "gh100"]) == ["gh100", "my-h100"]
+    assert near("v4", ["tpu-v4", "v42", "xv4x"])[:2] == ["v42", "tpu-v4"]
+
+
+def test_a_letter_or_two_inside_a_name_tell_nothing():
+    assert near("e", FIELDS) == []
+    assert "bandwidth" not in near("an", FIELDS)
+
+
+def test_a_long_list_of_names_is_never_printed_whole():
+    many = [f"name-{at}" for at in range(99)]
+    text = str(unknown("nothing-like-it", "machine", many, lister="tpsim hw list"))
+    assert text == 'error[unknown-machine]: "nothing-like-it" is not a machine\n  = 99 are known: tpsim hw list'
+    assert listed("zzz", many[:MANY]) == f"known: {', '.join(many[:MANY])}"
 
 
 def test_a_name_with_its_family_left_out_is_found():

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.question.edits import FLAGS
 from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Assumption, Limit, Question
 from tpsim.question.scenario import resolve
+from tpsim.question.scenario_file import LayoutFields, ScenarioFile, WorkloadFields
 
 BASE = """\
 tpsim: scenario/1
@@ -240,7 +243,8 @@ def test_flags_alone_make_a_scenario() -> None:
     assert dict(question.mesh.axes) == {"data": 4, "tensor": 8}
     assert (question.layout.zero, question.layout.sequence_parallel) == (1, True)
     assert question.workload.global_batch == 4
-    assert "global batch 4: one sequence per microbatch and data shard" in texts(question)
+    what = "global batch 4, one sequence per microbatch and data shard"
+    assert f"{what}: workload.global_batch is not stated" in texts(question)
 
 
 @pytest.mark.parametrize("missing", ["model", "hw", "seq"])
@@ -489,12 +493,28 @@ def test_a_mistake_is_answered_with_its_line_and_a_remedy(tmp_path: Path, old: s
         ("global_batch_size", "workload.global_batch"),
         ("seq_length", "workload.seq"),
         ("num_gpus", "chips"),
+        ("gbs", "workload.global_batch"),
+        ("mbs", "workload.microbatches, which is global_batch / (dp x sequences of one of them)"),
+        ("micro_batch_size", "workload.microbatches, which is global_batch / (dp x sequences of one of them)"),
+        ("gradient_accumulation_steps", "workload.microbatches"),
+        ("nodes", "chips, which is nodes x chips of one"),
+        ("num_layers", "model.layers"),
+        ("precision", "workload.dtype"),
     ],
 )
 def test_a_foreign_field_gets_the_name_that_tpsim_has(tmp_path: Path, word: str, path: str) -> None:
     text = refusal(tmp_path, add=f"{word}: 8\n")
     assert f"tpsim calls this {path}" in text
     assert "case.yaml:9:1" in text
+
+
+def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
+    fields = ScenarioFile.model_fields
+    nested = {"layout": LayoutFields, "workload": WorkloadFields, "model": ModelFile}
+    for word, said in FOREIGN.items():
+        top, _, inner = said.partition(",")[0].partition(".")
+        assert top in fields, word
+        assert not inner or inner in nested[top].model_fields, word
 
 
 def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
@@ -507,6 +527,7 @@ def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
 def test_no_foreign_name_is_a_field_of_tpsim() -> None:
     own = {"tp", "dp", "zero", "sequence_parallel", "global_batch", "seq", "microbatches", "chips", "hardware"}
     assert not own & (FOREIGN.keys() | NOT_YET.keys())
+    assert not FLAGS.keys() & FOREIGN.keys()
     assert not FOREIGN.keys() & NOT_YET.keys()
 
 

@@ -76,7 +76,7 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more of them.
 
     Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
-    sums) and the memory that it saves are not counted.
+    sums) and the memory that it saves are not counted. Nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full = plan.room_bytes < 0
@@ -86,6 +86,8 @@ def _settings(plan: PlanResult) -> Iterator[str]:
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
     if exposed and not layout.sequence_parallel and mesh.size(*layout.roles.get("tp", ())) > 1:
         yield "layout.sequence_parallel=true"
+    if "workload.global_batch" in plan.question.left_open:
+        return
     beside_states = plan.capacity_bytes - float(plan.memory.static)
     if full and beside_states > 0:
         yield f"workload.microbatches={parts * 2 ** ceil(log2(plan.memory.logits / beside_states))}"

@@ -269,7 +269,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
 def _rate(result: PlanResult, name: str) -> Derivation:
     """A number of the step that is no time, made of its times: a share of peak, a rate, or where the bound turns."""
     time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
-    dtype = result.question.dtypes.activations
+    dtype = result.question.products
     peak = result.question.machine.chip.peak[dtype]
     useful = show(float(result.compute.useful_flops), "flops")
     what, text, sources = {
@@ -307,13 +307,13 @@ def _turning(result: PlanResult) -> str:
 def _roofline(result: PlanResult) -> Iterator[str]:
     """The constants that matrix products meet; an efficiency that the scenario assumes replaces the chip's."""
     chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
-    yield _said(chip.peak[result.question.dtypes.activations])
+    yield _said(chip.peak[result.question.products])
     yield _said(chip.memory_bandwidth)
     if stated is not None:
         yield f"assume.matmul_efficiency {stated:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
-    elif chip.matmul_efficiency is not None:
+    else:
         yield _said(chip.matmul_efficiency)
 
 

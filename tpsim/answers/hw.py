@@ -80,14 +80,16 @@ class HwListResult(Answer):
 class Checked:
     """A profile held against the rules.
 
-    strict   whether each constant had to state its source and kind
-    machine  None if the file says no machine
+    strict    whether each constant had to state its source and kind
+    machine   None if the file says no machine
+    warnings  what is left out and guessed, and what is hard to believe: a profile may be sound with them
     """
 
     name: str
     strict: bool
     machine: Machine | None
     problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """The profile in a row."""
@@ -96,6 +98,7 @@ class Checked:
             "ok": not self.problems,
             "strict": self.strict,
             "problems": len(self.problems),
+            "warnings": len(self.warnings),
             "constants": len(self.machine.constants()) if self.machine else None,
             "guesses": _guesses(self.machine) if self.machine else None,
         }
@@ -118,9 +121,16 @@ class HwValidateResult(Answer):
         return [problem for one in self.profiles for problem in one.problems]
 
     @property
+    def warnings(self) -> list[Problem]:
+        """What to look at in profiles that may be sound, profile by profile."""
+        return [warning for one in self.profiles for warning in one.warnings]
+
+    @property
     def verdict(self) -> str:
-        """How many are sound."""
-        return f"{sum(not one.problems for one in self.profiles)} of {len(self.profiles)} profiles are sound"
+        """How many are sound, and what to look at."""
+        sound = sum(not one.problems for one in self.profiles)
+        warned = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"{sound} of {len(self.profiles)} profiles are sound{warned}"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per profile."""
@@ -129,7 +139,12 @@ class HwValidateResult(Answer):
     def to_json(self) -> dict[str, Any]:
         """The whole document."""
         checks = [
-            {**one.record(), "problems": [problem_record(each) for each in one.problems]} for one in self.profiles
+            {
+                **one.record(),
+                "problems": [problem_record(each) for each in one.problems],
+                "warnings": [problem_record(each) for each in one.warnings],
+            }
+            for one in self.profiles
         ]
         machines = [one.machine for one in self.profiles if one.machine]
         return _document(VALIDATE_SCHEMA, machines, {}, {"ok": self.ok, "profiles": checks})
@@ -162,10 +177,10 @@ def hw_validate(names: Sequence[str | Path] = (), *, strict: bool = False) -> Hw
 
 
 def _checked(name: str, *, strict: bool) -> Checked:
-    from tpsim.machine.profile_file import missing, read
+    from tpsim.machine.profile_file import left_out, missing, read
     from tpsim.quantity import spec
 
-    path = name if spec.is_path(name) else str(spec.find("hardware", name))
+    path = str(spec.named("hardware", name))
     asked = strict or spec.is_shipped("hardware", path)
     try:
         machine, document = read(path)
@@ -173,7 +188,9 @@ def _checked(name: str, *, strict: bool) -> Checked:
         if any(problem.slug in NO_FILE for problem in error.problems):
             raise
         return Checked(name, asked, None, tuple(sorted(error.problems, key=_line)))
-    return Checked(name, asked, machine, tuple(missing(machine, document)) if asked else ())
+    problems = missing(machine, document) if asked else []
+    warnings = [*([] if asked else left_out(machine, document)), *machine.doubts]
+    return Checked(name, asked, machine, tuple(problems), tuple(sorted(warnings, key=_line)))
 
 
 def _line(problem: Problem) -> int:

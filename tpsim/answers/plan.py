@@ -106,7 +106,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
 def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
-    work = compute(lowered.products, sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
+    work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
     held = memory(lowered.program, sizes)
@@ -250,7 +250,7 @@ class PlanResult(Answer):
         Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
         more than 6 x parameters x tokens by what attention does.
         """
-        peak = self.question.machine.chip.peak[self.question.dtypes.activations].value
+        peak = self.question.machine.chip.peak[self.question.products].value
         return float(self.compute.useful_flops / (self.step.time_s * self.chips * peak))
 
     @property

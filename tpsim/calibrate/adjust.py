@@ -39,7 +39,8 @@ RATIO = 1.0
 def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]:
     """The constants of these levels that a measurement may correct, by their paths.
 
-    A datasheet's bandwidth stays where an efficiency says what share of it is reached. What costs nothing stays so.
+    A datasheet's bandwidth stays where an efficiency says what share of it is reached, and the efficiency where it is
+    all of it. What costs nothing stays so.
     """
     for level in (one for one in machine.levels if one.name in levels):
         for constant in level.constants():
@@ -53,7 +54,8 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]
 def _role(constant: Constant, level: Level) -> str:
     """What a constant is: the last part of its path, less the harness of a launch."""
     inner = constant.path.split(".")[2:]
-    if (constant is level.bandwidth and level.efficiency is not None) or "counted" in inner:
+    whole = level.efficiency.value == RATIO
+    if constant is (level.efficiency if whole else level.bandwidth) or "counted" in inner:
         return ""
     return inner[0] if inner[0] == "launch" else inner[-1]
 
@@ -70,7 +72,7 @@ def adjusted(machine: Machine, values: Mapping[str, float]) -> Machine:
 
 
 def with_harness(machine: Machine, harness: str) -> Machine:
-    """The machine with a launch latency for that harness on every level that has any: its default, where it has none.
+    """The machine with a launch latency for that harness on every level: its default, where it has none.
 
     The new ones are guesses, as nobody has said what that harness takes.
     """
@@ -78,7 +80,7 @@ def with_harness(machine: Machine, harness: str) -> Machine:
 
 
 def _harnessed(level: Level, harness: str) -> Level:
-    if harness in level.launch or not level.launch:
+    if harness in level.launch:
         return level
     default = next(iter(level.launch.values()))
     path = f"levels.{level.name}.launch.{harness}"

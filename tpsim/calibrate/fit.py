@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tpsim.calibrate.determine import Array
     from tpsim.calibrate.logs import Run
@@ -148,11 +148,11 @@ class FitResult(Answer):
         logs = dict.fromkeys((one.log, one.sha256) for one in self.measured)
         return [*inputs(self.document), *logs]
 
-    def to_yaml(self) -> str:
-        """The profile: what `-o profile.yaml` writes."""
+    def to_yaml(self, folder: Path = Path()) -> str:
+        """The profile, to stand in `folder`: what `-o profile.yaml` writes."""
         from tpsim.calibrate.fitted import profile_text
 
-        return profile_text(self)
+        return profile_text(self, folder)
 
 
 def hw_fit(

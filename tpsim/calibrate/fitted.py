@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.curve_file import fields_of
 from tpsim.machine.profile_file import DEFAULT
+from tpsim.quantity.spec import is_path, path_from
 from tpsim.quantity.units import show
 from tpsim.question.save import flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tpsim.calibrate.fit import FitResult
     from tpsim.machine.profile import Constant
@@ -21,10 +23,11 @@ SAYS_ONE = "value"
 """The key of a figure's value: a map that has it is one figure, not several by name."""
 
 
-def profile_text(result: FitResult) -> str:
-    """The profile: a machine that extends the base; the same logs and base give the same text."""
+def profile_text(result: FitResult, folder: Path) -> str:
+    """The profile, to stand in `folder`: it extends the base; the same logs and base give the same text there."""
+    base = path_from(folder, result.base) if is_path(result.base) else result.base
     comments = [line.replace("\n", " ") for line in _comments(result)]
-    lines = [*comments, "tpsim: hardware/1", f"extends: {flow(result.base)}", f"name: {flow(result.name)}"]
+    lines = [*comments, "tpsim: hardware/1", f"extends: {flow(base)}", f"name: {flow(result.name)}"]
     lines += ["sources:", f"  {result.source}: {flow(_source(result))}"]
     lines += ["levels:", *(line for level in _levels(result) for line in _item(level))]
     machine = result.machine
@@ -73,7 +76,8 @@ def _guessed_launches(result: FitResult) -> Iterator[tuple[str, str, Constant]]:
     """Launches of harnesses that the base lacks and the logs have: a curve that such a one measured needs its own."""
     stated = {level["name"]: level.get("launch") for level in result.document.data["levels"]}
     for level in result.machine.levels:
-        known = stated[level.name] if _several(stated[level.name]) else {DEFAULT: stated[level.name]}
+        own = stated[level.name]
+        known = own if _several(own) else [DEFAULT] * (own is not None)
         for harness, launch in level.launch.items():
             if harness not in known:
                 yield level.name, harness, launch
@@ -86,7 +90,7 @@ def _put(inside: dict[str, Any], keys: list[str], figure: dict[str, Any]) -> Non
         inside[first] = figure
         return
     there = inside.get(first)
-    if first == "launch" and not _several(there):
+    if first == "launch" and there is not None and not _several(there):
         there = {DEFAULT: there}
     inside[first] = {} if there is None else there
     _put(inside[first], rest, figure)

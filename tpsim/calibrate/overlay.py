@@ -200,9 +200,8 @@ def _matching(log: str, found: Sequence[Measured], kind: MoveKind, ranks: int, l
 
 
 def _known(machine: Machine, route: Route, harness: str | None) -> bool:
-    """True if every level in use that has launches has that harness's."""
-    launches = [machine.level(segment.level).launch for segment in route]
-    return harness is not None and all(harness in one for one in launches if one)
+    """True if every level in use has that harness's launch."""
+    return harness is not None and all(machine.level(segment.level).launched(harness) for segment in route)
 
 
 def _launched(machine: Machine, harness: str | None, known: str | None, asked: Launch) -> list[str]:

@@ -10,20 +10,7 @@ import click
 from tpsim.quantity.errors import InputError, Place, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-FLAGS: Mapping[str, str] = {
-    "layout.tp": "--tp",
-    "layout.dp": "--dp",
-    "layout.sequence_parallel": "--sp",
-    "layout.zero": "--zero",
-    "workload.global_batch": "--batch",
-    "workload.microbatches": "--microbatches",
-    "workload.seq": "--seq",
-    "chips": "--chips",
-    "hardware": "--hw",
-}
-"""The flag for a scenario field that other frameworks have a flag for."""
+    from collections.abc import Sequence
 
 
 def as_input_error(error: click.ClickException) -> InputError:
@@ -75,16 +62,28 @@ def of_a_file(error: OSError) -> InputError:
 def _no_such_option(error: click.NoSuchOption) -> InputError:
     verb, word = _verb(error.ctx), error.option_name
     message = f"{word} is not an option of {verb}"
-    from tpsim.question.foreign import foreign_name, not_yet
+    from tpsim.question.foreign import not_yet
 
-    path, feature, known = foreign_name(word), not_yet(word), _options(error.ctx)
-    if path and FLAGS.get(path, path) in known:
-        return InputError.one("foreign-option", message, remedy=f"tpsim calls this {FLAGS[path]}")
+    feature, known = not_yet(word), _options(error.ctx)
+    if ours := _as_tpsim_says(word, known):
+        return InputError.one("foreign-option", message, remedy=f"tpsim calls this {ours}")
     if feature:
         return InputError.one("not-supported-yet", message, remedy=f"{feature} is not supported yet")
     near = suggest(word, known)
     remedy = f"did you mean {near}?" if near else _see_help(error.ctx)
     return InputError.one("unknown-option", message, remedy=remedy)
+
+
+def _as_tpsim_says(word: str, known: Sequence[str]) -> str:
+    """The flag for another framework's name, or for a field of a scenario, if it is among the known ones; else ""."""
+    from tpsim.question.edits import FLAGS
+    from tpsim.question.foreign import as_field, foreign_name
+
+    foreign, own = foreign_name(word), {path.rpartition(".")[2]: path for path in FLAGS}
+    path, comma, how = (foreign or own.get(as_field(word), "")).partition(",")
+    if FLAGS.get(path) in known:
+        return f"{FLAGS[path]}{comma}{how}"
+    return f"{path}{comma}{how}: --set {path}=..." if foreign and "--set" in known else ""
 
 
 def _no_such_command(error: object) -> InputError:

@@ -47,7 +47,10 @@ class Output:
 
     def write(self, answer: Answer, document: Callable[[bool], Document]) -> None:
         """Write `answer` everywhere it is wanted. `document` makes what tables and Markdown show, given `verbose`."""
-        pages = {file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose) for file in self.files}
+        pages = {
+            file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose, folder=file.parent)
+            for file in self.files
+        }
         write_files(pages)
         for file in pages:
             self.say(f"wrote {file}")
@@ -65,14 +68,16 @@ class Output:
             click.echo(message, err=True)
 
 
-def _text(answer: Answer, document: Callable[[bool], Document], form: Format, *, verbose: bool) -> str:
-    """`answer` in one format. Whatever a file or a pipe gets is never cut and never coloured."""
+def _text(
+    answer: Answer, document: Callable[[bool], Document], form: Format, *, verbose: bool, folder: Path = Path()
+) -> str:
+    """`answer` in one format, to stand in `folder`. Whatever a file or a pipe gets is never cut and never coloured."""
     if form == "json":
         from tpsim.report import json
 
         return json.text(answer.to_json())
     if form == "yaml":
-        return str(answer.to_yaml())  # type: ignore[attr-defined]  # asked only of those that have it
+        return str(answer.to_yaml(folder))  # type: ignore[attr-defined]  # asked only of those that have it
     if form == "csv":
         from tpsim.report import csv
 

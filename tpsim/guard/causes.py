@@ -230,4 +230,4 @@ def _brought(key: str, values: tuple[Any, Any], moved: Mapping[str, tuple[Any, A
         return bool(switched) or any(not other.startswith(("shardings.", "program")) for other in moved)
     if key == "chips":
         return any(other.startswith("mesh.") for other in moved)
-    return key == "dtypes.params" and moved.get("dtypes.activations") == values
+    return key in {"dtypes.params", "dtypes.products"} and moved.get("dtypes.activations") == values

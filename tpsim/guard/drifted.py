@@ -177,7 +177,9 @@ def _said(value: Any, dimension: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return show(value, dimension, DIGITS) if dimension else f"{value:,}" if isinstance(value, int) else str(value)
+    if dimension and isinstance(value, int | float):
+        return show(value, dimension, DIGITS)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def outcomes(name: str, drift: Drift) -> list[str]:

@@ -19,7 +19,7 @@ from tpsim.machine.curve_file import describe, exact
 from tpsim.machine.profile import Constant
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
-from tpsim.question.scenario import resolve
+from tpsim.question.scenario import CHANGES, resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.shelf import Shelf, structure
 
@@ -75,8 +75,8 @@ def _named(kind: Any, path: str, folder: Path) -> str:
 
 
 def machine_name(question: Question, folder: Path) -> str:
-    """What the lock calls a question's machine."""
-    return _named("hardware", question.machine.path, folder)
+    """What the lock calls the machine that a question starts from."""
+    return _named("hardware", question.base_machine.path, folder)
 
 
 def model_name(question: Question, folder: Path) -> str:
@@ -88,21 +88,24 @@ def model_name(question: Question, folder: Path) -> str:
 
 
 def _constants(questions: Sequence[Question], folder: Path) -> Iterator[tuple[str, ConstantFact]]:
-    machines = {machine_name(question, folder): question.machine for question in questions}
+    machines = {machine_name(question, folder): question.base_machine for question in questions}
     for key, machine in machines.items():
         yield from ((f"{key}.{path}", fact) for path, fact in machine_facts(machine))
 
 
 def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
     """Every figure of a machine, every property of its levels that is none, and every curve, by its path."""
-    for one in machine.constants():
+    figures = machine.constants()
+    for one in figures:
         source = machine.sources.get(one.source)
         said = f"{source.title} (read {source.read})" if source else ""
         yield one.path, ConstantFact(one.value, said, one.kind, one.dimension)
     for at, level in enumerate(machine.levels):
         yield f"levels.{level.name}.place", ConstantFact(at, "", PROFILE)
         for name, value in _properties(level):
-            yield f"levels.{level.name}.{name}", ConstantFact(value, "", PROFILE)
+            path = f"levels.{level.name}.{name}"
+            if not any(one.path == path for one in figures):  # a single launch is a figure, and no list of harnesses
+                yield path, ConstantFact(value, "", PROFILE)
     for curve in machine.measured:
         ratios = ", ".join(f"{exact(knot.V)} {knot.fitted / knot.predicted:.4g}" for knot in curve.knots)
         inner = curve.route[0].level
@@ -156,7 +159,7 @@ def _switches(questions: Sequence[Question]) -> Iterator[tuple[str, Any]]:
 def _formulas(questions: Sequence[Question], folder: Path, shelf: Shelf) -> Iterator[tuple[str, Formula]]:
     yield from move_formulas()
     yield from form_formulas()
-    priced_by = {(machine_name(one, folder), one.cost_model): one.machine for one in questions}
+    priced_by = {(machine_name(one, folder), one.cost_model): one.base_machine for one in questions}
     for (key, cost_model), machine in priced_by.items():
         yield from seconds_formulas(machine, key, cost_model)
     programs = {program_name(question): question for question in questions}
@@ -179,8 +182,9 @@ def _scenario(plan: PlanResult, folder: Path) -> ScenarioFact:
 
 
 def _inputs(question: Question, folder: Path) -> Iterator[tuple[str, Any]]:
-    """What the scenario came to; of its model only what it changes, since the rest is the model's own."""
-    resolved = {name: value for name, value in question.resolved.items() if name not in ("name", "model", "placement")}
+    """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
+    skipped = ("name", "model", "placement", CHANGES)
+    resolved = {name: value for name, value in question.resolved.items() if name not in skipped}
     base, own = question.base_model.model, question.model
     yield "model", model_name(question, folder)
     for one in fields(own):
@@ -189,6 +193,7 @@ def _inputs(question: Question, folder: Path) -> Iterator[tuple[str, Any]]:
             yield f"model.{one.name}", value
     yield "program", program_name(question)
     yield from flat({**resolved, "hardware": machine_name(question, folder)})
+    yield from flat(question.resolved.get(CHANGES, {}), "hardware.")
 
 
 def flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -38,8 +38,9 @@ def _uses(moved: Moved, cause: Cause, fact: ScenarioFact) -> bool:
     if cause.note.endswith(STILL):
         return False
     if cause.kind == "constant":
-        machine = f"{inputs.get('hardware')}."
-        return cause.name.startswith(machine) and _uses_part(cause.name.removeprefix(machine), moved, calls, fact)
+        path = cause.name.removeprefix(f"{inputs.get('hardware')}.")
+        own = path != cause.name and f"hardware.{path}" not in inputs
+        return own and _uses_part(path, moved, calls, fact)
     if cause.kind == "model":
         field_name = cause.name.removeprefix(f"{inputs.get('model')}.")
         return field_name != cause.name and f"model.{field_name}" not in inputs

@@ -294,12 +294,12 @@ class _Run:
         level = link.level
         if isinstance(self.launch, int | float):
             return float(self.launch)
-        if self.launch is not None and level.launch and self.launch not in level.launch:
-            raise unknown(self.launch, f"launch of {level.name}", level.launch)
         if self.launch is None and link.default_launch_s is not None:
             return link.default_launch_s
-        stated = level.launch.get(self.launch) if self.launch else next(iter(level.launch.values()), None)
-        return 0.0 if stated is None else stated.value
+        launch = level.launched(self.launch)
+        if launch is None:
+            raise unknown(str(self.launch), f"launch of {level.name}", level.launch)
+        return launch.value
 
     def flat_ring(self, V: Size) -> Iterator[Cost]:
         """One ring over all devices of all nodes; ports and NICs work at once."""

@@ -102,18 +102,14 @@ class Link:
     @property
     def bandwidth(self) -> float:
         """Bytes per second that large messages reach on one link in one direction."""
-        share, whole = self._stated("efficiency"), self.level.efficiency
-        if share is None:
-            share = 1.0 if whole is None else whole.value
-        return self.level.bandwidth.value * share
+        share = self._stated("efficiency")
+        return self.level.bandwidth.value * (self.level.efficiency.value if share is None else share)
 
     @property
     def hop_s(self) -> Any:
         """Seconds of one step."""
-        hop, own = self._stated("hop_latency"), self.level.hop_latency
-        if hop is None:
-            hop = 0.0 if own is None else own.value
-        return hop + self._waiting_s
+        hop = self._stated("hop_latency")
+        return (self.level.hop_latency.value if hop is None else hop) + self._waiting_s
 
     @property
     def _waiting_s(self) -> Any:

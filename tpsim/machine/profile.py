@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.wires import LevelTopology, Slices, Wrap
     from tpsim.machine.curve import MeasuredCurve
+    from tpsim.quantity.spec import Document
     from tpsim.quantity.units import Dimension
 
 Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
@@ -28,6 +29,7 @@ class Constant:
     path         where it stands: ``levels.ici.link.bandwidth``, a level by its name
     note         how it was derived or measured
     stated_kind  False if the file gives no kind: then it counts as a guess
+    stated       False if the file leaves the figure out: then it is tpsim's guess
     """
 
     value: float
@@ -37,6 +39,7 @@ class Constant:
     path: str
     note: str = ""
     stated_kind: bool = True
+    stated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,14 @@ class Chip:
     peak: Mapping[str, Constant]
     memory_capacity: Constant
     memory_bandwidth: Constant
-    matmul_efficiency: Constant | None = None
+    matmul_efficiency: Constant
     host_bandwidth: Constant | None = None
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the chip."""
         yield from self.peak.values()
-        rest = (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency, self.host_bandwidth)
-        yield from (constant for constant in rest if constant is not None)
+        yield from (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency)
+        yield from (one for one in (self.host_bandwidth,) if one is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +176,9 @@ class Level:
 
     shape        members along each physical axis at most; empty without bound
     steps        whether steps wait for each other, or chunks stream through
-    efficiency   share of the bandwidth that large messages reach; None is all of it
-    hop_latency  of one step; None costs nothing
-    launch       per collective and harness, the first one is the default; none costs nothing
+    efficiency   share of the bandwidth that large messages reach
+    hop_latency  of one step
+    launch       per collective and harness, the first one is the default
     algorithms   those offered, with what differs for them; none: the plain ones of the topology
     protocols    ways to carry bytes from one device to the next, with what differs for them; none: a single one
     pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
@@ -191,8 +194,8 @@ class Level:
     wrap: Wrap
     steps: Literal["lockstep", "streamed"]
     bandwidth: Constant
-    efficiency: Constant | None
-    hop_latency: Constant | None
+    efficiency: Constant
+    hop_latency: Constant
     launch: Mapping[str, Constant]
     algorithms: Mapping[str, Tuning]
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
@@ -203,10 +206,18 @@ class Level:
     slices_source: str | None = None
     slices_kind: Kind | None = None
 
+    def launched(self, harness: str | None) -> Constant | None:
+        """The launch of a harness, of the default one for None; a guess of tpsim's is that of all.
+
+        None if the profile states launches, and none of that harness.
+        """
+        default = next(iter(self.launch.values()))
+        return default if harness is None else self.launch.get(harness, None if default.stated else default)
+
     def constants(self) -> Iterator[Constant]:
         """Every figure of the level."""
-        yield self.bandwidth
-        yield from (one for one in (self.efficiency, self.hop_latency, self.pipelined) if one is not None)
+        yield from (self.bandwidth, self.efficiency, self.hop_latency)
+        yield from (one for one in (self.pipelined,) if one is not None)
         yield from self.launch.values()
         for tuning in (*self.protocols.values(), *self.algorithms.values()):
             yield from tuning.constants()
@@ -217,6 +228,7 @@ class Machine:
     """A machine as its profile describes it; levels innermost first.
 
     measured  curves of collectives that were measured on it, over what the constants predict
+    doubts    figures that are hard to believe, beside those of the machines that tpsim ships
     """
 
     name: str
@@ -226,6 +238,7 @@ class Machine:
     path: str = ""
     sha256: str = ""
     measured: tuple[MeasuredCurve, ...] = ()
+    doubts: tuple[Problem, ...] = ()
 
     def constants(self) -> list[Constant]:
         """Every figure, in the order of the file."""
@@ -277,6 +290,18 @@ def load(name_or_path: str | Path) -> Machine:
     from tpsim.machine.profile_file import read
 
     return read(name_or_path)[0]
+
+
+def with_fields(machine: Machine, changes: Document) -> Machine:
+    """The machine with some fields of its file changed: a profile without a header, which extends the machine's file.
+
+    It stays the machine of its file. Raises InputError with every mistake in the changes.
+    """
+    from tpsim.machine.profile_file import read
+    from tpsim.quantity.spec import with_data
+
+    changed, _ = read(with_data(changes, {"tpsim": "hardware/1", **changes.data}))
+    return replace(changed, path=machine.path, sha256=machine.sha256)
 
 
 def validate(name_or_path: str | Path, *, shipped: bool = False) -> list[Problem]:

@@ -2,82 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ANY, ONE_LINK, LevelTopology, Slices, Wrap, joined
 from tpsim.machine import curve_file
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
+from tpsim.machine.figures import BandwidthFields, CountFields, LatencyFields, MemoryFields, PeakFields, RatioFields
 from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
+from tpsim.machine.unstated import UnstatedFile, UnstatedLevel, unstated
+from tpsim.machine.yardstick import doubtful
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
+from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
+    from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
     from tpsim.quantity.units import Dimension
-
-
-class ConstantFields(spec.Strict):
-    """A figure with its provenance; a bare quantity is one without, and counts as a guess."""
-
-    noun: ClassVar[str] = "a constant"
-    source: str | None = Field(None, description="a key of sources")
-    kind: Kind | None = None
-    note: str | None = Field(None, description="how it was derived or measured")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare(cls, data: Any) -> Any:
-        return data if isinstance(data, Mapping) else {"value": data}
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The map, or the quantity alone."""
-        fields = handler.resolve_ref_schema(handler(schema))
-        return {"anyOf": [fields["properties"]["value"], fields]}
-
-
-class BandwidthFields(ConstantFields):
-    """Bytes per second."""
-
-    value: spec.BytesPerSecond
-
-
-class LatencyFields(ConstantFields):
-    """Seconds."""
-
-    value: spec.Seconds
-
-
-class MemoryFields(ConstantFields):
-    """Bytes."""
-
-    value: spec.Bytes
-
-
-class PeakFields(ConstantFields):
-    """Floating point operations per second."""
-
-    value: spec.FlopsPerSecond
-
-
-class RatioFields(ConstantFields):
-    """A share between 0 and 1."""
-
-    value: Annotated[float, spec.Quantity("ratio")]
-
-
-class CountFields(ConstantFields):
-    """A number of things."""
-
-    value: Annotated[int, Field(ge=1)]
 
 
 class _OneOrMore:
@@ -137,8 +87,9 @@ class ChipFields(spec.Strict):
     """One chip."""
 
     noun: ClassVar[str] = "a chip"
-    peak: dict[str, PeakFields] = Field(
-        description="per dtype, dense", json_schema_extra={"propertyNames": {"enum": list(DTYPES)}}
+    peak: dict[str, PeakFields | None] = Field(
+        description="per dtype, dense; null: none, though the machine that this one extends has it",
+        json_schema_extra={"propertyNames": {"enum": list(DTYPES)}},
     )
     memory: HbmFields
     host: HostFields | None = None
@@ -280,43 +231,79 @@ def _source(fields: SourceFields) -> Source:
     return Source(fields.title, fields.read or "", tuple(fields.sha256 or ()))
 
 
-def read(name_or_path: str | Path) -> tuple[Machine, Document]:
-    """The machine of a file, or of a name in the library.
+def read(source: str | Path | Document) -> tuple[Machine, Document]:
+    """The machine of a file, of a name in the library, or of a document.
 
     Raises InputError with every mistake in the file.
     """
-    fields, document = spec.read(_document(name_or_path), HardwareFile, extends=_document)
+    given = source if isinstance(source, spec.Document) else _document(source)
+    fields, document = spec.read(given, HardwareFile, extends=_document)
     reading = _Reading(fields, document)
     machine = reading.machine()
     told = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
     doubts = (*_undated(fields, document), *_strangers(fields, document), *_misfits(fields, document), *told)
     if wrong := [*reading.wrong, *doubts]:
         raise InputError(wrong)
-    return replace(machine, measured=curve_file.curves(fields.measured, machine, document)), document
+    curves = curve_file.curves(fields.measured, machine, document)
+    return replace(machine, measured=curves, doubts=tuple(_doubts(machine, document))), document
+
+
+def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
+    """What is hard to believe of the figures that are not tpsim's own."""
+    places = [(one, place_of(one, document)) for one in machine.constants() if one.stated]
+    files = {place.file for _, place in places if place}
+    ours = {file for file in files if spec.is_shipped("hardware", file)}
+    for constant, place in places:
+        if not (place and place.file in ours):
+            problem = doubtful(constant, machine, _written(constant, document), place)
+            yield from [problem] if problem else []
+
+
+def _written(constant: Constant, document: Document) -> object:
+    """A figure as its file has it."""
+    data: Any = document.data
+    for key in _keys(constant.path, document):
+        data = data[key]
+    data = data.get(DEFAULT, data) if isinstance(data, dict) else data
+    return data["value"] if isinstance(data, dict) else data
 
 
 def missing(machine: Machine, document: Document) -> list[Problem]:
-    """What a shipped profile lacks: the kind of each constant, and a source for all but guesses."""
+    """What a shipped profile lacks: a figure, the kind of each constant, and a source for all but guesses."""
     return [
-        Problem(
-            "missing-provenance", f"{constant.path} has no {lack}", place, "write {value: ..., source: ..., kind: ...}"
-        )
+        Problem("missing-provenance", f"{constant.path} has no {lack}", place_of(constant, document), remedy)
         for constant in machine.constants()
-        for place in [document.place(*_keys(constant.path, document))]
         for lack in _lacks(constant)
+        for remedy in ["write {value: ..., source: ..., kind: ...}"]
     ]
 
 
+def left_out(machine: Machine, document: Document) -> list[Problem]:
+    """What a profile does not say, so that every answer guesses it."""
+    return [
+        Problem("left-out", f"{one.path} is not stated", place_of(one, document), f"{shown} is guessed")
+        for one in machine.constants()
+        if not one.stated
+        for shown in [show(one.value, one.dimension)]
+    ]
+
+
+def place_of(constant: Constant, document: Document) -> Place | None:
+    """Where a constant stands in its file; what stands around it if it is left out."""
+    return document.place(*_keys(constant.path, document))
+
+
 def _lacks(constant: Constant) -> Iterator[str]:
-    if not constant.stated_kind:
+    if not constant.stated:
+        yield "value"
+    elif not constant.stated_kind:
         yield "kind"
     elif constant.kind != "guess" and not constant.source:
         yield "source"
 
 
-def _document(name_or_path: str | Path) -> Document:
-    text = str(name_or_path)
-    return spec.load(Path(text) if spec.is_path(text) else spec.find("hardware", text))
+def _document(name_or_path: str | Path, beside: Path = Path()) -> Document:
+    return spec.load(spec.named("hardware", str(name_or_path), beside))
 
 
 def _keys(path: str, document: Document) -> tuple[str | int, ...]:
@@ -356,20 +343,43 @@ class _Reading:
     def _maybe(self, fields: Any, dimension: Dimension, path: str) -> Constant | None:
         return None if fields is None else self._constant(fields, dimension, path)
 
+    def _or(self, fields: Any, guess: Callable[[], Any], dimension: Dimension, path: str) -> Constant:
+        """What the file states, else tpsim's guess, whose file is only read where it is needed."""
+        if fields is not None:
+            return self._constant(fields, dimension, path)
+        return replace(self._constant(guess(), dimension, path), stated=False)
+
+    @cached_property
+    def unstated(self) -> UnstatedFile:
+        """What is taken for figures that the file leaves out."""
+        return unstated()
+
     def _chip(self) -> Chip:
         chip = self.fields.chip
-        peaks = {dtype: self._constant(peak, "flops_per_s", f"chip.peak.{dtype}") for dtype, peak in chip.peak.items()}
         return Chip(
-            peak=peaks,
+            peak={
+                dtype: self._constant(peak, "flops_per_s", f"chip.peak.{dtype}")
+                for dtype, peak in chip.peak.items()
+                if peak is not None
+            },
             memory_capacity=self._constant(chip.memory.capacity, "bytes", "chip.memory.capacity"),
             memory_bandwidth=self._constant(chip.memory.bandwidth, "bytes_per_s", "chip.memory.bandwidth"),
-            matmul_efficiency=self._maybe(chip.matmul_efficiency, "ratio", "chip.matmul_efficiency"),
+            matmul_efficiency=self._or(
+                chip.matmul_efficiency,
+                lambda: self.unstated.chip.matmul_efficiency,
+                "ratio",
+                "chip.matmul_efficiency",
+            ),
             host_bandwidth=self._maybe(chip.host and chip.host.bandwidth, "bytes_per_s", "chip.host.bandwidth"),
         )
 
     def _level(self, level: LevelFields) -> Level:
-        path = f"levels.{level.name}"
-        launches = level.launch or {}
+        path, link = f"levels.{level.name}", level.link
+
+        def guess() -> UnstatedLevel:
+            return self.unstated.level(level.topology, level.shape)
+
+        launches: Mapping[str, LatencyFields | None] = level.launch or {DEFAULT: None}
         single = set(launches) == {DEFAULT}
         return Level(
             name=level.name,
@@ -383,10 +393,14 @@ class _Reading:
             slices_kind=level.slices.kind if level.slices else None,
             steps=level.steps,
             bandwidth=self._constant(level.link.bandwidth, "bytes_per_s", f"{path}.link.bandwidth"),
-            efficiency=self._maybe(level.link.efficiency, "ratio", f"{path}.link.efficiency"),
-            hop_latency=self._maybe(level.link.hop_latency, "seconds", f"{path}.link.hop_latency"),
+            efficiency=self._or(link.efficiency, lambda: guess().link.efficiency, "ratio", f"{path}.link.efficiency"),
+            hop_latency=self._or(
+                link.hop_latency, lambda: guess().link.hop_latency, "seconds", f"{path}.link.hop_latency"
+            ),
             launch={
-                harness: self._constant(fields, "seconds", f"{path}.launch" + ("" if single else f".{harness}"))
+                harness: self._or(
+                    fields, lambda: guess().launch, "seconds", f"{path}.launch" + ("" if single else f".{harness}")
+                )
                 for harness, fields in launches.items()
             },
             algorithms=self._tunings(level.algorithms, f"{path}.algorithms"),
@@ -480,11 +494,7 @@ def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
 
 
 def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
-    """Contradictions between the fields of levels, and shares above the whole."""
-    share = fields.chip.matmul_efficiency
-    if share is not None and share.value > 1:
-        place = document.place("chip", "matmul_efficiency", "value")
-        yield Problem("bad-value", f"chip.matmul_efficiency is {share.value:g}", place, "it must be at most 1")
+    """Contradictions between the fields of levels."""
     names = [level.name for level in fields.levels]
     for at, level in enumerate(fields.levels):
         here = ("levels", at)

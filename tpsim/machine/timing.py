@@ -185,10 +185,9 @@ def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size, forced: tuple[str, ...
 def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | None = None) -> Any:
     """Seconds of `flops` operations in products of `dtype` on one chip.
 
-    efficiency  share of the peak; None takes the profile's, or all of it where the profile states none
+    efficiency  share of the peak; None takes the profile's
     """
-    stated = machine.chip.matmul_efficiency
-    share = efficiency if efficiency is not None else 1.0 if stated is None else stated.value
+    share = machine.chip.matmul_efficiency.value if efficiency is None else efficiency
     return over(flops, machine.peak(dtype).value * share)
 
 

@@ -38,6 +38,7 @@ PROFILES = (
     Column("hardware", "profile"),
     Column("sound", "sound"),
     Column("problems", "problems", "integer"),
+    Column("warnings", "warnings", "integer"),
     Column("constants", "constants", "integer"),
     Column("guesses", "guesses", "integer"),
 )
@@ -46,6 +47,7 @@ PROBLEMS = (
     Column("problem", "what is wrong"),
     Column("remedy", "remedy"),
 )
+WARNINGS = (Column("place", "where"), Column("problem", "to look at"), Column("remedy", "remedy"))
 
 
 def list_page(result: HwListResult, *, verbose: bool) -> Document:
@@ -65,11 +67,12 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
     sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
+    doubts = tuple(f"{one.message}: {one.remedy}" for one in machine.doubts)
     return Document(
         title=machine.name,
         facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
         tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
-        notes=sources,
+        notes=(*sources, *doubts),
         verdict=result.verdict,
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
@@ -87,9 +90,14 @@ def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # no
     records = result.records()
     rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in records]
     wrong = [problem_record(problem) for problem in result.problems]
+    doubts = [problem_record(warning) for warning in result.warnings]
     first = next((row for row in records if not row["ok"]), records[0] if records else None)
     return Document(
-        tables=(Table(PROFILES, rows), *((Table(PROBLEMS, wrong),) if wrong else ())),
+        tables=(
+            Table(PROFILES, rows),
+            *((Table(PROBLEMS, wrong),) if wrong else ()),
+            *((Table(WARNINGS, doubts),) if doubts else ()),
+        ),
         verdict=result.verdict,
         next_command=f"tpsim hw {'show' if result.ok else 'validate'} {first['hardware']}" if first else "",
         ok=result.ok,

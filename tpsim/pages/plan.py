@@ -267,6 +267,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         found = percent(value) if LIMITS[limit.name] == "ratio" else show(value, LIMITS[limit.name])
         yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({found}{counted})"
     yield from _replaced(result.question)
+    yield from result.question.remarks
     guesses = result.question.guesses
     if verbose:
         saved = result.cheapest_saves_s
@@ -283,7 +284,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
 def _replaced(question: Question) -> Iterator[str]:
     """Another efficiency than the machine's own: who edits the machine's would see nothing move."""
     own, taken = question.machine.chip.matmul_efficiency, question.matmul_efficiency
-    if own is not None and taken is not None and taken != own.value:
+    if taken is not None and taken != own.value:
         whose = "the scenario's" if question.assume.matmul_efficiency is not None else "the cost model book's"
         yield f"{whose} matmul_efficiency {taken:g} replaces {question.machine.name}'s {own.value:g}"
 

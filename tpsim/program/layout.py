@@ -11,6 +11,9 @@ from tpsim.algebra.sharding import Sharding
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
 
+STORED_AS: Mapping[str, str] = {"tf32": "f32"}
+"""Dtypes of products alone -> what the arrays are that go in and come out: tf32 rounds on the way (NVIDIA A100)."""
+
 DTYPE_BYTES: Mapping[str, int] = {
     "f64": 8,
     "f32": 4,
@@ -20,7 +23,7 @@ DTYPE_BYTES: Mapping[str, int] = {
     "int8": 1,
     "int32": 4,
 }
-"""Bytes per element of each dtype a workload may name."""
+"""Bytes per element of each dtype that arrays have."""
 
 WEIGHTS = ("stored", "block", "grad", "state")
 """The regions where a layer's weights lie: at rest, in use, as gradients, in the optimizer."""

@@ -43,7 +43,7 @@ class ModelFile(Strict):
 
     tpsim: Literal["model/1"]
     name: str
-    source: SourceFields
+    source: SourceFields | None = None
     hidden: Count
     layers: Count
     heads: Count
@@ -64,7 +64,7 @@ class ModelFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ModelRead:
-    """A model, the document it was read from, the title of its source, and notes on what was read into it."""
+    """A model, the document it was read from, the title of its source if any, and notes on what was read into it."""
 
     model: Model
     document: Document
@@ -72,20 +72,20 @@ class ModelRead:
     notes: tuple[str, ...] = ()
 
 
-def load_model(name_or_path: str | Path, *, beside: Path | None = None) -> ModelRead:
+def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
     """The model of that library name, or of that file: a model spec (.yaml) or a Hugging Face config (.json).
 
-    beside   folder that a relative path is taken from, the current one if None
+    beside   folder that a relative path is taken from
 
     Raises InputError for an unknown name, a file that breaks the format, or sizes that contradict each other.
     """
-    document = spec.load(_path(str(name_or_path), beside))
+    document = spec.load(spec.named("models", str(name_or_path), beside))
     if "tpsim" not in document.data and document.path.endswith(".json"):
         imported = read_config(document)
         check_sizes(imported.model, lambda field: _config_place(document, field))
         return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
     file, document = spec.read(document, ModelFile)
-    return ModelRead(model_of(file, document.place), document, file.source.title)
+    return ModelRead(model_of(file, document.place), document, file.source.title if file.source else "")
 
 
 def model_names() -> list[str]:
@@ -175,12 +175,6 @@ def _check_params(model: Model, at: At) -> None:
 
 def _refuse(message: str, place: Place | None, remedy: str, note: str = "") -> None:
     raise InputError.one("inconsistent-model", message, place, remedy, note)
-
-
-def _path(text: str, beside: Path | None) -> Path:
-    if not spec.is_path(text):
-        return spec.find("models", text)
-    return Path(text) if beside is None else beside / text
 
 
 def _head_dim(file: ModelFile, at: At) -> int:

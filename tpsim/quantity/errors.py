@@ -149,14 +149,53 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     >>> suggest("bandwith", ["bandwidth", "hop_latency"])
     'bandwidth'
     """
-    names = list(dict.fromkeys(known))
-    near = [(_edits(word.casefold(), name.casefold()), name) for name in names if _may_be(word, name)]
-    near = [(edits, name) for edits, name in near if edits <= _slips(name)]
-    if near:
-        return min(near, key=lambda pair: (pair[0], -_common_start(word, pair[1])))[1]
-    from difflib import get_close_matches
+    return next(iter(near(word, known)), None)
 
-    return next(iter(get_close_matches(word, names, n=1, cutoff=0.65)), None)
+
+NEAR = 5
+"""Names that are shown as near: who sees more reads none."""
+
+
+def near(word: str, known: Iterable[str]) -> list[str]:
+    """At most five of the known names, the likeliest first.
+
+    One slip away; then those of which `word` is a whole part between dashes and the like, rather at their start; then
+    several slips away; then those that hold it; if there are none, whatever looks like it. Of equals the first known.
+
+    >>> near("H100", ["p5-h100", "tpu-v4", "gh100", "dgx-h100"])
+    ['gh100', 'p5-h100', 'dgx-h100']
+    """
+    names = list(dict.fromkeys(known))
+    ranked = [(rank, name) for name in names if (rank := _rank(word.casefold(), name.casefold()))]
+    found = [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
+    if not found:
+        from difflib import get_close_matches
+
+        found = get_close_matches(word, names, n=NEAR, cutoff=0.65)
+    return found[:NEAR]
+
+
+def _rank(word: str, name: str) -> tuple[int, ...]:
+    """How near a name is, the least first; () if it is not."""
+    slips = _edits(word, name) if _may_be(word, name) else len(word) + len(name)
+    shared = -_common_start(word, name)
+    if slips <= 1:
+        return (0, slips, shared)
+    parts, part = f"-{_words(name)}-", f"-{_words(word)}"
+    if len(word) > 1 and f"{part}-" in parts:
+        return (1, not parts.startswith(part))
+    if slips <= _slips(name):
+        return (2, slips, shared)
+    return (3, part not in parts) if (len(word) > 1 and part in parts) or (len(word) > TELLING and word in name) else ()
+
+
+TELLING = 2
+"""Letters that stand inside so many names that they tell nothing."""
+
+
+def _words(name: str) -> str:
+    """The words of a name with one dash between them."""
+    return "-".join("".join(char if char.isalnum() else " " for char in name).split())
 
 
 def _slips(name: str) -> int:
@@ -189,8 +228,12 @@ def _edits(a: str, b: str) -> int:
     return last[-1]
 
 
-def unknown(word: str, what: str, known: Iterable[str], place: Place | None = None, remedy: str = "") -> InputError:
-    """The refusal of a name that is not one of the known ones: the nearest one, else `remedy`, and all of them.
+def unknown(
+    word: str, what: str, known: Iterable[str], place: Place | None = None, remedy: str = "", *, lister: str = ""
+) -> InputError:
+    """The refusal of a name that is not one of the known ones: the nearest, else `remedy`, and more of them.
+
+    lister  the command that lists them all, for when they are many
 
     >>> print(unknown("bok", "cost model", ["additive", "book"]))
     error[unknown-cost-model]: "bok" is not a cost model
@@ -198,12 +241,29 @@ def unknown(word: str, what: str, known: Iterable[str], place: Place | None = No
       = known: additive, book
     """
     names = list(known)
-    near = suggest(word, names)
+    meant = suggest(word, names)
     article = "an" if what[0] in "aeiou" else "a"
     return InputError.one(
         f"unknown-{what.partition(' of ')[0].replace(' ', '-')}",
         f'"{word}" is not {article} {what}',
         place,
-        f'did you mean "{near}"?' if near else remedy,
-        f"known: {', '.join(names)}" if names else "",
+        f'did you mean "{meant}"?' if meant else remedy,
+        listed(word, names, lister),
     )
+
+
+FEW, MANY = 12, 20
+"""Names that are all shown where some are near, and where none is."""
+
+
+def listed(word: str, known: Sequence[str], lister: str = "") -> str:
+    """What there is instead of an unknown name: all of a short list, of a long one the other near ones and how many.
+
+    >>> listed("bok", ["additive", "book"])
+    'known: additive, book'
+    """
+    close = near(word, known)
+    if len(known) <= (FEW if close else MANY):
+        return f"known: {', '.join(known)}" if known else ""
+    also = f"also near: {', '.join(close[1:])}; " if close[1:] else ""
+    return f"{also}{len(known)} are known{f': {lister}' if lister else ''}"

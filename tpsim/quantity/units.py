@@ -25,6 +25,7 @@ BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi")
 SMALL = ("", "m", "u", "\u00b5", "\u03bc", "n", "p")
 
 BITS_PER_BYTE = 8
+PERCENT = 100
 
 LARGEST = 1e200
 """A number beyond it is treated as infinite: with a prefix it might overflow."""
@@ -90,7 +91,7 @@ RULES: Mapping[Dimension, Rule] = {
     "flops_per_s": Rule(
         "compute rate", (Unit("FLOP/s", DECIMAL),), ("TFLOP/s", "PFLOP/s"), ("197 TFLOP/s", "1.5 PFLOP/s")
     ),
-    "ratio": Rule("ratio", (Unit("", ("",)), Unit("%", ("",), 100)), (), ("0.55", "55 %")),
+    "ratio": Rule("ratio", (Unit("", ("",)), Unit("%", ("",), PERCENT)), (), ("0.55", "55 %")),
     "count": Rule("count", (Unit("", ("",)),), (), ("256", "8.03e9")),
 }
 
@@ -98,10 +99,11 @@ NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _TEXT = re.compile(rf"(?P<number>{NUMBER}) *(?P<unit>(?:[^\W\d_]|[%/])*)")
 
 
-def parse(text: object, dimension: Dimension, *, zero: bool = False) -> float:
+def parse(text: object, dimension: Dimension, *, zero: bool = False, share: bool = False) -> float:
     """The number in SI units (bytes, bytes/s, seconds, FLOP/s) that `text` stands for, rounded once.
 
-    zero  True where nothing at all is a sensible answer, as for a latency
+    zero   True where nothing at all is a sensible answer, as for a latency
+    share  True for a ratio that is a part of a whole, and so at most 1
 
     Raises UnitError, which says what to write instead.
 
@@ -123,7 +125,36 @@ def parse(text: object, dimension: Dimension, *, zero: bool = False) -> float:
     value = _read(number, spelling, unit)
     if value == 0 and not zero:
         raise UnitError("bad-number", f'"{written}" is not positive', _examples(dimension))
+    if share and value > 1:
+        percent = not spelling and value <= PERCENT
+        remedy = f"write {number} % if percent are meant" if percent else _examples(dimension)
+        raise UnitError("bad-number", f'"{written}" is more than the whole, and this is a share of it', remedy)
     return value
+
+
+def other_units(text: object, dimension: Dimension) -> list[tuple[str, float]]:
+    """The number in `text` with every other unit of the dimension, and in SI units then; the likeliest slip first.
+
+    A prefix that is one off is likelier than one further off, and likelier than bits for bytes.
+
+    >>> [text for text, _ in other_units("450 TB/s", "bytes_per_s")][:4]
+    ['450 GB/s', '450 PB/s', '450 Tbit/s', '450 MB/s']
+    """
+    match = _TEXT.fullmatch(str(text).strip())
+    known = RULES[dimension].spellings()
+    if match is None or match["unit"] not in known:
+        return []
+    number, own = match["number"], match["unit"]
+    others = [spelling for spelling in known if spelling != own and spelling.isascii()]
+    others.sort(key=lambda one: _apart(one, own, known))
+    return [(f"{number} {one}", _read(number, one, known[one])) for one in others]
+
+
+def _apart(one: str, other: str, known: Mapping[str, Unit]) -> tuple[int, bool]:
+    """How far two units of a dimension are from each other: in prefixes, bits for bytes being one more."""
+    ranks = [known[unit].prefixes.index(unit.removesuffix(known[unit].name)) for unit in (one, other)]
+    differ = known[one] is not known[other]
+    return abs(ranks[0] - ranks[1]) + differ, differ
 
 
 def _read(number: str, spelling: str, unit: Unit) -> float:

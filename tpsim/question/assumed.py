@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from tpsim.program.layout import Dtypes
+from tpsim.program.layout import STORED_AS, Dtypes
+from tpsim.quantity.units import show
 from tpsim.question.question import Assumption
 from tpsim.question.scenario_file import LayoutFields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.fabric.placement import Placement
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.profile import Constant, Machine
     from tpsim.program.model_file import ModelRead
+    from tpsim.question.question import Workload
     from tpsim.question.scenario_file import ScenarioFile
 
 EFFICIENCY = "chip.matmul_efficiency"
@@ -28,15 +31,19 @@ def model_assumptions(read: ModelRead) -> Iterator[Assumption]:
     yield from (Assumption(f"{model.name}: {note}", "derived") for note in read.notes)
 
 
-def run_assumptions(file: ScenarioFile, machine: Machine, placement: Placement) -> Iterator[Assumption]:
+def run_assumptions(
+    file: ScenarioFile, workload: Workload, machine: Machine, placement: Placement
+) -> Iterator[Assumption]:
     """What is assumed of efficiency, overlap, placement, and of all that the scenario leaves open."""
     yield from _efficiency(file, machine)
     overlap = [f"{axis} behind {what}" for axis, what in file.assume.overlap.items() if what != "none"]
     if "overlap" in file.assume.model_fields_set:
         yield Assumption("overlap: " + (", ".join(overlap) or "none"), "stated")
-    yield from (
-        Assumption(f"{what}: {field} is not stated", "guess") for field, what in left_open(file, machine).items()
-    )
+    dtype = file.workload.dtype
+    if dtype is not None and dtype in STORED_AS:
+        yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
+    for field, what in left_open(file, workload, machine).items():
+        yield Assumption(f"{what}: {field} is not stated", "guess")
     if usual := _usual(file):
         yield Assumption(f"where nothing else is stated: {', '.join(usual)}", "default")
     if placement.rule:
@@ -51,18 +58,20 @@ def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:
         yield Assumption(f"matrix products reach {stated.value:.4g} of peak", kind)
     elif file.cost_model == "book":
         yield Assumption("matrix products reach their peak, as the cost model book has it", "stated")
-    elif own is not None:
+    elif own.stated:
         kind = "guess" if own.kind == "guess" else "stated"
         yield Assumption(f"matrix products reach {own.value:.4g} of peak on {machine.name}", kind)
 
 
-def left_open(file: ScenarioFile, machine: Machine) -> dict[str, str]:
+def left_open(file: ScenarioFile, workload: Workload, machine: Machine) -> dict[str, str]:
     """The fields that a run decides and the scenario does not state, each with what is guessed."""
     work, dtypes = file.workload, Dtypes()
+    batch = f"global batch {workload.global_batch}, one sequence per microbatch and data shard"
     harness = next((next(iter(level.launch)) for level in machine.levels if len(level.launch) > 1), "")
     return {
         name: what
         for name, what, stated in (
+            ("workload.global_batch", batch, work.global_batch is not None),
             ("workload.microbatches", "one microbatch", "microbatches" in work.model_fields_set),
             ("workload.dtype", f"products and parameters in {dtypes.activations}", work.dtype),
             ("workload.grad_dtype", f"gradients in {dtypes.gradients}", work.grad_dtype),
@@ -92,7 +101,63 @@ def _usual(file: ScenarioFile) -> list[str]:
     return [what for what, stated in said.items() if not stated]
 
 
+def changes_of(file: ScenarioFile) -> dict[str, Any]:
+    """What a scenario changes of its machine, as it states it."""
+    stated = {} if isinstance(file.hardware, str) else file.hardware
+    return {key: value for key, value in stated.items() if key != "extends"}
+
+
+def machine_assumptions(file: ScenarioFile, base: Machine, machine: Machine) -> Iterator[Assumption]:
+    """What is assumed of the machine: what the scenario changes, what its profile leaves out, what is hard to believe.
+
+    base  the machine before the scenario changed it
+    """
+    yield from (Assumption(text, "stated") for text in _changed(file, base))
+    for one in _left_out(file, machine):
+        yield Assumption(f"{one.path} is {_shown(one)}: {machine.name} does not state it ({one.note})", "guess")
+    yield from (Assumption(f"{one.message}: {one.remedy}", "stated") for one in machine.doubts)
+
+
+def remarks(file: ScenarioFile, base: Machine, machine: Machine) -> Iterator[str]:
+    """The same in few lines, for whoever reads no assumptions."""
+    yield from _changed(file, base)
+    if left_out := [f"{one.path} {_shown(one)}" for one in _left_out(file, machine)]:
+        yield f"{machine.name} leaves out what is guessed here: {', '.join(left_out)}"
+    yield from (f"{one.message}: {one.remedy}" for one in machine.doubts)
+
+
+def _changed(file: ScenarioFile, base: Machine) -> Iterator[str]:
+    """Each field of the machine that the scenario changes, with what it was."""
+    before = {one.path: _shown(one) for one in base.constants()}
+    for path, value in _leaves(changes_of(file)):
+        yield f"{path} is {value} here" + (f"; {base.name} states {before[path]}" if path in before else "")
+
+
+def _leaves(changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field that is changed, by its path; a figure with source and kind is one."""
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and "value" not in value:
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value["value"] if isinstance(value, Mapping) else value
+
+
+def _left_out(file: ScenarioFile, machine: Machine) -> list[Constant]:
+    """The figures that tpsim guesses because the profile leaves them out, and that something rests on."""
+    return [one for one in machine.constants() if not one.stated and _counts(one, file)]
+
+
+def _counts(constant: Constant, file: ScenarioFile) -> bool:
+    """False for an efficiency that something replaces."""
+    replaced = file.assume.matmul_efficiency is not None or file.cost_model == "book"
+    return not (replaced and constant.path.endswith("matmul_efficiency"))
+
+
+def _shown(constant: Constant) -> str:
+    return show(constant.value, constant.dimension)
+
+
 def guesses(assumptions: Sequence[Assumption], machine: Machine) -> int:
-    """Guessed assumptions, and guessed constants of the machine but the one that is an assumption."""
-    constants = [one.path for one in machine.constants() if one.kind == "guess" and one.path != EFFICIENCY]
+    """Guessed assumptions, and guesses that the machine's profile states but the one that is an assumption."""
+    constants = [one for one in machine.constants() if one.kind == "guess" and one.stated and one.path != EFFICIENCY]
     return len(constants) + sum(assumption.kind == "guess" for assumption in assumptions)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place, suggest
 from tpsim.question.foreign import foreign_name, not_yet
+from tpsim.question.scenario_file import PATHS_TO_FILES
 
 if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
@@ -35,10 +36,17 @@ PATHS: Mapping[str, Keys] = {
 }
 """Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
 
+FLAGS: Mapping[str, str] = {
+    **{".".join(keys): f"--{name.replace('_', '-')}" for name, keys in PATHS.items()},
+    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp")},
+    **{name: f"--{name}" for name in ("mesh", "placement")},
+}
+"""The flag of a scenario's field, by its path."""
+
 AXES: Mapping[str, str] = {"dp": "data", "tp": "tensor"}
 """The axis that a role gets when flags alone make the mesh, major first."""
 
-SHORT_FOR: Mapping[str, str] = {"model": "extends", "practice": "base"}
+SHORT_FOR: Mapping[str, str] = {**dict.fromkeys(PATHS_TO_FILES, "extends"), "practice": "base"}
 """A field whose bare name is short for a map -> the key of that map which the name belongs to."""
 
 
@@ -89,10 +97,7 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
 
 
 def bare_scenario(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The scenario that flags start from when there is no file: a mesh of data and tensor, both of one chip.
-
-    The batch is one sequence per microbatch and data shard until a flag says otherwise.
-    """
+    """The scenario that flags start from when there is no file: a mesh of data and tensor, both of one chip."""
     for name, option in {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}.items():
         if flags.get(name) is None:
             word = "--" + name

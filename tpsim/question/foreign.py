@@ -36,20 +36,85 @@ _DP = (
 )
 _OTHERS = {
     "layout.sequence_parallel": ("sequence_parallel_enabled", "enable_sequence_parallel", "sequence_parallelism"),
-    "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp"),
-    "workload.global_batch": ("global_batch_size", "train_batch_size", "global_train_batch_size"),
-    "workload.microbatches": ("gradient_accumulation_steps", "num_microbatches", "num_micro_batches"),
-    "workload.seq": ("seq_length", "seq_len", "sequence_length", "max_seq_len", "max_target_length"),
-    "chips": ("world_size", "num_gpus", "gpus", "num_devices", "num_chips", "num_accelerators"),
-    "hardware": ("machine", "cluster", "gpu_type", "accelerator"),
+    "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp", "sharding_stage"),
+    "workload.global_batch": (
+        "gbs",
+        "bs",
+        "batch_size",
+        "global_batch_size",
+        "train_batch_size",
+        "global_train_batch_size",
+    ),
+    "workload.microbatches": (
+        "gas",
+        "grad_accum",
+        "gradient_accumulation",
+        "gradient_accumulation_steps",
+        "accumulate_grad_batches",
+        "num_microbatches",
+        "num_micro_batches",
+    ),
+    "workload.seq": (
+        "seqlen",
+        "seq_length",
+        "seq_len",
+        "sequence_length",
+        "max_seq_len",
+        "max_seq_length",
+        "max_target_length",
+        "context_length",
+        "ctx_len",
+        "block_size",
+    ),
+    "workload.dtype": ("precision", "mixed_precision", "torch_dtype"),
+    "workload.param_dtype": ("params_dtype",),
+    "model": ("model_name", "model_name_or_path", "hf_model"),
+    "model.layers": ("num_layers", "n_layers", "num_hidden_layers"),
+    "model.hidden": ("hidden_size", "d_model"),
+    "model.heads": ("num_attention_heads", "num_heads", "n_heads"),
+    "model.kv_heads": ("num_key_value_heads", "num_query_groups", "num_kv_heads"),
+    "chips": (
+        "world_size",
+        "num_gpus",
+        "n_gpus",
+        "ngpus",
+        "gpus",
+        "num_tpus",
+        "num_devices",
+        "num_chips",
+        "num_accelerators",
+    ),
+    "mesh": ("mesh_shape", "device_mesh"),
+    "hardware": ("machine", "cluster", "gpu", "gpu_type", "tpu_type", "machine_type", "accelerator"),
 }
+
+_OF_ANOTHER_UNIT = {
+    "workload.microbatches, which is global_batch / (dp x sequences of one of them)": (
+        "mbs",
+        "micro_batch",
+        "micro_batch_size",
+        "microbatch_size",
+        "train_micro_batch_size_per_gpu",
+        "per_device_train_batch_size",
+        "per_device_batch_size",
+        "local_batch_size",
+    ),
+    "chips, which is nodes x chips of one": ("nodes", "nnodes", "n_nodes", "num_nodes", "node_count"),
+    "hardware, whose levels have the chips of a node for their shape": (
+        "gpus_per_node",
+        "num_gpus_per_node",
+        "nproc_per_node",
+        "devices_per_node",
+    ),
+}
+"""What says the same in another unit: tpsim's path, and how the one follows from the other."""
 
 FOREIGN: Mapping[str, str] = (
     dict.fromkeys(_TP, "layout.tp")
     | dict.fromkeys(_DP, "layout.dp")
-    | {word: path for path, words in _OTHERS.items() for word in words}
+    | {word: path for path, words in (_OTHERS | _OF_ANOTHER_UNIT).items() for word in words}
 )
-"""Another framework's name -> the path of the scenario field that tpsim has for it."""
+"""Another framework's name -> the path that tpsim has for it, and after a comma how the one follows from the other."""
 
 _LATER = {
     "pipeline parallelism": (
@@ -98,15 +163,16 @@ NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items()
 
 def foreign_name(word: str) -> str | None:
     """The tpsim path for another framework's name, also when spelled as a flag: ``--tensor-parallel-size``."""
-    return FOREIGN.get(_as_field(word))
+    return FOREIGN.get(as_field(word))
 
 
 def not_yet(word: str) -> str | None:
     """The feature that a field or flag asks for and tpsim does not have yet, else None."""
-    return NOT_YET.get(_as_field(word))
+    return NOT_YET.get(as_field(word))
 
 
-def _as_field(word: str) -> str:
+def as_field(word: str) -> str:
+    """A flag as the name of a field: ``--seq-length`` is ``seq_length``."""
     return word.lstrip("-").replace("-", "_").lower()
 
 

@@ -29,7 +29,7 @@ def guarded(paths: Sequence[str], folder: Path) -> dict[str, Document]:
     found: dict[str, Document] = {}
     for path in paths:
         inside = (folder / path).is_dir()
-        documents = _in_folder(folder / path) if inside else [_asked(_file(path, folder))]
+        documents = _in_folder(folder / path) if inside else [_asked(spec.named("scenarios", path, folder))]
         found |= {_name(document, path, folder): document for document in documents}
     if not found:
         said = ", ".join(paths) or "no path"
@@ -58,10 +58,6 @@ def _asked(path: Path) -> Document:
         remedy = "name a scenario: what it uses is held with it"
         raise InputError.one("wrong-kind", message, document.place("tpsim"), remedy)
     return document
-
-
-def _file(path: str, folder: Path) -> Path:
-    return folder / path if spec.is_path(path) else spec.find("scenarios", path)
 
 
 def _name(document: Document, path: str, folder: Path) -> str:

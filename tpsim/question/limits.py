@@ -50,6 +50,7 @@ def _limit(name: str, text: str, place: Place | None) -> Limit:
             "bad-requirement", f'"{text}" is no limit on {name}', place, "write a relation and a value: < 30 s"
         )
     try:
-        return Limit(name, match[1], parse(match[2], LIMITS[name]), text.strip())  # type: ignore[arg-type]
+        bound = parse(match[2], LIMITS[name], share=LIMITS[name] == "ratio")
+        return Limit(name, match[1], bound, text.strip())  # type: ignore[arg-type]  # one of the four relations
     except UnitError as error:
         raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, str(error)) from error

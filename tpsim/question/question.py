@@ -100,9 +100,13 @@ class Question:
     require       demands as written, by what they demand; `limits` are the same, read
     inputs        (path, sha256) of every file read
     resolved      what the files, flags and defaults came to, as plain data for JSON
+    stated        what files and flags said, and nothing that followed; files as the current folder names them
     guesses       guessed assumptions and guessed constants of the machine
     left_open     the fields that the scenario could have stated in place of a guess
     base_model    the model's file as read, before the scenario changed fields of it
+    products      the dtype whose peak matrix products have: that of activations, or one that works on such arrays
+    remarks       what nobody may overlook of its machine: what it changes, what is left out, what is hard to believe
+    base_model    the model's file as read, before the scenario changed fields of it; base_machine likewise
     force         what collectives are to take instead of the least time
     forced_at     where each of its parts that is forced stands
     asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
@@ -112,6 +116,7 @@ class Question:
     name: str
     model: Model
     base_model: ModelRead
+    base_machine: Machine
     machine: Machine
     mesh: Mesh
     axis_parents: Mapping[str, str]
@@ -119,6 +124,7 @@ class Question:
     layout: Layout
     practice: Practice
     dtypes: Dtypes
+    products: str
     workload: Workload
     assume: Assume
     require: Mapping[str, str]
@@ -131,6 +137,8 @@ class Question:
     guesses: int
     left_open: tuple[str, ...]
     document: Document = field(repr=False, compare=False)
+    remarks: tuple[str, ...] = ()
+    stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
     asked: str = ""
     force: Choice = field(default_factory=Choice)
     forced_at: Mapping[str, Place] = field(default_factory=dict, compare=False)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.fabric.placement import Placement, place
+from tpsim.machine import profile
 from tpsim.machine.additive import Choice
-from tpsim.program.layout import PRACTICES, Dtypes, Practice
+from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
 from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.parameters import parameter_count
@@ -22,7 +23,15 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.refusals import header_problem
-from tpsim.question.assumed import guesses, left_open, model_assumptions, run_assumptions
+from tpsim.question.assumed import (
+    changes_of,
+    guesses,
+    left_open,
+    machine_assumptions,
+    model_assumptions,
+    remarks,
+    run_assumptions,
+)
 from tpsim.question.cut import Cut, cut, known_axis, mesh_of
 from tpsim.question.edits import bare_scenario, edited, flags_to_edits, overridden
 from tpsim.question.forced import refuse_foreign, shown_where_forced, written
@@ -30,7 +39,13 @@ from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.question import Assume, Assumption, Limit, Question, Workload
-from tpsim.question.scenario_file import CollectivesFields, PracticeFields, ScenarioFile, WorkloadFields
+from tpsim.question.scenario_file import (
+    PATHS_TO_FILES,
+    CollectivesFields,
+    PracticeFields,
+    ScenarioFile,
+    WorkloadFields,
+)
 from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -64,27 +79,30 @@ def resolve(
     with _pointing_at(read.at("model")):
         base, model = _model(read, shelf)
     with _pointing_at(read.at("hardware")):
-        machine = shelf.machine(_hardware(read))
-    workload = _workload(file.workload)
-    split = cut(file, model.model, workload, mesh_of(file, model.model, read.at), read.at)
+        base_machine, machine = _machine(read, shelf)
+    mesh = mesh_of(file, model.model, read.at)
+    workload = _workload(file, mesh)
+    split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
     dtypes = _dtypes(file.workload)
+    products = file.workload.dtype or dtypes.activations
     with _pointing_at(read.at("workload", "dtype")):
-        machine.peak(dtypes.activations)
+        machine.peak(products)
     forced_at = dict(_forced_at(read))
     with shown_where_forced(forced_at), _pointing_at(forced_at.get("launch")):
         force = _forced(file.collectives)
     assumptions = [
         *model_assumptions(model),
+        *machine_assumptions(file, base_machine, machine),
         *split.assumptions,
-        *read.assumptions,
-        *run_assumptions(file, machine, placement),
+        *run_assumptions(file, workload, machine, placement),
     ]
     question = Question(
         name=file.name or read.name,
         model=model.model,
         base_model=base,
+        base_machine=base_machine,
         machine=machine,
         mesh=split.mesh,
         axis_parents=split.parents,
@@ -92,6 +110,7 @@ def resolve(
         layout=split.layout,
         practice=_practice(file.practice),
         dtypes=dtypes,
+        products=products,
         workload=workload,
         assume=_assume(read, split),
         require=file.require,
@@ -103,8 +122,10 @@ def resolve(
         inputs=inputs(read.document, model.document, machine),
         assumptions=assumptions,
         resolved={},
+        stated=_stated(read),
         guesses=guesses(assumptions, machine),
-        left_open=(*(("workload.global_batch",) if read.assumptions else ()), *left_open(file, machine)),
+        left_open=tuple(left_open(file, workload, machine)),
+        remarks=tuple(remarks(file, base_machine, machine)),
         asked=_asked(read.document, overrides, flags or {}),
         document=read.document,
     )
@@ -135,21 +156,15 @@ def _check_program(question: Question, read: _Read) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A scenario file after flags and overrides: its fields, its document, and what flags left to be assumed."""
+    """A scenario file after flags and overrides: its fields and its document."""
 
     file: ScenarioFile
     document: Document
-    assumptions: tuple[Assumption, ...]
 
     @property
     def name(self) -> str:
         """The scenario's name: its file's."""
         return Path(self.document.path).stem
-
-    def beside(self, key: str) -> Path | None:
-        """The folder that a relative path in a field starts from: the scenario's; None (here) for one from a flag."""
-        place = self.at(key)
-        return Path(self.document.path).parent if place and place.file == self.document.path != "-" else None
 
     def at(self, *keys: str) -> Place | None:
         """Where a key stands: in the flag or override that set it, else in the file."""
@@ -162,18 +177,13 @@ class _Read:
 
 def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> _Read:
     document = _document(scenario, flags)
-    folder = Path(document.path).parent if document.text and document.path != "-" else Path()
     if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
         raise InputError([wrong])
-    document = spec.extended(document, lambda name: shelf.scenario(_scenario_path(name, folder)))
+    document = spec.extended(document, lambda name, beside: shelf.scenario(spec.named("scenarios", name, beside)))
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
-    assumptions: tuple[Assumption, ...] = ()
-    if scenario is None:
-        document, assumptions = _with_batch(document)
     _refuse_not_yet(document)
-    file, document = spec.read(document, ScenarioFile, foreign=FOREIGN)
-    return _Read(file, document, assumptions)
+    return _Read(*spec.read(document, ScenarioFile, foreign=FOREIGN))
 
 
 def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
@@ -183,29 +193,7 @@ def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
         return Document(data=bare_scenario(flags), path="flags", text="", sha256="")
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
-    return spec.load(_scenario_path(str(scenario), Path()))
-
-
-def _scenario_path(name: str, folder: Path) -> Path:
-    """A scenario by library name or path, relative paths from `folder`; ``-`` is standard input."""
-    if name == "-":
-        return Path(name)
-    return folder / name if spec.is_path(name) else spec.find("scenarios", name)
-
-
-def _with_batch(document: Document) -> tuple[Document, tuple[Assumption, ...]]:
-    """A scenario made of flags with a batch, if it has none: one sequence per microbatch and data shard."""
-    data = document.data
-    if "global_batch" in data["workload"]:
-        return document, ()
-    axes = data["layout"].get("dp", ())
-    sizes = [data["mesh"].get(axis, 1) for axis in ([axes] if isinstance(axes, str) else axes)]
-    microbatches = data["workload"].get("microbatches", 1)
-    if -1 in sizes or not isinstance(microbatches, int):
-        raise InputError.one("missing-flag", "--batch is needed here", remedy="add it: --batch 512")
-    batch = prod(sizes) * microbatches
-    text = f"global batch {batch}: one sequence per microbatch and data shard"
-    return spec.with_value(document, ("workload", "global_batch"), batch, None), (Assumption(text, "guess"),)
+    return spec.load(spec.named("scenarios", str(scenario)))
 
 
 def _refuse_not_yet(document: Document) -> None:
@@ -227,24 +215,35 @@ def _model(read: _Read, shelf: Shelf) -> tuple[ModelRead, ModelRead]:
 
     Such as ``model: {extends: gpt2-xl, vocab_padded: 50304}``.
     """
-    asked, beside = read.file.model, read.beside("model")
-    if isinstance(asked, str):
-        return shelf.model(asked, beside=beside), shelf.model(asked, beside=beside)
-    base = asked.get("extends")
-    if not isinstance(base, str):
-        raise InputError.one(
-            "missing-field", "a model map needs extends", read.at("model"), "add extends: llama-3-8b, or another model"
-        )
-    fields = {key: value for key, value in asked.items() if key != "extends"}
-    found = shelf.model(base, beside=beside)
+    name, beside = _extended(read, "model", read.file.model, "llama-3-8b")
+    found = shelf.model(name, beside=beside)
+    if isinstance(read.file.model, str):
+        return found, found
+    fields = {key: value for key, value in read.file.model.items() if key != "extends"}
     return found, with_fields(found, fields, lambda *keys: read.at("model", *keys))
 
 
-def _hardware(read: _Read) -> str | Path:
-    """The machine's library name, or its file, from the scenario's folder."""
-    asked = read.file.hardware
-    folder = read.beside("hardware")
-    return folder / asked if folder and spec.is_path(asked) else asked
+def _machine(read: _Read, shelf: Shelf) -> tuple[Machine, Machine]:
+    """The machine's file, and the machine with the fields that the scenario changes.
+
+    Such as ``hardware: {extends: dgx-h100, levels: {network: {link: {bandwidth: 800 Gbit/s}}}}``.
+    """
+    name, beside = _extended(read, "hardware", read.file.hardware, "dgx-h100")
+    found = shelf.machine(spec.named("hardware", name, beside))
+    if isinstance(read.file.hardware, str):
+        return found, found
+    return found, profile.with_fields(found, spec.part(read.document, "hardware"))
+
+
+def _extended(read: _Read, key: str, asked: str | Mapping[str, Any], example: str) -> tuple[str, Path]:
+    """What a field names, or the map in it extends, and the folder that a relative path there starts from."""
+    if isinstance(asked, str):
+        return asked, read.document.folder(key)
+    base = asked.get("extends")
+    if not isinstance(base, str):
+        message, remedy = f"a {key} map needs extends", f"add extends: {example}, or another one"
+        raise InputError.one("missing-field", message, read.at(key), remedy)
+    return base, read.document.folder(key, "extends")
 
 
 @contextmanager
@@ -265,17 +264,50 @@ BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"
 """What to do about a level that a machine has not, as when a scenario is asked of another machine."""
 
 
-def _workload(fields: WorkloadFields) -> Workload:
+def _stated(read: _Read) -> dict[str, Any]:
+    """The fields as they are stated, flags and overrides included; files as the current folder names them."""
+    data = {name: value for name, value in read.document.data.items() if name != "tpsim" and value is not None}
+
+    for key in PATHS_TO_FILES:
+        value = data[key]
+        if isinstance(value, Mapping):
+            data[key] = {**value, "extends": _named_here(read, value["extends"], key, "extends")}
+        else:
+            data[key] = _named_here(read, str(value), key)
+    return {"name": read.name, **data}
+
+
+def _named_here(read: _Read, text: str, *keys: str) -> str:
+    """A file as the current folder names it, instead of the folder of the file that states it."""
+    here = text == "-" or not spec.is_path(text)
+    return text if here else spec.path_from(Path(), str(read.document.folder(*keys) / text))
+
+
+def _workload(file: ScenarioFile, mesh: Mesh) -> Workload:
+    """What a step computes; where no batch is stated, one sequence per microbatch and data shard."""
+    fields = file.workload
+    shards = prod(mesh.axes.get(axis, 1) for axis in _data_axes(file))
     return Workload(
-        kind=fields.kind, global_batch=fields.global_batch, seq=fields.seq, microbatches=fields.microbatches
+        kind=fields.kind,
+        global_batch=fields.global_batch or shards * fields.microbatches,
+        seq=fields.seq,
+        microbatches=fields.microbatches,
     )
 
 
+def _data_axes(file: ScenarioFile) -> tuple[str, ...]:
+    """The mesh axes that split the batch, as far as they are stated."""
+    if file.shardings is not None:
+        return file.shardings.get("*", {}).get("b", ())
+    return file.layout.dp if file.layout else ()
+
+
 def _dtypes(fields: WorkloadFields) -> Dtypes:
-    """The dtypes; parameters are kept in the workload's dtype unless stated, the others have their own defaults."""
+    """The dtypes; parameters are kept as activations unless stated, the others have their own defaults."""
+    activations = fields.dtype and STORED_AS.get(fields.dtype, fields.dtype)
     stated = {
-        "activations": fields.dtype,
-        "params": fields.param_dtype or fields.dtype,
+        "activations": activations,
+        "params": fields.param_dtype or activations,
         "gradients": fields.grad_dtype,
         "loss": fields.loss_dtype,
         "optimizer": fields.optimizer_dtype,
@@ -352,6 +384,7 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
         "name": question.name,
         "model": {**asdict(question.model), "parameters": parameter_count(question.model)},
         "hardware": question.machine.name,
+        **({CHANGES: changes} if (changes := changes_of(file)) else {}),
         "chips": question.mesh.devices,
         "mesh": dict(question.mesh.axes),
         "placement": list(question.placement.describe()),
@@ -366,13 +399,17 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
         },
         "practice": {"base": file.practice.base, **asdict(question.practice)},
         "workload": asdict(workload),
-        "dtypes": asdict(question.dtypes),
+        "dtypes": {"products": question.products, **asdict(question.dtypes)},
         "assume": {"matmul_efficiency": stated and stated.value, "overlap": dict(file.assume.overlap)},
         "require": dict(question.require),
         "cost_model": question.cost_model,
         "planner": question.planner,
         **forced(question),
     }
+
+
+CHANGES = "hardware_changes"
+"""The key under which is resolved what a scenario changes of its machine."""
 
 
 def forced(question: Question) -> dict[str, dict[str, Any]]:

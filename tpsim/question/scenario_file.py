@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
-from tpsim.quantity.spec import Strict
+from tpsim.quantity.spec import Share, Strict
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -37,12 +38,12 @@ Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 class _OrShort:
     """Lets editors accept the short form of a map: a JSON Schema type beside it."""
 
-    def __init__(self, short: str) -> None:
+    def __init__(self, *short: str) -> None:
         self.short = short
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The short form, or the map."""
-        return {"anyOf": [{"type": self.short}, handler(schema)]}
+        return {"anyOf": [*({"type": short} for short in self.short), handler(schema)]}
 
 
 class LayoutFields(Strict):
@@ -77,10 +78,10 @@ class WorkloadFields(Strict):
     """What one step computes and in which number formats."""
 
     kind: Literal["train"] = "train"
-    global_batch: Count
+    global_batch: Count | None = Field(None, description="sequences; none: one per microbatch and data shard")
     seq: Count
     microbatches: Count = 1
-    dtype: Dtype | None = None
+    dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
     param_dtype: Dtype | None = None
     grad_dtype: Dtype | None = None
     loss_dtype: Dtype | None = None
@@ -92,14 +93,14 @@ class ValueFields(Strict):
 
     noun: ClassVar[str] = "a stated value"
 
-    value: Annotated[float, Field(gt=0, le=1)]
+    value: Share
     kind: Literal["stated", "measured", "derived", "guess"] = "guess"
     source: str = ""
 
     @model_validator(mode="before")
     @classmethod
     def _a_bare_number_is_a_guess(cls, value: Any) -> Any:
-        return {"value": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+        return value if isinstance(value, Mapping) else {"value": value}
 
 
 class AssumeFields(Strict):
@@ -107,7 +108,7 @@ class AssumeFields(Strict):
 
     noun: ClassVar[str] = "an assumption"
 
-    matmul_efficiency: Annotated[ValueFields, _OrShort("number")] | None = None
+    matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     overlap: dict[str, Literal["none", "forward", "backward", "both"]] = Field(default_factory=dict)
 
 
@@ -121,6 +122,10 @@ class CollectivesFields(Strict):
     launch: str | None = Field(default=None, description="a harness of the machine's profile, or a time: graph, 15 us")
 
 
+PATHS_TO_FILES = ("model", "hardware")
+"""Fields that name a file, or a map that extends one and changes fields of it."""
+
+
 class ScenarioFile(Strict):
     """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
 
@@ -128,7 +133,7 @@ class ScenarioFile(Strict):
     extends: str | None = Field(None, description="a scenario that this one changes; maps merge, lists replace")
     name: str | None = None
     model: str | dict[str, Any]
-    hardware: str
+    hardware: str | dict[str, Any]
     chips: Count | None = None
     mesh: dict[str, AxisSize]
     placement: dict[str, Axes] | None = None

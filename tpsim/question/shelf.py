@@ -62,7 +62,7 @@ class Shelf:
             self.machines[name_or_path] = profile.load(name_or_path)
         return self.machines[name_or_path]
 
-    def model(self, name_or_path: str, *, beside: Path | None) -> ModelRead:
+    def model(self, name_or_path: str, *, beside: Path) -> ModelRead:
         """The model of that library name or file, a relative path from `beside`. Raises InputError."""
         key = (name_or_path, beside)
         if key not in self.models:

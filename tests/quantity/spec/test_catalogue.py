@@ -57,7 +57,10 @@ def test_a_name_of_something_else_is_said_to_be_that(shelf):
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(InputError) as error:
         spec.find("hardware", "TPU-v5e")
-    assert str(error.value) == ('error[unknown-machine]: "TPU-v5e" is not a machine\n  = did you mean "tpu-v5e"?')
+    assert str(error.value).splitlines()[:2] == [
+        'error[unknown-machine]: "TPU-v5e" is not a machine',
+        '  = did you mean "tpu-v5e"?',
+    ]
     with pytest.raises(InputError, match=r"a file is named with its folder: \./my-file\.yaml"):
         spec.find("scenarios", "nonsense")
 

@@ -165,7 +165,7 @@ def test_a_mistake_in_an_override_points_to_the_override():
 
 def test_read_follows_extends_when_the_format_has_it(machine):
     base = "tpsim: machine/1\nname: base\nchips: 8\nmesh: {a: 1}\n"
-    file, document = machine("extends: base\nmesh: {b: 2}\n", extends=lambda name: spec.load(base, name=name))
+    file, document = machine("extends: base\nmesh: {b: 2}\n", extends=lambda name, _: spec.load(base, name=name))
     assert (file.name, file.chips, file.mesh) == ("m", 8, {"a": 1, "b": 2})
     assert document.place("chips").file == "base"
 

@@ -74,7 +74,7 @@ def test_merge_joins_maps_and_replaces_lists():
 def test_a_value_does_not_inherit_the_source_of_the_value_it_replaces():
     base = spec.load("name: base\nlink: {value: 45 GB/s, source: book, note: as achieved}\n", name="base")
     over = spec.load("extends: base\nlink: {value: 50 GB/s, kind: guess}\n", name="mine")
-    result = spec.extended(over, lambda _: base)
+    result = spec.extended(over, lambda *_: base)
     assert result.data["link"] == {"value": "50 GB/s", "kind": "guess"}
     assert result.place("link", "source").file == "mine"
 
@@ -87,7 +87,7 @@ LIBRARY = {
 }
 
 
-def from_library(name):
+def from_library(name, _beside=None):
     return spec.load(LIBRARY[name], name=name)
 
 
@@ -102,7 +102,7 @@ def test_extends_lays_a_file_on_the_one_it_names():
 def test_a_map_in_the_place_of_named_items_changes_those_that_it_names():
     over = spec.load("extends: wide\nlevels:\n  dcn: {link: {speed: 4}}\n", name="mine")
     base = spec.load("name: wide\nlevels: [{name: ici, a: 1}, {name: dcn, link: {speed: 3, hop: 1}}]\n", name="wide")
-    result = spec.extended(over, lambda _: base)
+    result = spec.extended(over, lambda *_: base)
     assert result.data["levels"] == [
         {"name": "ici", "a": 1},
         {"name": "dcn", "link": {"speed": 4, "hop": 1}},

@@ -1,9 +1,18 @@
 """Files: YAML to checked values, each value with its place in the user's text; and where files are found by name."""
 
-from tpsim.quantity.spec.catalogue import Kind, find, is_path, is_shipped, library, names
+from tpsim.quantity.spec.catalogue import Kind, find, is_path, is_shipped, library, named, names, path_from, shipped
 from tpsim.quantity.spec.checked import read
-from tpsim.quantity.spec.document import Document, Keys, extended, merge, with_data, with_value
-from tpsim.quantity.spec.fields import Bytes, BytesPerSecond, FlopsPerSecond, Quantity, Seconds, Strict, schema_of
+from tpsim.quantity.spec.document import Document, Keys, extended, merge, part, with_data, with_value
+from tpsim.quantity.spec.fields import (
+    Bytes,
+    BytesPerSecond,
+    FlopsPerSecond,
+    Quantity,
+    Seconds,
+    Share,
+    Strict,
+    schema_of,
+)
 from tpsim.quantity.spec.overrides import overridden
 from tpsim.quantity.spec.text import LARGE, load
 
@@ -17,6 +26,7 @@ __all__ = [
     "Kind",
     "Quantity",
     "Seconds",
+    "Share",
     "Strict",
     "extended",
     "find",
@@ -25,10 +35,14 @@ __all__ = [
     "library",
     "load",
     "merge",
+    "named",
     "names",
     "overridden",
+    "part",
+    "path_from",
     "read",
     "schema_of",
+    "shipped",
     "with_data",
     "with_value",
 ]

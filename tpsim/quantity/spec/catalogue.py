@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
-from tpsim.quantity.errors import InputError, Place, suggest
+from tpsim.quantity.errors import InputError, Place, listed, unknown
 
 Kind = Literal["hardware", "scenarios", "models"]
 
@@ -16,6 +18,7 @@ _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "models": ("scenarios", "models"),
 }
 _NOUNS: dict[Kind, str] = {"hardware": "machine", "scenarios": "scenario", "models": "model"}
+_LISTERS: dict[Kind, str] = {"hardware": "tpsim hw list", "models": "tpsim model list"}
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -45,6 +48,11 @@ def _shipped(kind: Kind) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()][:1]
 
 
+def shipped(kind: Kind) -> Path:
+    """The folder that tpsim itself ships for this kind."""
+    return _shipped(kind)[0]
+
+
 def is_shipped(kind: Kind, path: Path | str) -> bool:
     """True for a file of the folder that tpsim itself ships for this kind."""
     return Path(path).resolve().parent in {folder.resolve() for folder in _shipped(kind)}
@@ -53,6 +61,29 @@ def is_shipped(kind: Kind, path: Path | str) -> bool:
 def names(kind: Kind) -> list[str]:
     """Names of all files of this kind, sorted."""
     return sorted({path.stem for folder in library(kind) for path in folder.glob("*.yaml")})
+
+
+def named(kind: Kind, text: str, beside: Path = Path()) -> Path:
+    """The file that `text` names: one of the library, or a path from the folder `beside`; ``-`` is standard input.
+
+    beside  the folder of the file that states it
+
+    Raises InputError for a name that the library has not.
+    """
+    if not is_path(text):
+        return find(kind, text)
+    return Path(text) if text == "-" else beside / text
+
+
+def path_from(folder: Path, path: str) -> str:
+    """How a file in `folder` names the one at `path`, so that it is found from wherever the first is read.
+
+    A path from the root stays as it is. Links are followed, since the system goes up from where they lead.
+    """
+    if path == "-" or Path(path).is_absolute():
+        return path
+    way = os.path.relpath(os.path.realpath(path), os.path.realpath(folder))
+    return way if way.startswith(".") else f"./{way}"
 
 
 def find(kind: Kind, name: str, place: Place | None = None) -> Path:
@@ -66,10 +97,16 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     other = next((one for one in _NOUNS if one != kind and name in names(one)), None)
     if name not in known and other is not None:
         message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
-        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, note=f"known: {', '.join(known)}")
+        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, note=listed(name, known))
     if name not in known:
-        near = suggest(name, known)
-        remedy = f'did you mean "{near}"?' if near else "a file is named with its folder: ./my-file.yaml"
-        note = f"known: {', '.join(known)}" if known and not near else ""
-        raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy, note)
+        remedy = "a file is named with its folder: ./my-file.yaml"
+        raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
     return next(path for folder in library(kind) if (path := folder / f"{name}.yaml").is_file())
+
+
+def _bases_first(kind: Kind, known: list[str]) -> list[str]:
+    """The names, those first that most others extend: who writes ``h100`` means the machine that the others vary."""
+    files = [path for folder in library(kind) for path in folder.glob("*.yaml")]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    extended = Counter(name for text in texts for name in re.findall(r"^extends: *(\S+)", text, re.MULTILINE))
+    return sorted(known, key=lambda name: -extended[name])

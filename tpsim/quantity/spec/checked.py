@@ -24,12 +24,13 @@ def read(
     model: type[M],
     *,
     foreign: Mapping[str, str] | None = None,
-    extends: Callable[[str], Document] | None = None,
+    extends: Callable[[str, Path], Document] | None = None,
 ) -> tuple[M, Document]:
     """The file as an instance of `model`, and the document it came from.
 
-    foreign  what others call a field -> the path that tpsim has for it
-    extends  reads the document that the file's ``extends`` names; None if the format knows no ``extends``
+    foreign  what others call a field -> the path that tpsim has for it, and after a comma how it follows
+    extends  reads the document that the file's ``extends`` names, a relative path from a folder; None if the format
+             knows no ``extends``
 
     Raises InputError with every mistake in the file.
     """

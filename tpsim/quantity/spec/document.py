@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os.path import realpath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity.errors import InputError, Place, unknown
@@ -54,6 +56,11 @@ class Document:
         spot = self._spot(keys)
         return (spot.key or spot.value) if spot else None
 
+    def folder(self, *keys: str | int) -> Path:
+        """The folder that a relative path there starts from: that of the file which states it, else the current one."""
+        place = self.place(*keys)
+        return Path(place.file).parent if place else Path()
+
     def _spot(self, keys: Keys) -> Spot | None:
         around = (self.spots.get(keys[:depth]) for depth in range(len(keys), -1, -1))
         return next((spot for spot in around if spot), None)
@@ -62,6 +69,12 @@ class Document:
 def with_data(document: Document, data: Mapping[str, Any]) -> Document:
     """The document with other data; what the text does not hold is placed at the nearest map around it."""
     return replace(document, data=dict(data))
+
+
+def part(document: Document, key: str) -> Document:
+    """The map at `key` as a document of its own; what is wrong in it is shown where it stands in the whole."""
+    spots = {at[1:]: spot for at, spot in document.spots.items() if at[:1] == (key,)}
+    return replace(document, data=document.data[key], spots=spots)
 
 
 def with_value(
@@ -135,13 +148,13 @@ VALUE = "value"
 """The key of a figure that stands with its source, kind and note."""
 
 
-def extended(document: Document, load: Callable[[str], Document]) -> Document:
+def extended(document: Document, load: Callable[[str, Path], Document]) -> Document:
     """The document laid on the one that its ``extends`` names, on the one that that one names, and so on.
 
     Maps merge; lists, and values with their sources, replace. A map where the other document has a list of named items
     changes those items: ``levels: {network: {link: {...}}}``.
 
-    load  reads a document by the name that ``extends`` gives
+    load  reads a document by the name that ``extends`` gives, and the folder of the file that says so
 
     Raises InputError when the chain goes round in a circle, and for the name of an item that there is not.
     """
@@ -152,7 +165,7 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
         if not isinstance(name, str):
             raise InputError.one("bad-value", "extends is not a name", last.place("extends"), "write one name or file")
         parent = _asked_by(last, name, load)
-        if parent.path in {link.path for link in chain}:
+        if realpath(parent.path) in {realpath(link.path) for link in chain}:
             message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, parent])}"
             raise InputError.one("circular-extends", message, last.place("extends"), "break the circle")
         chain.append(parent)
@@ -162,10 +175,10 @@ def extended(document: Document, load: Callable[[str], Document]) -> Document:
     return result
 
 
-def _asked_by(document: Document, name: str, load: Callable[[str], Document]) -> Document:
+def _asked_by(document: Document, name: str, load: Callable[[str, Path], Document]) -> Document:
     """The document of that name; that there is none is a mistake where the name stands."""
     try:
-        return load(name)
+        return load(name, document.folder("extends"))
     except InputError as error:
         place = document.place("extends")
         raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
@@ -177,8 +190,10 @@ def _laid_on(base: Document, over: Document) -> Document:
         over = _numbered(over, key, [item["name"] for item in base.data[key]], base.data.get("name", base.path))
     own = {key: value for key, value in over.data.items() if key != "extends"}
     below = {**base.data, **{key: dict(enumerate(base.data[key])) for key in named}}
-    replaced = [at for at in over.spots if at and not _is_map(below, at, over.data)]
-    kept = {at: spot for at, spot in base.spots.items() if not any(at[: len(top)] == top for top in replaced)}
+    replaced = {at for at in over.spots if at and not _is_map(below, at, over.data)}
+    kept = {
+        at: spot for at, spot in base.spots.items() if replaced.isdisjoint(at[:depth] for depth in range(len(at) + 1))
+    }
     merged = merge(below, own)
     data = {**merged, **{key: list(merged[key].values()) for key in named}}
     return replace(over, data=data, spots={**kept, **over.spots})

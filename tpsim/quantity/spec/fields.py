@@ -49,18 +49,20 @@ def noun(model: type[BaseModel]) -> str:
 class Quantity:
     """Marks a float field that a file writes as text with a unit: ``Annotated[float, Quantity("seconds")]``.
 
-    zero  True where nothing at all is a sensible value, as for a latency
+    zero   True where nothing at all is a sensible value, as for a latency
+    share  True for a ratio that is a part of a whole, and so at most 1
     """
 
     dimension: Dimension
     zero: bool = False
+    share: bool = False
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Reads the text with `units.parse`."""
         return core_schema.no_info_plain_validator_function(self._parsed)
 
     def _parsed(self, value: object) -> float:
-        return parse(value, self.dimension, zero=self.zero)
+        return parse(value, self.dimension, zero=self.zero, share=self.share)
 
     def __get_pydantic_json_schema__(
         self, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
@@ -69,13 +71,15 @@ class Quantity:
         rule = RULES[self.dimension]
         units = "|".join(sorted(map(re.escape, rule.spellings()), key=lambda unit: (len(unit), unit)))
         text = {"type": "string", "pattern": f"^{NUMBER} *({units})$", "examples": list(rule.examples)}
-        return text if rule.usual else {"anyOf": [{"type": "number"}, text]}
+        number = {"type": "number", **({"exclusiveMinimum": 0, "maximum": 1} if self.share else {})}
+        return text if rule.usual else {"anyOf": [number, text]}
 
 
 Bytes = Annotated[float, Quantity("bytes")]
 BytesPerSecond = Annotated[float, Quantity("bytes_per_s")]
 Seconds = Annotated[float, Quantity("seconds", zero=True)]
 FlopsPerSecond = Annotated[float, Quantity("flops_per_s")]
+Share = Annotated[float, Quantity("ratio", share=True)]
 
 
 def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002  # the keyword is JSON Schema's own

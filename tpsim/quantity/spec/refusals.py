@@ -185,7 +185,8 @@ def _unknown(
     fields = list(owner.model_fields) if owner else []
     note = f"fields here: {', '.join(fields)}" if fields else ""
     if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
-        same = next((other for other in missing if ".".join(map(str, other.keys)) == path), None)
+        field = path.partition(",")[0]
+        same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     held = _value_at(document.data, here)
