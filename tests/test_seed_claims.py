@@ -197,7 +197,7 @@ def test_claim_000_27_a_reduce_scatter_leaves_each_device_its_columns_of_the_sum
     owed, split = parse_array("C[I, K]{U_X}").type, parse_array("C[I, K_X]").type
     whole = np.arange(48).reshape(4, 12)
     devices = Devices(whole, owed, {"X": 4})
-    devices.run(Move("reduce_scatter", ("X",), owed, split, "K"))
+    devices.run(Move("reduce_scatter", ("X",), owed, split))
     assert [block.tolist() for block in devices.blocks] == [whole[:, at : at + 3].tolist() for at in (0, 3, 6, 9)]
 
 
@@ -247,8 +247,8 @@ def test_claim_000_31_the_quarter_reads_as_n_quarters_when_the_buffer_of_one_ran
 def test_claim_000_32_a_reduce_scatter_is_the_transpose_of_a_gather_and_undoes_it_n_times_over():
     split, whole, owed = (parse_array(text).type for text in ("A[I_X]", "A[I]", "A[I]{U_X}"))
     grid, array = Grid(Mesh({"X": 4})), np.arange(8.0)
-    gathered = on_rings({"X": 4}, Move("all_gather", ("X",), split, whole, "I"), grid.scatter(array, split))
-    scattered = on_rings({"X": 4}, Move("reduce_scatter", ("X",), owed, split, "I"), gathered)
+    gathered = on_rings({"X": 4}, Move("all_gather", ("X",), split, whole), grid.scatter(array, split))
+    scattered = on_rings({"X": 4}, Move("reduce_scatter", ("X",), owed, split), gathered)
     assert np.array_equal(grid.assemble(scattered, split, {"I": 8})[0], 4 * array)
     forward, backward = layer_moves(SP)
     assert sum("all_gather" in move for move in forward) == sum("reduce_scatter" in move for move in backward) == 2
@@ -521,7 +521,7 @@ def test_claim_004_5_the_transpose_of_a_gather_is_a_reduce_scatter_of_an_owed_co
     split, owed = parse_array("y[k_X]").type, parse_array("y[k]{U_X}").type
     grid, complete = Grid(Mesh({"X": 2})), np.arange(4.0)
     everywhere = dict.fromkeys(grid.devices, complete)
-    wrong = on_rings({"X": 2}, Move("reduce_scatter", ("X",), owed, split, "k"), everywhere)
+    wrong = on_rings({"X": 2}, Move("reduce_scatter", ("X",), owed, split), everywhere)
     assert np.array_equal(grid.assemble(wrong, split, {"k": 4})[0], 2 * complete)
 
 

@@ -70,20 +70,36 @@ class Devices:
         own = self.blocks[self.coordinates.index(at)]
         group = self.group(at, move.axes)
         blocks = [self.blocks[number] for number in group]
-        place = move.before.dims.index(move.dim) if move.dim else None
         if move.kind == "slice":
-            return self.part(own, place, move.axes, at)
+            return self._parts_of(own, move, at)
         if move.kind == "all_gather":
-            return np.concatenate(blocks, axis=place)
+            return self._together(blocks, move, group)
         if move.kind == "reduce_scatter":
-            return self.part(sum(blocks), place, move.axes, at)
+            return self._parts_of(sum(blocks), move, at)
         if move.kind == "all_reduce":
             kinds = {kind for axis, kind in move.before.owes if axis in move.axes}
             return sum(blocks) if kinds == {"sum"} else np.max(blocks, axis=0)
         if move.kind == "all_to_all":
-            to = move.before.dims.index(move.to_dim)
-            return np.concatenate([self.part(block, to, move.axes, at) for block in blocks], axis=place)
+            return self._together([self._parts_of(block, move, at) for block in blocks], move, group)
         return self._permuted(move, at, group)
+
+    def _parts_of(self, block, move, at):
+        """Of every dim that is split further this device's part."""
+        for place, (had, has) in enumerate(zip(move.before.on, move.after.on, strict=True)):
+            if len(has) > len(had):
+                block = self.part(block, place, has[len(had) :], at)
+        return block
+
+    def _together(self, blocks, move, group):
+        """Every block at its place along the dims that are split less."""
+        fewer = [had[len(has) :] for had, has in zip(move.before.on, move.after.on, strict=True)]
+        shape = [prod(self.sizes[axis] for axis in axes) * n for axes, n in zip(fewer, blocks[0].shape, strict=True)]
+        whole = np.full(shape, np.nan)
+        for number, block in zip(group, blocks, strict=True):
+            starts = [self.rank(self.coordinates[number], axes) for axes in fewer]
+            window = [slice(at * n, (at + 1) * n) for at, n in zip(starts, block.shape, strict=True)]
+            whole[tuple(window)] = block
+        return whole
 
     def _permuted(self, move, at, group):
         """The block of the group's member that holds what this device must hold afterwards."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product as every
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.algebra.simulated import run_plan, types
 from tests.algebra.test_contract import asked
 from tpsim.algebra.contract import Contraction, flops
-from tpsim.algebra.legality import OwedError
 from tpsim.algebra.moves import wire
 from tpsim.algebra.notation import parse_expression
-from tpsim.algebra.planner import SHOWN, Prices, book, plans, reshard_plans
+from tpsim.algebra.planner import SHOWN, Prices, book, product_ways, reshard_ways
+from tpsim.algebra.sharding import ShardingError
 
 SIZES = {"X": 2, "Y": 3}
 ORDER = tuple(SIZES)
@@ -80,15 +81,64 @@ def test_in_case_four_without_a_wish_the_cheaper_operand_is_gathered():
     assert by_book("A[I_X,J] . B[J,K_X]", large_left)[0] == "all_gather X B[J, K]"
 
 
-def test_an_illegal_product_is_refused_by_every_planner():
-    for planner in (book, plans):
-        with pytest.raises(OwedError) as error:
-            planner(asked("A[I,J]{U_X} . B[J,K_X]"), ORDER, prices())
-        assert str(error.value).endswith("settle A over X first")
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("A[I,J]{U_X} . B[J,K_X]", ["all_reduce X A[I, J]", "matmul -> C[I, K_X]"]),
+        ("A[I,J_X] . B[J,K]{U_X}", ["all_gather X A[I, J]", "all_reduce X B[J, K]", "matmul -> C[I, K]"]),
+        ("A[I,J]{U_X} . B[J,K]{U_X}", ["all_reduce X A[I, J]", "matmul -> C[I, K]{U_X}"]),
+        ("A[I,J]{M_XY} . B[J,K_X]", ["all_reduce XY A[I, J]", "matmul -> C[I, K_X]"]),
+        ("A[B,J]{U_X} . D[B_X,J] -> C[B_X]", ["reduce_scatter X A[B_X, J]", "matmul -> C[B_X]"]),
+    ],
+)
+def test_the_book_settles_first_what_the_law_of_owed_sums_forbids(text, steps):
+    assert by_book(text) == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("A[I,J] . B[J_X,K] -> C[I,K]{U_X}", ["slice X A[I, J_X]", "matmul -> C[I, K]{U_X}"]),
+        ("A[I,J_YX] . B[J_Y,K] -> C[I,K]{U_XY}", ["slice X B[J_YX, K]", "matmul -> C[I, K]{U_XY}"]),
+        ("A[I,J]{U_X} . B[J_X,K] -> C[I,K]{U_X}", ["reduce_scatter X A[I, J_X]", "matmul -> C[I, K]{U_X}"]),
+    ],
+)
+def test_the_book_slices_the_whole_operand_where_the_result_is_wanted_owing(text, steps):
+    assert by_book(text) == steps
+
+
+def test_a_sum_that_no_case_leaves_owed_is_refused_by_the_book_and_planned_by_slices():
+    ask = asked("A[I,J] . B[J,K] -> C[I,K]{U_X}")
+    with pytest.raises(ShardingError) as error:
+        book(ask, ORDER, prices())
+    found = product_ways(ask, ORDER, prices())
+    assert str(found.refused) == str(error.value)
+    assert str(error.value) == "[I, K] cannot become [I, K]{U_X}: no move makes an array owe over X"
+    assert spoken(found.plans[0]) == ["slice X A[I, J_X]", "slice X B[J_X, K]", "matmul -> C[I, K]{U_X}"]
+
+
+def test_a_sum_that_no_way_leaves_owed_is_refused():
+    with pytest.raises(ShardingError, match="no move makes an array owe over X"):
+        product_ways(asked("A[I] . B[K] -> C[I,K]{U_X}"), ORDER, prices())
+
+
+def over_one_axis():
+    """The 64 products of matrices over one axis: operands and result each split on one of two dims, whole, or owing."""
+    forms = ("{0}_X,{1}]", "{0},{1}_X]", "{0},{1}]", "{0},{1}]{{U_X}}")
+    arrays = (["A[" + form.format(*"IJ"), "B[" + form.format(*"JK"), "C[" + form.format(*"IK")] for form in forms)
+    return [f"{a} . {b} -> {c}" for a, b, c in every(*zip(*arrays, strict=True))]
+
+
+@pytest.mark.parametrize("text", over_one_axis())
+def test_every_product_over_one_axis_is_planned_and_gives_its_result(text):
+    ask = asked(text)
+    for plan in product_ways(ask, ORDER, prices(EVEN)).plans:
+        assert plan.steps[-1].output[1] == ask.wanted
+        assert run_plan(plan, ask, SIZES), spoken(plan)
 
 
 def ways(text, **more):
-    return [spoken(plan) for plan in plans(asked(text), ORDER, prices(**more))]
+    return [spoken(plan) for plan in product_ways(asked(text), ORDER, prices(**more)).plans]
 
 
 def test_case_two_offers_to_slice_the_other_operand_and_owe():
@@ -103,25 +153,25 @@ def test_case_two_offers_an_all_to_all_of_the_operand():
 
 def test_seconds_of_repeated_work_can_outweigh_bytes():
     text = "A[I,J_X] . B[J,K] -> C[I,K]"
-    by_bytes = plans(asked(text), ORDER, prices())[0]
-    by_work = plans(asked(text), ORDER, prices(per_flop=Fraction(1, 10)))[0]
+    by_bytes = product_ways(asked(text), ORDER, prices()).plans[0]
+    by_work = product_ways(asked(text), ORDER, prices(per_flop=Fraction(1, 10))).plans[0]
     assert spoken(by_bytes)[0] == "all_gather X A[I, J]"
     assert by_work.flops < by_bytes.flops
 
 
 def test_plans_stand_in_order_of_price_with_the_book_among_them():
-    found = plans(asked("A[I_X,J] . B[J,K_Y] -> C[I,K]"), ORDER, prices())
+    found = product_ways(asked("A[I_X,J] . B[J,K_Y] -> C[I,K]"), ORDER, prices()).plans
     assert [plan.rank for plan in found] == sorted(plan.rank for plan in found)
     assert [plan.planner for plan in found].count("book") == 1
     assert len(found) <= SHOWN
 
 
 def test_a_product_that_needs_nothing_has_one_plan():
-    assert len(plans(asked("A[I_X,J] . B[J,K_Y] -> C[I_X,K_Y]"), ORDER, prices())) == 1
+    assert len(product_ways(asked("A[I_X,J] . B[J,K_Y] -> C[I_X,K_Y]"), ORDER, prices()).plans) == 1
 
 
 def test_every_step_says_why():
-    found = plans(asked("A[I_X,J] . B[J,K_X] -> C[I,K_X]"), ORDER, prices())
+    found = product_ways(asked("A[I_X,J] . B[J,K_X] -> C[I,K_X]"), ORDER, prices()).plans
     assert all(step.because for plan in found for step in plan.steps)
 
 
@@ -168,18 +218,16 @@ def test_the_book_says_why_in_the_notation(text, reasons):
 
 def test_a_reshard_has_the_books_plan_and_the_cheapest():
     read = parse_expression("A[I_XY] -> A[I_Y]")
-    found = reshard_plans("A", read.before.type, read.after.type, ORDER, prices())
+    found = reshard_ways("A", read.before.type, read.after.type, ORDER, prices()).plans
     assert [[step.op for step in plan.steps] for plan in found] == [["permute", "all_gather"], ["all_gather", "slice"]]
     assert [plan.planner for plan in found] == ["any", "book"]
 
 
 @st.composite
 def products(draw):
-    """A product with a batch dim, any operand types, and any result that owes nothing."""
-    left = draw(types(dims=("B", "I", "J"), axes=ORDER))
-    right = draw(types(dims=("B", "J", "K"), owed=False, axes=ORDER))
-    assume(not left.owed_axes & set(right.sharded_axes))
-    wanted = draw(types(dims=("B", "I", "K"), owed=False, axes=ORDER))
+    """A product with a batch dim, operands of any types, and any result, sums owed included."""
+    left, right = (draw(types(dims=tuple(dims), axes=ORDER)) for dims in ("BIJ", "BJK"))
+    wanted = draw(types(dims=("B", "I", "K"), axes=ORDER))
     return Contraction(("A", left), ("D", right), "C", ("B", "I", "K"), wanted)
 
 
@@ -189,13 +237,14 @@ EVEN = dict.fromkeys("BIJK", 12)
 @settings(max_examples=25)
 @given(ask=products())
 def test_every_plan_gives_the_product_on_simulated_devices(ask):
-    for plan in plans(ask, ORDER, prices(EVEN)):
+    for plan in product_ways(ask, ORDER, prices(EVEN)).plans:
         assert run_plan(plan, ask, SIZES), spoken(plan)
 
 
 @settings(max_examples=60)
 @given(ask=products())
 def test_the_cheapest_plan_is_never_dearer_than_the_book(ask):
-    by_price = plans(ask, ORDER, prices(EVEN))
-    assert by_price[0].price <= book(ask, ORDER, prices(EVEN)).price
+    found = product_ways(ask, ORDER, prices(EVEN))
+    by_price = found.plans
+    assert found.refused or by_price[0].price <= book(ask, ORDER, prices(EVEN)).price
     assert all(plan.steps[-1].output[1] == ask.wanted for plan in by_price)

@@ -7,9 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from tpsim.algebra import meetings
 from tpsim.algebra.notation import NotationError
 from tpsim.answers import shard as module
 from tpsim.answers.shard import shard
+from tpsim.pages.shard import page
+from tpsim.quantity.errors import InputError
 
 STEP_KEYS = [
     "op",
@@ -146,21 +149,37 @@ def test_a_way_that_would_split_unevenly_is_not_offered():
     assert "K_X" not in outputs
 
 
-def test_an_owed_operand_that_meets_a_sharded_one_is_refused():
-    assert refusal("A[I,J]{U_Y} . B[J,K_Y]") == (
-        "A[I, J]{U_Y} owes a sum over Y: each device would multiply its part of A by another block of B\n"
-        "  A[I,J]{U_Y} . B[J,K_Y]\n"
-        "           ^\n"
-        "settle A over Y first"
-    )
+@pytest.mark.parametrize(
+    ("text", "first", "because"),
+    [
+        ("A[I,J]{U_Y} . B[J,K_Y]", "all_reduce", "the sum that A owes over Y is settled before the product"),
+        ("A[I,J]{M_X} . B[J,K]", "all_reduce", "the max that A owes over X is settled before the product"),
+        (
+            "A[I,J]{U_X} . B[J_X,K] -> C[I,K]{U_X}",
+            "reduce_scatter",
+            "the sum that A owes over X is settled before the product",
+        ),
+    ],
+)
+@pytest.mark.parametrize("planner", ["cheapest", "book"])
+def test_an_operand_that_must_be_settled_before_the_product_is_settled_first(planner, text, first, because):
+    move, product = shard(text, dims=DIMS, planner=planner).steps
+    assert (move["op"], move["because"], product["op"]) == (first, because, "matmul")
 
 
-def test_an_owed_max_in_a_product_is_refused():
-    assert refusal("A[I,J]{M_X} . B[J,K]") == (
-        "A[I, J]{M_X} owes a max over X: a max must be known before it is multiplied\n"
-        "  A[I,J]{M_X} . B[J,K]\n"
-        "           ^\n"
-        "settle A over X first"
+def test_a_result_may_be_wanted_owing_where_the_book_has_no_way():
+    text = "A[I,J] . B[J,K] -> C[I,K]{U_X}"
+    result = shard(text)
+    assert result.verdict == "case 1: slice(X) -> slice(X) -> matmul gives C[I, K]{U_X}"
+    reason = "[I, K] cannot become [I, K]{U_X}: no move makes an array owe over X"
+    assert result.left_out == [{"way": "the book's", "because": reason}]
+    with pytest.raises(NotationError) as error:
+        shard(text, planner="book").to_json()
+    assert str(error.value) == (
+        f"the book's way cannot be taken: {reason}\n"
+        "  A[I,J] . B[J,K] -> C[I,K]{U_X}\n"
+        "                     ^\n"
+        "ask for the cheapest planner"
     )
 
 
@@ -229,6 +248,77 @@ def test_the_books_gather_of_34_mb_on_an_axis_of_four_that_is_no_ring():
     )
     assert result.total_time_s == pytest.approx(2048 * 8192 * 2 * 3 / 4 / 45e9)
     assert result.to_json()["inputs"][0]["path"] == "hardware/tpu-v5e.yaml"
+
+
+@pytest.mark.parametrize("planner", ["cheapest", "book"])
+def test_a_gather_of_two_dims_is_one_collective_over_the_axes_of_both(planner):
+    options = {"dims": "B=1024,D=4096", "hw": "tpu-v4", "planner": planner, "cost_model": "book"}
+    (step,) = shard("A[B_X,D_Y] -> A[B,D]", "X=4,Y=4,Z=4", **options).steps
+    assert (step["op"], step["axes"], step["output"]) == ("all_gather", ["X", "Y"], "A[B, D]")
+    assert step["wire_bytes_per_device"] == 2 * 1024 * 4096 * 15 // 16
+    assert step["time_s"] == pytest.approx(2 * 1024 * 4096 / (2 * 90e9))
+    assert step["because"] == "A is not wanted split on B over X and on D over Y, so it is gathered"
+
+
+def test_axes_of_several_dims_are_gathered_one_after_the_other_where_that_is_cheaper(monkeypatch):
+    monkeypatch.setattr(module, "_clock", fake_clock)
+    result = shard("A[I_X,J_Y] -> A[I,J]", dims="I=64,J=64", hw="any")
+    ways = {tuple(way["planners"]): [step["axes"] for step in way["steps"]] for way in result.alternatives}
+    assert ways == {("cheapest",): [["Y"], ["X"]], ("book",): [["X", "Y"]]}
+
+
+def test_the_book_gathers_one_dim_after_the_other_where_nothing_is_known_of_both_together():
+    apart = dict.fromkeys("XYZ", "ici.0")
+    result = shard(
+        "A[I_X,J_Z] -> A[I,J]", "X=2,Y=2,Z=2", dims="I=64,J=64", hw="tpu-v5e", placement=apart, planner="book"
+    )
+    assert [step["axes"] for step in result.steps] == [["X"], ["Z"]]
+    assert result.left_out[0]["way"] == "all_gather(X,Z)"
+    assert result.left_out[0]["because"] == "the mesh axes lie apart on ici.0: no closed form is known for such groups"
+
+
+def test_an_axis_may_stand_as_on_another_dim():
+    result = shard("A[I,J_X] . B[J,K] -> C[I,K_YX]", "X=4,Y=4", dims="I=8192,J=4096,K=8192", hw="tpu-v5e")
+    assert result.total_time_s < 607.4e-6
+
+
+def test_what_is_left_out_is_named_with_the_reason(monkeypatch):
+    def clock(*_):
+        return SimpleNamespace(**{**vars(fake_clock()), "move": unknown_exchange})
+
+    def unknown_exchange(move, volume):
+        if move.kind == "all_to_all":
+            raise InputError.one("no-closed-form", "no closed form of all_to_all is known here")
+        return fake_clock().move(move, volume)
+
+    monkeypatch.setattr(module, "_clock", clock)
+    result = shard("A[I_X,J] -> A[I,J_X]", dims="I=8,J=8", hw="any")
+    assert [step["op"] for step in result.steps] == ["all_gather", "slice"]
+    assert result.to_json()["result"]["left_out"] == [
+        {"way": "all_to_all(X)", "because": "no closed form of all_to_all is known here"},
+        {"way": "the book's", "because": "no price is known of all_to_all over X"},
+    ]
+    with pytest.raises(NotationError, match="the book's way cannot be taken: no price is known of all_to_all over X"):
+        shard("A[I_X,J] -> A[I,J_X]", dims="I=8,J=8", hw="any", planner="book").to_json()
+    notes = page(result, verbose=False).notes
+    assert "left out: all_to_all(X): no closed form of all_to_all is known here" in notes
+
+
+def test_an_answer_says_from_which_price_on_ways_were_not_looked_for(monkeypatch):
+    text, dims = "A[I_X,J_Y] . B[J,K] -> C[I,K]", "I=8,J=16,K=32"
+    assert shard(text, dims=dims).left_out == []
+    monkeypatch.setattr(meetings, "EFFORT", 0)
+    (some,) = shard(text, dims=dims).left_out
+    assert some["way"].startswith("ways of ")
+    assert some["because"] == "there are too many to price them all; none is cheaper than the first way"
+    monkeypatch.setattr(meetings, "MOST", 0)
+    (all_,) = shard(text, dims=dims).left_out
+    assert all_ == {
+        "way": "ways of 0 B and more",
+        "because": "there are too many to price them all; one may be cheaper than the first way",
+    }
+    with pytest.raises(NotationError, match="2 mesh axes are too many to search for others"):
+        shard("A[I,J_Y] . B[J,K] -> C[I,K]{U_X}", dims=dims)
 
 
 def test_on_a_real_machine_the_cheapest_way_does_not_repeat_work():

@@ -20,6 +20,12 @@ EXPRESSIONS = [
     "A[I_Y,J_X] . B[J_X,K_Y]",
     "A[B,I_X,J] . B[B,J,K_Y] -> C[B,I_X,K_Y]",
     "A[I,J]{U_X} . B[J,K_Y]",
+    "A[I,J]{U_X} . B[J,K]{U_X}",
+    "A[I,J]{U_X} . B[J_X,K] -> C[I,K]{U_X}",
+    "A[I,J]{U_Y} . B[J,K_Y] -> C[I_Y,K]{U_X}",
+    "A[I,J]{M_X} . B[J,K_X] -> C[I,K]",
+    "A[I,J] . B[J_X,K] -> C[I,K]{U_X}",
+    "A[I,J] . B[J,K] -> C[I,K]{U_XY}",
     "A[I,J]{U_X} -> A[I_X,J]",
     "A[I,J]{U_XY} -> A[I,J]",
     "A[I,J]{M_X} -> A[I,J]",
@@ -27,6 +33,9 @@ EXPRESSIONS = [
     "A[I_XY] -> A[I_X]",
     "A[I_XY] -> A[I_YX]",
     "A[I_X,J_Y] -> A[I,J]",
+    "A[I_Y,J_X] -> A[I,J]",
+    "A[I,J]{U_XY} -> A[I_X,J_Y]",
+    "A[J_Y,I,K_X]{U_Z} -> A[J,I_Z,K]",
     "A[I] -> A[I_X]",
     "A[I_XY,J]",
 ]
@@ -40,7 +49,7 @@ def failing(*args, **options):
 @pytest.mark.parametrize("machine", [None, "dgx-h100", "tpu-v5p"])
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_every_way_to_an_expression_runs_as_claimed(expression, machine):
-    result = verify_expression(expression, "X=4,Y=2", hw=machine)
+    result = verify_expression(expression, "X=4,Y=2,Z=2" if "Z" in expression else "X=4,Y=2", hw=machine)
     (run,) = result.runs
     names = ["values", "blocks", "collectives", "links", "formulas"]
     seen = [check.check for check in run.checks]
@@ -101,8 +110,8 @@ def test_a_wrong_closed_form_of_the_links_is_seen(monkeypatch):
 
 
 def test_an_expression_that_says_something_illegal_is_refused_as_shard_refuses_it():
-    with pytest.raises(NotationError, match="settle A over Y first"):
-        verify_expression("A[I,J]{U_Y} . B[J,K_Y]")
+    with pytest.raises(NotationError, match="no move makes an array owe over X"):
+        verify_expression("A[I] . B[J] -> C[I,J]{U_X}")
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,10 @@ def array(name: str, type_: Sharding, role: Any = "activation", dtype: str = "bf
     return Array(name, type_, "block", dtype, role)
 
 
-def settled(before: Array, after: Sharding, axis: str, kind: Any, where: Where, **more: Any) -> Reshard:
+def settled(before: Array, after: Sharding, axis: str, kind: Any, where: Where) -> Reshard:
     """The op that brings `before` to `after` by one move."""
     out = Array(before.name, after, before.region, before.dtype, before.role)
-    return Reshard(
-        (before,), out, where, f"{before.name} owes {axis}", (Move(kind, (axis,), before.type, after, **more),)
-    )
+    return Reshard((before,), out, where, f"{before.name} owes {axis}", (Move(kind, (axis,), before.type, after),))
 
 
 FORWARD = Where("forward", "mlp", layer=0, microbatch=0)

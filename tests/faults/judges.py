@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tpsim
+from tests.algebra import test_cheapest as cheapest
 from tests.faults.laws import LAWS
 from tests.generators import chains, meshes
 from tests.machines import TORUS
@@ -125,6 +127,13 @@ LINKS = {
     ),
 }
 
+
+def hastily():
+    """The cheapest way is found where the search ends as soon as it may."""
+    with pytest.MonkeyPatch.context() as patch:
+        cheapest.test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(0, patch)
+
+
 PLAYED = {
     "law: every path": drawn(
         moved.test_every_path_carries_the_array_to_the_declared_blocks_in_the_claimed_messages,
@@ -158,11 +167,13 @@ PLAYED = {
         mesh=moved.SMALL,
         **moved.OBJECTIVES,
     ),
+    "law: the cheapest way, hastily": law(hastily),
 }
 
 SHARED = {"hw": "tpu-v5e", "placement": {"X": "ici.0", "Y": "ici.0"}}
 EXPRESSIONS = {
     "gather of two axes": expression("A[I_XY, J] -> A[I, J]"),
+    "gather of two dims": expression("A[I_X, J_Y] -> A[I, J]"),
     "exchange beside another axis": expression("A[I_X, J_Y] -> A[I_XY, J]"),
     "axes in another order": expression("A[I_XY, J] -> A[I_YX, J]"),
     "inner part of a ring": expression("A[I_Y, J] -> A[I, J_Y]", "X=4,Y=4", **SHARED),

@@ -23,8 +23,9 @@ from tests.reference.test_program_properties import alone, attempted, normal
 from tests.reference.test_properties import cost, prices
 from tests.reference.test_random_layouts import run
 from tpsim.algebra.contract import Contraction, local_product
+from tpsim.algebra.graph import every_move
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.reshard import Routes, book_path, every_move
+from tpsim.algebra.reshard import Routes, book_path
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink

@@ -67,19 +67,22 @@ def products(draw: st.DrawFn, mesh: Mesh) -> Contraction:
 
 @st.composite
 def operands(draw: st.DrawFn, mesh: Mesh) -> Contraction:
-    """A product of operands of any two types, whatever they owe: some of them must be refused.
+    """A product of operands of any two types, whatever they owe, with or without a type wanted, which may owe any sums.
+
+    Some operands must be settled first, and some results cannot be had.
 
     >>> from hypothesis import given, settings
     >>> from tpsim.algebra.mesh import Mesh
     >>> @settings(max_examples=5)
     ... @given(operands(Mesh({"X": 2, "Y": 3})))
     ... def law(ask):
-    ...     assert ask.wanted is None
+    ...     assert ask.wanted is None or ("X", "max") not in ask.wanted.owes
     >>> law()
     """
     dims = draw(_dims())
     left, right = (draw(shardings(mesh, dims[name], owes=OWED)) for name in "AB")
-    return Contraction(("A", left), ("B", right), "C", dims["C"])
+    wanted = draw(st.one_of(st.none(), shardings(mesh, dims["C"], owes=("sum",))))
+    return Contraction(("A", left), ("B", right), "C", dims["C"], wanted)
 
 
 def _split(draw: st.DrawFn, mesh: Mesh, dims: tuple[str, ...], axes: list[str]) -> Sharding:

@@ -12,7 +12,7 @@ from tpsim.algebra.contract import Contraction
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import Reshard as Change
 from tpsim.algebra.notation import parse_expression
-from tpsim.algebra.planner import Prices, plans, reshard_plans
+from tpsim.algebra.planner import Prices, product_ways, reshard_ways
 from tpsim.answers.pricing import Pricing
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
@@ -39,9 +39,9 @@ def _plans(question: Question, most: float) -> Sequence[Plan]:
     mesh, read = Mesh(question.mesh), parse_expression(question.expression, tuple(question.mesh))
     prices = _prices(Pricing(mesh, question.dims, 1, None), most)
     if isinstance(read, Change):
-        return reshard_plans(read.before.name, read.before.type, read.after.type, mesh.order, prices)
+        return reshard_ways(read.before.name, read.before.type, read.after.type, mesh.order, prices).plans
     (left, right, out) = ((array.name, array.type) for array in read.arrays)
-    return plans(Contraction(left, right, out[0], out[1].dims, out[1]), mesh.order, prices)
+    return product_ways(Contraction(left, right, out[0], out[1].dims, out[1]), mesh.order, prices).plans
 
 
 def _prices(pricing: Pricing, most: float) -> Prices:

@@ -37,12 +37,6 @@ BOOK = (
         "less",
         over("Y", "I_Y, K", "I, K_Y"),
     ),
-    Difference(
-        "XLA settles both axes in one call, then slices two dims; the book scatters onto one dim after the other",
-        "same",
-        "same",
-        over("XY", *SPLIT),
-    ),
 )
 
 CHEAPEST = (
@@ -66,12 +60,6 @@ CHEAPEST = (
         "same",
         "more",
         over("Y", "I, K"),
-    ),
-    Difference(
-        "one call over both axes, or one after the other: the bytes are the same",
-        "same",
-        "same",
-        over("XY", *SPLIT),
     ),
 )
 

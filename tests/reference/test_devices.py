@@ -205,7 +205,7 @@ def test_a_slice_and_a_group_of_one_send_nothing():
     devices, placement = placed({"X": 4, "Y": 1}, level("ring", 4))
     whole, rows = Sharding(("I", "J"), ((), ())), Sharding(("I", "J"), (("X",), ()))
     before = {device: np.ones((8, 2)) for device in devices.grid.devices}
-    blocks, call = devices.play(Move("slice", ("X",), whole, rows, "I"), before, [], "f32", "A")
+    blocks, call = devices.play(Move("slice", ("X",), whole, rows), before, [], "f32", "A")
     assert blocks[3, 0].shape == (2, 2)
     assert (call.steps, int(call.sent.sum()), call.link_total) == (0, 0, 0)
     _, alone = devices.play(move("all_reduce", ("Y",)), before, parts(placement, ("Y",), "ring"), "f32", "A")
@@ -364,10 +364,10 @@ def test_gathering_the_minor_axis_leaves_standard_blocks_and_gathering_the_major
     both, minor, major = (Sharding(("I",), (axes,)) for axes in (("X", "Y"), ("Y",), ("X",)))
     before = devices.grid.scatter(np.arange(8.0), both)
     ring = parts(placement, ("X",), "line")
-    strided, _ = devices.play(Move("all_gather", ("X",), both, minor, "I"), before, ring, "f32", "A")
+    strided, _ = devices.play(Move("all_gather", ("X",), both, minor), before, ring, "f32", "A")
     assert list(strided[0, 0]) == [0, 1, 4, 5]
     kept, _ = devices.play(
-        Move("all_gather", ("Y",), both, major, "I"), before, parts(placement, ("Y",), "line"), "f32", "A"
+        Move("all_gather", ("Y",), both, major), before, parts(placement, ("Y",), "line"), "f32", "A"
     )
     assert list(kept[0, 0]) == [0, 1, 2, 3]
 
@@ -381,7 +381,7 @@ def test_a_permute_first_makes_the_major_axis_the_minor_one():
     V = 4 * 8 * 2
     assert list(call.injected) == [0, V // 4, V // 4, 0], "devices on the diagonal keep theirs"
     assert (call.steps, call.link_total) == (2, V // 4)
-    gather = Move("all_gather", ("X",), swap.after, Sharding(("I", "J"), (("Y",), ())), "I")
+    gather = Move("all_gather", ("X",), swap.after, Sharding(("I", "J"), (("Y",), ())))
     rows, _ = devices.play(gather, after, parts(placement, ("X",), "line"), "f32", "A")
     whole = np.concatenate([before[device] for device in devices.grid.devices])
     for device in devices.grid.devices:

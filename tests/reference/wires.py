@@ -50,10 +50,10 @@ def move(kind, axes, owed="sum"):
     replicated, rows, columns = (Sharding(("I", "J"), on or ((), ())) for on in (whole, first, second))
     owing = replicated.owing(owes)
     return {
-        "all_gather": Move("all_gather", axes, rows, replicated, "I"),
-        "reduce_scatter": Move("reduce_scatter", axes, owing, rows, "I"),
+        "all_gather": Move("all_gather", axes, rows, replicated),
+        "reduce_scatter": Move("reduce_scatter", axes, owing, rows),
         "all_reduce": Move("all_reduce", axes, owing, replicated),
-        "all_to_all": Move("all_to_all", axes, rows, columns, "I", "J"),
+        "all_to_all": Move("all_to_all", axes, rows, columns),
         "permute": Move("permute", axes, rows, Sharding(("I", "J"), (axes[::-1], ()))),
     }[kind]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tpsim.algebra.contract import Contraction
-    from tpsim.algebra.moves import Move
+    from tpsim.algebra.moves import Cuts, Move
 
 
 def joined(axes: Iterable[str]) -> str:
@@ -50,24 +50,24 @@ def operand_reason(ask: Contraction, side: int, move: Move) -> str:
     name, _ = ask.operands[side]
     axes = joined(move.axes)
     texts = {
-        "all_gather": lambda: _gather_reason(ask, side, move),
-        "slice": lambda: f"free: {name} is whole on {move.dim} along {axes}, each device keeps what it will multiply",
-        "all_to_all": lambda: f"{axes} moves from {move.dim} to {move.to_dim} of {name}, in place of a gather",
+        "all_gather": lambda: "; ".join(_gather_reason(ask, side, *part) for part in move.gathered),
+        "slice": lambda: f"free: {name} is whole {_along(move)}, each device keeps what it will multiply",
+        "all_to_all": lambda: f"{axes} moves {_across(move, name)}, in place of a gather",
         "permute": lambda: f"the shards of {name} change places, so that its axes come in the order needed",
-        "all_reduce": lambda: f"the sum that {name} owes over {axes} is settled before the product",
-        "reduce_scatter": lambda: f"the sum that {name} owes over {axes} is settled before the product",
+        "all_reduce": lambda: f"{_owed(move, name)} is settled before the product",
+        "reduce_scatter": lambda: f"{_owed(move, name)} is settled before the product",
     }
     return texts[move.kind]()
 
 
-def _gather_reason(ask: Contraction, side: int, move: Move) -> str:
+def _gather_reason(ask: Contraction, side: int, dim: str, over: tuple[str, ...]) -> str:
     name, mine = ask.operands[side]
     other, theirs = ask.operands[1 - side]
-    axes, dim = joined(move.axes), str(move.dim)
+    axes = joined(over)
     if dim in ask.shared and mine.axes(dim) != theirs.axes(dim):
         how = f"over {joined(theirs.axes(dim))}" if theirs.axes(dim) else "not at all"
         return f"case 2: {name} is split on {dim} over {axes} and {other} {how}, so {name} is gathered over {axes}"
-    clash = [there for axis in move.axes for there in theirs.dims if axis in theirs.axes(there) and there != dim]
+    clash = [there for axis in over for there in theirs.dims if axis in theirs.axes(there) and there != dim]
     if clash:
         return (
             f"case 4: {axes} splits {dim} of {name} and {clash[0]} of {other}, and no result carries both, "
@@ -80,14 +80,41 @@ def _gather_reason(ask: Contraction, side: int, move: Move) -> str:
 def result_reason(name: str, move: Move, wanted: Sharding | None) -> str:
     """Why an array moves towards the type that is wanted."""
     axes = joined(move.axes)
-    kinds = {kind for axis, kind in move.before.owes if axis in move.axes}
-    lands = wanted is not None and move.dim is not None and set(move.axes) <= set(wanted.axes(move.dim))
-    goal = f"is wanted split on {move.dim} over {axes}" if lands else f"is settled in parts of {move.dim} first"
-    return {
-        "all_gather": f"{name} is not wanted split on {move.dim} over {axes}, so it is gathered",
-        "slice": f"free: {name} is whole on {move.dim} along {axes}, each device keeps its own part",
-        "all_to_all": f"{axes} moves from {move.dim} to {move.to_dim} of {name}: the devices exchange blocks",
-        "permute": f"only the minor axis of a dim can come or go, so the shards of {name} change places",
-        "all_reduce": f"the {'/'.join(sorted(kinds))} that {name} owes over {axes} is wanted whole on every device",
-        "reduce_scatter": f"{name} {goal}, so each device takes the sum of its own part only",
-    }[move.kind]
+    texts = {
+        "all_gather": lambda: f"{name} is not wanted split {_split(move.gathered)}, so it is gathered",
+        "slice": lambda: f"free: {name} is whole {_along(move)}, each device keeps its own part",
+        "all_to_all": lambda: f"{axes} moves {_across(move, name)}: the devices exchange blocks",
+        "permute": lambda: f"only the minor axis of a dim can come or go, so the shards of {name} change places",
+        "all_reduce": lambda: f"{_owed(move, name)} is wanted whole on every device",
+        "reduce_scatter": lambda: f"{name} {_goal(move, wanted)}, so each device takes the sum of its own part only",
+    }
+    return texts[move.kind]()
+
+
+def _goal(move: Move, wanted: Sharding | None) -> str:
+    """What a sum is scattered for."""
+    if wanted is not None and all(set(axes) <= set(wanted.axes(dim)) for dim, axes in move.scattered):
+        return f"is wanted split {_split(move.scattered)}"
+    return f"is settled in parts of {' and '.join(dim for dim, _ in move.scattered)} first"
+
+
+def _split(cut: Cuts) -> str:
+    """How an array is split: ``on I over X and on J over Y``."""
+    return " and ".join(f"on {dim} over {joined(axes)}" for dim, axes in cut)
+
+
+def _along(move: Move) -> str:
+    """Where a slice finds an array whole."""
+    return " and ".join(f"on {dim} along {joined(axes)}" for dim, axes in move.scattered)
+
+
+def _across(move: Move, name: str) -> str:
+    """Between which dims an all-to-all goes."""
+    ((dim, _),), ((to_dim, _),) = move.gathered, move.scattered
+    return f"from {dim} to {to_dim} of {name}"
+
+
+def _owed(move: Move, name: str) -> str:
+    """What a move settles."""
+    kinds = sorted({kind for axis, kind in move.before.owes if axis in move.axes})
+    return f"the {'/'.join(kinds)} that {name} owes over {joined(move.axes)}"

@@ -16,29 +16,36 @@ MoveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "
 MOVES: tuple[MoveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice")
 
 
+Cuts = tuple[tuple[str, tuple[str, ...]], ...]
+"""Dims with the mesh axes by which one type splits them further than another, major first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """One collective (or the free slice) that turns an array of type `before` into type `after`.
 
-    axes    the mesh axes that take part together, major first
-    dim     the dim gathered, scattered onto, sliced, or given up by an all-to-all; None for all-reduce and permute
-    to_dim  the dim that an all-to-all shards instead
+    axes  the mesh axes that take part together, major first; of several dims those of the first dim come first
     """
 
     kind: MoveKind
     axes: tuple[str, ...]
     before: Sharding
     after: Sharding
-    dim: str | None = None
-    to_dim: str | None = None
+
+    @property
+    def gathered(self) -> Cuts:
+        """The dims that give up minor axes: in a gather each device ends with the whole of what these split."""
+        return cut(self.before, self.after)
+
+    @property
+    def scattered(self) -> Cuts:
+        """The dims that take up minor axes: in a slice, a scatter or an all-to-all a device keeps one part of these."""
+        return cut(self.after, self.before)
 
     @property
     def reordered(self) -> tuple[str, ...]:
         """`axes` in the order in which they shard afterwards, major first: what a permute changes."""
-        for have, want in zip(self.before.on, self.after.on, strict=True):
-            if self.kind == "permute" and have != want:
-                return tuple(axis for axis in want if axis in self.axes)
-        return self.axes
+        return reordered(self.before, self.after)[1] if self.kind == "permute" else self.axes
 
     def ranks(self, axes: Mapping[str, Size]) -> Any:
         """Devices that take part in one such collective."""
@@ -51,6 +58,20 @@ class Move:
         """
         held = self.before.local_elements(dims, axes)
         return held * self.ranks(axes) if self.kind in GATHERED else held
+
+
+def cut(fine: Sharding, coarse: Sharding) -> Cuts:
+    """The dims that `fine` splits by more axes than `coarse`, with the minor axes that it has more."""
+    dims = zip(fine.dims, fine.on, coarse.on, strict=True)
+    return tuple((dim, axes[len(kept) :]) for dim, axes, kept in dims if len(axes) > len(kept))
+
+
+def reordered(before: Sharding, after: Sharding) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The run of axes that change places on one dim, from the first to the last of them, as it was and as it comes."""
+    ((have, want),) = ((have, want) for have, want in zip(before.on, after.on, strict=True) if have != want)
+    changed = [place for place, (old, new) in enumerate(zip(have, want, strict=True)) if old != new]
+    run = slice(changed[0], changed[-1] + 1)
+    return have[run], want[run]
 
 
 GATHERED = frozenset({"all_gather", "all_to_all", "permute"})

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product as every
+from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.because import operand_reason, product_reason, result_reason
-from tpsim.algebra.contract import Contraction, clashes, local_product
-from tpsim.algebra.legality import owed_after
-from tpsim.algebra.reshard import Routes, book_path, reachable
+from tpsim.algebra.because import joined, operand_reason, product_reason, result_reason
+from tpsim.algebra.contract import Contraction, local_product
+from tpsim.algebra.four_cases import met_by_the_book
+from tpsim.algebra.meetings import Meetings, meetings
+from tpsim.algebra.reshard import Routes, book_path, cheap
 from tpsim.algebra.sharding import Sharding, ShardingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tpsim.algebra.moves import Move, MoveKind
 
 Planner = Literal["book", "cheapest"]
+Planning = Literal["book", "any"]
+"""Who would choose a plan: the book, or none but the cheapest planner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Plan:
     flops    of one device
     """
 
-    planner: Literal["book", "any"]
+    planner: Planning
     steps: tuple[Step, ...]
     price: Any
     flops: Any
@@ -70,196 +74,129 @@ class Plan:
 class Prices:
     """What the planners compare: numbers of one unit, seconds or bytes.
 
-    move     the price of one move; infinity forbids it
+    move     the price of one move, as searches take it; infinity forbids it
     product  the price of so many FLOPs on one device. 0 where the unit is wire bytes: FLOPs then only break ties, so a
              plan that moves less may repeat work; seconds count both
     flops    FLOPs of one device for a product as it stands
+    even     whether an array can have a type: all splits come out even
     """
 
     move: Callable[[Move], Any]
     product: Callable[[Any], Any]
     flops: Callable[[Contraction], Any]
+    even: Callable[[Sharding], bool] = lambda _: True
+
+    def known(self, move: Move) -> bool:
+        """True if a move has a price."""
+        return bool(self.move(move) != inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What was found.
+
+    plans    cheapest first, the book's among them if it has one
+    horizon  the price up to which every way was looked at; infinity if all were
+    refused  why the book has none
+    """
+
+    plans: tuple[Plan, ...]
+    horizon: Any = inf
+    refused: ShardingError | None = None
 
 
 def book(ask: Contraction, order: Sequence[str], prices: Prices) -> Plan:
-    """The book's plan: gather what the four cases say, multiply, then go to the wanted type.
+    """The book's plan: bring the operands together as the four cases say, multiply, then go to the wanted type.
 
-    Case 2 gathers the operand that is split (both, if on different axes). In case 4 the operand gives way whose shared
-    axis the wanted result does not carry; if it carries both or neither, the one that is cheaper to gather.
     Without a wanted type the result stays as the product leaves it, sums owed included.
+    Raises ShardingError if that is no way to the wanted type: it owes what the product does not leave.
     """
-    ready = _clear(_align(ask, order), order, prices)
-    result = local_product(ready)
-    after = book_path(result, ask.wanted, order) if ask.wanted else ()
-    before = [book_path(old, new, order) for (_, old), (_, new) in zip(ask.operands, ready.operands, strict=True)]
+    ready = met_by_the_book(ask, order, prices.move)
+    after = book_path(local_product(ready), ask.wanted, order, prices.known) if ask.wanted else ()
+    pairs = zip(ask.operands, ready.operands, strict=True)
+    before = [book_path(old, new, order, prices.known) for (_, old), (_, new) in pairs]
     return _plan("book", (ask, ready), before, after, prices)
 
 
-def _align(ask: Contraction, order: Sequence[str]) -> Contraction:
-    """Case 2: both operands as the book would have them on the dims they share."""
-    owed_after("multiply", ask.operands)
-    (_, left), (_, right) = ask.operands
-    for dim in ask.shared:
-        target = _agreed(ask, dim, left, right)
-        left, right = _with_only(left, dim, target), _with_only(right, dim, target)
-    for (_, old), new in zip(ask.operands, (left, right), strict=True):
-        book_path(old, new, order)
-    return ask.between(left, right)
+def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways:
+    """The cheapest way, the book's, and others worth a look.
 
-
-def _agreed(ask: Contraction, dim: str, left: Sharding, right: Sharding) -> tuple[str, ...]:
-    """The axes on which a shared dim meets: what both have in common, or for a batch dim what the result wants."""
-    mine, yours = left.axes(dim), right.axes(dim)
-    if dim in ask.dims:
-        wish = ask.wanted.axes(dim) if ask.wanted else ()
-        return mine if mine in (yours, wish) or not yours else yours
-    common = 0
-    while common < min(len(mine), len(yours)) and mine[common] == yours[common]:
-        common += 1
-    return mine[:common]
-
-
-def _with_only(type_: Sharding, dim: str, axes: tuple[str, ...]) -> Sharding:
-    """The type with `dim` on `axes`, which every other dim gives up."""
-    for other in type_.dims:
-        if other != dim:
-            type_ = type_.with_axes(other, (axis for axis in type_.axes(other) if axis not in axes))
-    return type_.with_axes(dim, axes)
-
-
-def _clear(ask: Contraction, order: Sequence[str], prices: Prices) -> Contraction:
-    """Case 4: one operand gives way on every axis that both would carry into different dims of the result."""
-    while clashes(ask):
-        axis, mine, yours = clashes(ask)[0]
-        (_, left), (_, right) = ask.operands
-        choices = (
-            (left, ask.between(_without(left, mine, axis), right), _carried(ask, mine, axis)),
-            (right, ask.between(left, _without(right, yours, axis)), _carried(ask, yours, axis)),
-        )
-        first, second = choices
-        if first[2] == second[2]:
-            costs = [_way_cost(old, new.operands[side][1], order, prices) for side, (old, new, _) in enumerate(choices)]
-            ask = first[1] if costs[0] < costs[1] else second[1]
-        else:
-            ask = second[1] if first[2] else first[1]
-    return ask
-
-
-def _carried(ask: Contraction, dim: str, axis: str) -> bool:
-    """True if the wanted result splits this dim over this axis."""
-    return bool(ask.wanted and dim in ask.dims and axis in ask.wanted.axes(dim))
-
-
-def _without(type_: Sharding, dim: str, axis: str) -> Sharding:
-    return type_.with_axes(dim, (other for other in type_.axes(dim) if other != axis))
-
-
-def _way_cost(old: Sharding, new: Sharding, order: Sequence[str], prices: Prices) -> Any:
-    return sum(prices.move(move) for move in book_path(old, new, order))
-
-
-def plans(ask: Contraction, order: Sequence[str], prices: Prices) -> tuple[Plan, ...]:
-    """Every way worth a look, cheapest first, the book's among them.
-
-    Each axis in `order` may split any one dim of the product, or none: that fixes the types in which the operands meet
-    and what the result owes. Operands and result travel there and on by the cheapest moves. A way is left out when
-    another is no dearer, does no more work, and makes only some of the same moves.
+    Each axis in `order` may split any one dim of the product, in any order there, or none, or what an operand owes over
+    it may stay owed: that fixes the types in which the operands meet and what the result owes. They travel there, and
+    the result on, by the cheapest moves. No such way is cheaper than the first plan.
     order  mesh axes, major first, that may take part
+    Raises ShardingError if there is no way at all.
     """
-    by_book = book(ask, order, prices)
-    wanted = ask.wanted or by_book.steps[-1].output[1]
-    routes = Routes(order, prices.move)
-    found = [by_book]
-    for ready in _meetings(ask, order):
-        try:
-            result = local_product(ready)
-            reachable(result, wanted)
-            before = [routes.path(old, new) for (_, old), (_, new) in zip(ask.operands, ready.operands, strict=True)]
-            if _hopeless(before, by_book, prices):
-                continue
-            after = routes.path(result, wanted)
-        except ShardingError:
-            continue  # this meeting cannot be reached, or does not lead to the wanted type
-        found.append(_plan("any", (ask, ready), before, after, prices))
-    return tuple(sorted(_worthwhile(found), key=lambda plan: plan.rank))
+    wanted, by_book, refused = _attempted(ask, order, prices)
+    met, horizon = meetings(ask, wanted, order, prices)
+    if refused and not met.found:
+        raise refused if horizon == inf else _too_many(f"{ask.name}{wanted}", order)
+    return Ways(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
 
 
-def _hopeless(before: Sequence[Sequence[Move]], by_book: Plan, prices: Prices) -> bool:
-    """True if the operands' moves alone are neither simple nor cheaper than the whole of the book's plan."""
-    moves = [move for path in before for move in path]
-    calls = sum(move.kind != "slice" for move in moves)
-    return calls > by_book.calls + 1 and sum(map(prices.move, moves)) >= by_book.price
+def _attempted(
+    ask: Contraction, order: Sequence[str], prices: Prices
+) -> tuple[Sharding, list[Plan], ShardingError | None]:
+    """The type that is wanted, the book's plan, or why it has none."""
+    try:
+        plan = book(ask, order, prices)
+    except ShardingError as error:
+        if ask.wanted is None:
+            raise
+        return ask.wanted, [], error
+    refused = _unpriced(plan, prices)
+    return plan.steps[-1].output[1], [] if refused else [plan], refused
 
 
-def _meetings(ask: Contraction, order: Sequence[str]) -> Iterator[Contraction]:
-    """Every pair of operand types in which the operands split every dim of the product alike.
+def _unpriced(plan: Plan, prices: Prices) -> ShardingError | None:
+    """The refusal of a plan that makes a move without a price."""
+    unknown = [f"{move.kind} over {joined(move.axes)}" for move in plan.moves if not prices.known(move)]
+    return ShardingError(f"no price is known of {unknown[0]}") if unknown else None
 
-    Each axis finds a home: a dim, none (every device holds the same), or what is owed over it stays owed.
+
+def _too_many(wanted: str, order: Sequence[str]) -> ShardingError:
+    """The refusal of a type to which no way was found before the search ended."""
+    return ShardingError(f"the book has no way to {wanted}; {len(order)} mesh axes are too many to search for others")
+
+
+def _worthwhile(by_book: Sequence[Plan], others: Iterable[Plan]) -> tuple[Plan, ...]:
+    """The plans to show, cheapest first: the cheapest and the book's, then the simplest and those that beat the book.
+
+    Simple is what makes at most one call more than the book, or than the cheapest if the book has no way. A way is left
+    out if another is no dearer, does no more work, and makes only some of its moves.
+    others  the cheapest, then in the order of their calls, so that what beats a way comes before it
     """
-    owed = {axis for _, type_ in ask.operands for axis in type_.owed_axes}
-    choices = [(None, *ask.all_dims, *((_STILL_OWED,) if axis in owed else ())) for axis in order]
-    for homes in every(*choices):
-        kept = {axis for axis, home in zip(order, homes, strict=True) if home == _STILL_OWED}
-        on_dim = {dim: [axis for axis, home in zip(order, homes, strict=True) if home == dim] for dim in ask.all_dims}
-        for arranged in every(*(_arrangements(ask, dim, axes) for dim, axes in on_dim.items())):
-            split = dict(zip(on_dim, arranged, strict=True))
-            left, right = (_laid_out(type_, split, kept) for _, type_ in ask.operands)
-            yield ask.between(left, right)
+    kept: list[tuple[Plan, frozenset[Any]]] = []
+    for plan in chain(by_book, others):
+        known, moves = kept[0][0] if kept else plan, _paid(plan)
+        simple = plan.calls <= known.calls + 1 or plan.price < known.price
+        if simple and not any(_beats(other, plan) and paid <= moves for other, paid in kept):
+            kept.append((plan, moves))
+        if len(kept) == SHOWN:
+            break
+    return tuple(sorted((plan for plan, _ in kept), key=lambda plan: plan.rank))
 
 
-def _arrangements(ask: Contraction, dim: str, axes: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Orders of the axes on a dim: as in the mesh, or those that stand there already first, in their order."""
-    types = [type_ for _, type_ in ask.operands] + ([ask.wanted] if ask.wanted else [])
-    found = {tuple(axes): None}
-    for there in (type_.axes(dim) for type_ in types if dim in type_.dims):
-        staying = [axis for axis in there if axis in axes]
-        found[*staying, *(axis for axis in axes if axis not in staying)] = None
-    return found
-
-
-_STILL_OWED = object()
-
-
-def _laid_out(type_: Sharding, split: Mapping[str, tuple[str, ...]], kept: Collection[str]) -> Sharding:
-    """The operand's dims on these axes, and of what it owes only this."""
-    owes = frozenset(owed for owed in type_.owes if owed[0] in kept)
-    return Sharding(type_.dims, tuple(split[dim] for dim in type_.dims), owes)
-
-
-def _worthwhile(found: Sequence[Plan]) -> list[Plan]:
-    """The plans to show: the simple ones and those that beat the book, without moves that buy nothing.
-
-    Simple is what makes at most one call more than the book. The cheapest plan and the book's always stay.
-    """
-    kept: list[Plan] = []
-    for plan in sorted(found, key=lambda plan: (*plan.rank, plan.planner != "book")):
-        moves = _paid(plan)
-        idle = any(_paid(other) <= moves and other.price <= plan.price and other.flops <= plan.flops for other in kept)
-        if plan.price != inf and (plan.planner == "book" or not idle):
-            kept.append(plan)
-    known = next((plan for plan in kept if plan.planner == "book"), None)
-    if known is None:
-        return kept[:SHOWN]
-    shown = [plan for plan in kept if plan.calls <= known.calls + 1 or plan.price < known.price]
-    by_simplicity = sorted(shown, key=lambda plan: (plan is not kept[0], plan is not known, plan.calls, plan.rank))
-    return by_simplicity[:SHOWN]
+def _beats(other: Plan, plan: Plan) -> bool:
+    """True if the other one is no dearer and does no more work."""
+    return bool(other.price <= plan.price and other.flops <= plan.flops)
 
 
 SHOWN = 12
 """How many plans are listed: enough for every textbook way over two axes, few enough to read."""
 
 
-def _paid(plan: Plan) -> frozenset[tuple[str, MoveKind, tuple[str, ...], str | None, str | None]]:
-    """The paid moves of a plan: which array, what, over which axes, on which dim."""
+def _paid(plan: Plan) -> frozenset[Any]:
+    """The paid moves of a plan: which array, what, over which axes, on which dims."""
     return frozenset(
-        (step.output[0], step.move.kind, step.move.axes, step.move.dim, step.move.to_dim)
+        (step.output[0], step.move.kind, step.move.axes, step.move.gathered, step.move.scattered)
         for step in plan.steps
         if step.move and step.move.kind != "slice"
     )
 
 
 def _plan(
-    planner: Literal["book", "any"],
+    planner: Planning,
     asked_and_ready: tuple[Contraction, Contraction],
     before: Iterable[Sequence[Move]],
     after: Sequence[Move],
@@ -268,41 +205,47 @@ def _plan(
     """The steps in order: moves of the operands, the product, moves of the result."""
     ask, ready = asked_and_ready
     steps = [
-        Step(move.kind, ((name, move.before),), (name, move.after), operand_reason(ask, side, move), move)
+        step
         for side, ((name, _), moves) in enumerate(zip(ask.operands, before, strict=True))
-        for move in moves
+        for step in _steps(name, moves, partial(operand_reason, ask, side))
     ]
     steps.append(Step("matmul", ready.operands, (ask.name, local_product(ready)), product_reason(ready)))
-    steps += [
-        Step(
-            move.kind,
-            ((ask.name, move.before),),
-            (ask.name, move.after),
-            result_reason(ask.name, move, ask.wanted),
-            move,
-        )
-        for move in after
-    ]
+    steps += _steps(ask.name, after, partial(result_reason, ask.name, wanted=ask.wanted))
     work = prices.flops(ready)
     price = sum(prices.move(step.move) for step in steps if step.move) + prices.product(work)
     return Plan(planner, tuple(steps), price, work)
 
 
-def reshard_plans(
-    name: str, before: Sharding, after: Sharding, order: Sequence[str], prices: Prices
-) -> tuple[Plan, ...]:
-    """The ways from one type to another, cheapest first, the book's among them."""
-    ways: list[tuple[Literal["book", "any"], tuple[Move, ...]]] = [("book", book_path(before, after, order))]
-    cheapest = Routes(order, prices.move).path(before, after)
-    if cheapest != ways[0][1]:
-        ways.append(("any", cheapest))
-    found = [
-        Plan(
-            planner,
-            tuple(Step(m.kind, ((name, m.before),), (name, m.after), result_reason(name, m, after), m) for m in moves),
-            sum(prices.move(move) for move in moves),
-            0,
-        )
-        for planner, moves in ways
-    ]
-    return tuple(sorted(found, key=lambda plan: plan.rank))
+def _steps(name: str, moves: Iterable[Move], because: Callable[[Move], str]) -> list[Step]:
+    """The moves of one array as steps."""
+    return [Step(move.kind, ((name, move.before),), (name, move.after), because(move), move) for move in moves]
+
+
+def _plans(ask: Contraction, met: Meetings, prices: Prices) -> Iterator[Plan]:
+    """The plans of the ways that were found: the cheapest, then all others, the simplest first."""
+    *sides, back = met.searches
+    cheapest = min(met.found, key=lambda way: way.rank, default=None)
+    for way in sorted(met.found, key=lambda way: (way is not cheapest, way.calls, *way.rank)):
+        pairs = zip(sides, way.ready.operands, strict=True)
+        before = [cheap(search.way(type_)) for search, (_, type_) in pairs]
+        yield _plan("any", (ask, way.ready), before, cheap(back.way(way.result)), prices)
+
+
+def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[str], prices: Prices) -> Ways:
+    """The ways from one type to another, cheapest first, the book's among them if it has a price.
+
+    Raises ShardingError if there is none.
+    """
+    ways: dict[Planning, tuple[Move, ...]] = {
+        "any": Routes(order, prices.move, prices.even).path(before, after),
+        "book": book_path(before, after, order, prices.known),
+    }
+    because = partial(result_reason, name, wanted=after)
+    cheapest, by_book = (
+        Plan(planner, tuple(_steps(name, moves, because)), sum(map(prices.move, moves)), 0)
+        for planner, moves in ways.items()
+    )
+    refused = _unpriced(by_book, prices)
+    known = [] if refused else [by_book]
+    found = known if cheapest.moves == by_book.moves else [cheapest, *known]
+    return Ways(tuple(sorted(found, key=lambda plan: plan.rank)), refused=refused)

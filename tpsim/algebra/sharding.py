@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.quantity.size import Size, over, product
@@ -42,17 +43,17 @@ class Sharding:
         if len(self.dims) != len(self.on) or len(set(self.dims)) != len(self.dims):
             raise ShardingError(f"dims {self.dims} and their axes {self.on} do not fit together")
         used = [*self.sharded_axes, *(axis for axis, _ in self.owes)]
-        twice = sorted({axis for axis in used if used.count(axis) > 1})
-        if twice:
+        if len(set(used)) < len(used):
+            twice = min(axis for axis in used if used.count(axis) > 1)
             remedy = "an axis may shard one dim or carry one sum"
-            raise ShardingError(f"mesh axis {twice[0]} is used twice in {self}; {remedy}")
+            raise ShardingError(f"mesh axis {twice} is used twice in {self}; {remedy}")
         if len({kind for _, kind in self.owes}) > 1:
             raise ShardingError(f"{self} owes a sum and a max, which do not commute; settle one of them first")
 
     @property
     def sharded_axes(self) -> tuple[str, ...]:
         """Every axis that shards a dim, in the order of the dims."""
-        return tuple(axis for axes in self.on for axis in axes)
+        return tuple(chain.from_iterable(self.on))
 
     @property
     def owed_axes(self) -> frozenset[str]:
@@ -71,15 +72,15 @@ class Sharding:
     def with_axes(self, dim: str, axes: Iterable[str]) -> Sharding:
         """The same type with `dim` sharded by `axes`."""
         place = self.dims.index(dim)
-        return replace(self, on=(*self.on[:place], tuple(axes), *self.on[place + 1 :]))
+        return Sharding(self.dims, (*self.on[:place], tuple(axes), *self.on[place + 1 :]), self.owes)
 
     def owing(self, owes: Iterable[Owed]) -> Sharding:
         """The same type with exactly these sums owed."""
-        return replace(self, owes=frozenset(owes))
+        return Sharding(self.dims, self.on, frozenset(owes))
 
     def renamed(self, names: Mapping[str, str]) -> Sharding:
         """The same type with dims renamed."""
-        return replace(self, dims=tuple(names.get(dim, dim) for dim in self.dims))
+        return Sharding(tuple(names.get(dim, dim) for dim in self.dims), self.on, self.owes)
 
     def local(self, dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """Elements of `dim` that one device holds."""

@@ -258,6 +258,13 @@ class Way(Part):
     flops_per_device: float | None
 
 
+class LeftOut(Part):
+    """Ways that were not compared with the others: a move that they make or what they cost, and why."""
+
+    way: str
+    because: str
+
+
 class ShardAnswer(Part):
     """What `shard` answers: the chosen planner's way, and every way, cheapest first."""
 
@@ -272,6 +279,7 @@ class ShardAnswer(Part):
     flops_per_device: float | None
     formulas: list[StepFormulas]
     alternatives: list[Way]
+    left_out: list[LeftOut]
 
 
 class ShardOutput(Output):

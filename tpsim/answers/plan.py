@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.algebra.moves import Move
+    from tpsim.algebra.sharding import Sharding
     from tpsim.answers.changes import Change
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
@@ -156,15 +157,16 @@ def cheapest_path(question: Question) -> Paths:
 
     def routes(dtype: str) -> Routes:
         def price(move: Move) -> Any:
-            if not all(fits(move.after, dim, dims, question.mesh) for dim in move.after.dims):
-                return inf
             volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
             try:
                 return 0 if move.kind == "slice" else seconds(move, volume).time_s
             except InputError:
                 return inf  # no closed form is known for this move on these wires: not a way to offer
 
-        return Routes(question.mesh.order, price)
+        return Routes(question.mesh.order, price, even)
+
+    def even(type_: Sharding) -> bool:
+        return all(fits(type_, dim, dims, question.mesh) for dim in type_.dims)
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)

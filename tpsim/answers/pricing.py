@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.contract import flops
-from tpsim.algebra.moves import wire
+from tpsim.algebra.moves import reordered, wire
 from tpsim.algebra.planner import Prices
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import Size
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.moves import Move
+    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
-    from tpsim.machine.timing import CostModel
+    from tpsim.machine.timing import CostModel, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,17 @@ class Clock:
 class Pricing:
     """Sizes and, if there is a machine, seconds.
 
-    dims   None: formulas only; plans are then ranked as if all dims were of one size
-    width  bytes of an element
+    dims      None: formulas only; plans are then ranked as if all dims were of one size
+    width     bytes of an element
+    unpriced  moves that planners could not price, by their kind and the reason: the first of each
     """
 
     mesh: Mesh
     dims: Mapping[str, int] | None
     width: int
     clock: Clock | None
+    unpriced: dict[tuple[MoveKind, str], Move] = field(default_factory=dict, compare=False)
+    _known: dict[Hashable, Timing] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def ranking_dims(self) -> Mapping[str, Size]:
@@ -77,24 +80,36 @@ class Pricing:
         """Bytes that each device injects."""
         return wire(move.kind, self.volume(move), move.ranks(self.mesh.axes))
 
+    def timing(self, move: Move) -> Timing | None:
+        """Latency, bandwidth and seconds of a move, worked out once for moves that take as long; None for a slice.
+
+        Raises InputError where no closed form is known.
+        """
+        if self.clock is None or move.kind == "slice":
+            return None
+        volume, among = self.volume(move), reordered(move.before, move.after) if move.kind == "permute" else move.axes
+        alike = (move.kind, among, volume)
+        if alike not in self._known:
+            self._known[alike] = self.clock.move(move, volume)
+        return self._known[alike]
+
     def prices(self) -> Prices:
         """What the planners compare: seconds with a machine, else wire bytes."""
-        clock = self.clock
         return Prices(
-            self._price,
-            (lambda _: 0) if clock is None else clock.product,
+            self.wire if self.clock is None else self._seconds,
+            (lambda _: 0) if self.clock is None else self.clock.product,
             lambda ask: flops(ask, self.ranking_dims, self.mesh.axes),
+            lambda type_: self.dims is None or all(fits(type_, dim, self.dims, self.mesh) for dim in type_.dims),
         )
 
-    def _price(self, move: Move) -> Any:
-        if self.dims is not None and not all(fits(move.after, dim, self.dims, self.mesh) for dim in move.after.dims):
-            return inf
-        if self.clock is None:
-            return self.wire(move)
+    def _seconds(self, move: Move) -> Any:
+        """Infinity where no closed form is known: that is no way to offer, and `unpriced` says so."""
         try:
-            return 0 if move.kind == "slice" else self.clock.move(move, self.volume(move)).time_s
-        except InputError:
-            return inf  # no closed form is known for these axes on this fabric: not a way to offer
+            timing = self.timing(move)
+        except InputError as error:
+            self.unpriced.setdefault((move.kind, error.problems[0].message), move)
+            return inf
+        return 0 if timing is None else timing.time_s
 
 
 class _Alike(Mapping[str, Size]):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.because import joined
 from tpsim.algebra.contract import Contraction, cases, flops, free_dims
-from tpsim.algebra.legality import OwedError
 from tpsim.algebra.notation import (
     Expression,
     NamedArray,
@@ -19,7 +19,7 @@ from tpsim.algebra.notation import (
     format_array,
     parse_expression,
 )
-from tpsim.algebra.planner import Plan, Planner, Step, plans, reshard_plans
+from tpsim.algebra.planner import Plan, Planner, Step, Ways, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
 from tpsim.answers.pricing import Clock, Pricing, fits
 from tpsim.answers.symbolic import SymbolicStep, symbolic, symbols
@@ -85,7 +85,7 @@ def shard(
         raise InputError.one("missing-machine", "a placement needs a machine", remedy="add it: --hw tpu-v5p")
     clock = None if hw is None else _clock(hw, placement, grid, dtype, cost_model)
     pricing = Pricing(grid, sizes, DTYPE_BYTES[dtype], None if sizes is None else clock)
-    found = _plans(read, grid, pricing)
+    found = _ways(read, grid, pricing)
     files = () if clock is None else _files(clock.machine)
     return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, files, pricing, found, clock)
 
@@ -103,23 +103,26 @@ class ShardResult(Answer):
     hardware: str | None
     inputs: tuple[tuple[str, str], ...]
     pricing: Pricing
-    plans: tuple[Plan, ...]
+    ways: Ways
     clock: Clock | None = None
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Every plan, cheapest first; none for an array alone."""
+        return self.ways.plans
 
     @property
     def chosen(self) -> Plan | None:
         """The plan of the planner asked for; None for an array alone."""
         if not self.plans:
             return None
-        known = [plan for plan in self.plans if plan.planner == "book"]
-        if self.planner == "book" and not known:
-            raise NotationError(
-                "the book's way cannot be taken: a split would not come out even, or its seconds are not known",
-                self.expression.text,
-                (0, len(self.expression.text)),
-                "ask for the cheapest planner, make the dims multiples of the mesh axes, or place the axes otherwise",
-            )
-        return known[0] if self.planner == "book" else self.plans[0]
+        if self.planner == "cheapest":
+            return self.plans[0]
+        if self.ways.refused:
+            target, text = self.expression.arrays[-1], self.expression.text
+            message, remedy = f"the book's way cannot be taken: {self.ways.refused}", "ask for the cheapest planner"
+            raise NotationError(message, text, target.spans["array", target.name], remedy)
+        return next(plan for plan in self.plans if plan.planner == "book")
 
     @property
     def steps(self) -> list[dict[str, Any]]:
@@ -152,6 +155,21 @@ class ShardResult(Answer):
     def alternatives(self) -> list[dict[str, Any]]:
         """Every plan, cheapest first: `planner` says whose it is, `planners` all who choose it."""
         return [self._plan(place, plan) for place, plan in enumerate(self.plans)]
+
+    @property
+    def left_out(self) -> list[dict[str, str]]:
+        """Ways that were not compared with the others: what they would do or cost, and why."""
+        unpriced = self.pricing.unpriced.items()
+        found = [{"way": f"{kind}({','.join(move.axes)})", "because": why} for (kind, why), move in unpriced]
+        if self.ways.refused:
+            found.append({"way": "the book's", "because": str(self.ways.refused)})
+        if self.ways.horizon != inf:
+            least = show(self.ways.horizon, "seconds" if self.pricing.clock else "bytes")
+            proven = self.ways.horizon >= self.plans[0].price
+            end = "none is cheaper than the first way" if proven else "one may be cheaper than the first way"
+            way = "dearer ways" if self.dims is None else f"ways of {least} and more"
+            found.append({"way": way, "because": f"there are too many to price them all; {end}"})
+        return found
 
     @property
     def cases(self) -> tuple[int, ...]:
@@ -239,6 +257,7 @@ class ShardResult(Answer):
                 "flops_per_device": chosen["flops_per_device"] if chosen else 0,
                 "formulas": self.formulas,
                 "alternatives": self.alternatives,
+                "left_out": self.left_out,
             },
             "assumptions": [asdict(one) for one in self.assumptions],
             "not_modelled": list(NOT_MODELLED),
@@ -274,8 +293,7 @@ class ShardResult(Answer):
             costs["flops_per_device"] = 0
         if self.pricing.clock and move.kind == "slice":
             costs.update(dict.fromkeys(TIMES, 0.0))
-        elif self.pricing.clock:
-            timing = self.pricing.clock.move(move, self.pricing.volume(move))
+        elif timing := self.pricing.timing(move):
             spent = (timing.launch_s + timing.latency_s, timing.bandwidth_s, timing.time_s)
             costs.update(zip(TIMES, map(float, spent), strict=True))
         return costs
@@ -328,18 +346,14 @@ def _contraction(read: Product) -> Contraction:
     return Contraction(left, right, name, free_dims(left[1].dims, right[1].dims))
 
 
-def _plans(read: Expression, mesh: Mesh, pricing: Pricing) -> tuple[Plan, ...]:
+def _ways(read: Expression, mesh: Mesh, pricing: Pricing) -> Ways:
     """Every plan; what the algebra refuses is shown in the user's own text."""
     named = {axis for array in read.arrays for axis in (*array.type.sharded_axes, *array.type.owed_axes)}
     order = tuple(axis for axis in mesh.order if axis in named)
     try:
         if isinstance(read, Reshard):
-            return reshard_plans(read.before.name, read.before.type, read.after.type, order, pricing.prices())
-        return plans(_contraction(read), order, pricing.prices()) if isinstance(read, Product) else ()
-    except OwedError as error:
-        array = next(array for array in read.arrays if array.name == error.array)
-        fact, _, remedy = str(error).rpartition("; ")
-        raise NotationError(fact, read.text, array.spans["axis", error.axis], remedy) from error
+            return reshard_ways(read.before.name, read.before.type, read.after.type, order, pricing.prices())
+        return product_ways(_contraction(read), order, pricing.prices()) if isinstance(read, Product) else Ways(())
     except ShardingError as error:
         target = read.arrays[-1]
         remedy = f"ask for another type of {target.name}"

@@ -44,7 +44,7 @@ EXAMPLE_SIZE, EXAMPLE_MACHINE = 8192, "dgx-h100"
 """What the next command suggests where nothing was given."""
 
 FEW = 4
-"""Other ways shown without -v."""
+"""Other ways, and what is left out, shown without -v."""
 
 
 def page(result: ShardResult, *, verbose: bool) -> Document:
@@ -99,6 +99,10 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
     hidden = len(result.alternatives) - FEW
     if hidden > 0 and not verbose:
         yield f"{hidden} more ways: -v"
+    shown = result.left_out if verbose else result.left_out[:FEW]
+    yield from (f"left out: {one['way']}: {one['because']}" for one in shown)
+    if len(result.left_out) > len(shown):
+        yield f"{len(result.left_out) - len(shown)} more are left out: -v"
     yield from (one.text for one in result.assumptions)
 
 
@@ -114,7 +118,7 @@ def _next(result: ShardResult) -> str:
         return sized + machine
     if result.hardware is None and result.chosen is not None:
         return f"{sized} --hw {EXAMPLE_MACHINE}"
-    if result.planner == "cheapest" and result.chosen is not None:
+    if result.planner == "cheapest" and result.chosen is not None and result.ways.refused is None:
         return f"{sized}{machine} --planner book"
     return "tpsim collective all-gather --hw dgx-h100 --ranks 8"
 

@@ -91,13 +91,12 @@ class Grid:
 
     def sliced(self, blocks: Blocks, move: Move) -> Blocks:
         """Every device's own part of what it held whole: the one move that sends nothing."""
-        if move.dim is None:
-            raise ValueError(f"{move.kind} names no dim")
-        place, shards = move.before.dims.index(move.dim), self.mesh.size(*move.axes)
-        return {
-            device: np.split(block, shards, axis=place)[self.rank(device, move.axes)]
-            for device, block in blocks.items()
-        }
+        for dim, axes in move.scattered:
+            place, shards = move.before.dims.index(dim), self.mesh.size(*axes)
+            blocks = {
+                device: np.split(block, shards, axis=place)[self.rank(device, axes)] for device, block in blocks.items()
+            }
+        return blocks
 
     def reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
         """Every device's block summed (or maximised) over its group along `axes`."""

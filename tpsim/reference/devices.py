@@ -21,7 +21,7 @@ from tpsim.reference.network import NOWHERE, Index, Lane, Network
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.moves import Cuts, Move, MoveKind
     from tpsim.fabric.wires import Segment
     from tpsim.reference.blocks import Block, Blocks, Grid
     from tpsim.reference.collectives import Part
@@ -250,9 +250,9 @@ class _Group:
             case "all_gather" | "permute":
                 return self._alone(own.reshape(groups, n, 1, -1), n)
             case "reduce_scatter":
-                return self._split(own, self.move.dim).reshape(groups, n, -1)
+                return self._split(own).reshape(groups, n, -1)
             case "all_to_all":
-                return self._alone(self._split(own, self.move.to_dim).reshape(groups, n, 1, -1), n)
+                return self._alone(self._split(own).reshape(groups, n, 1, -1), n)
         return own.reshape(groups, n, -1).copy()
 
     def _alone(self, own: Block, n: int) -> Block:
@@ -263,15 +263,17 @@ class _Group:
         stores[:, ranks, ranks] = own[:, :, 0]
         return stores.reshape(groups, n, n * size)
 
-    def _split(self, own: Block, dim: str | None) -> Block:
-        """Blocks cut along a dim into one chunk per rank: group, rank, chunk's rank, the chunk."""
-        chunks = np.stack(np.split(own, self.n, axis=2 + self._place(dim)), axis=2)
+    def _split(self, own: Block) -> Block:
+        """Blocks cut along the scattered dims into one chunk per rank: group, rank, chunk's rank, the chunk."""
+        chunks = own[:, :, None]
+        for place, shards in self._cut(self.move.scattered):
+            parts = np.stack(np.split(chunks, shards, axis=3 + place), axis=3)
+            chunks = parts.reshape(*own.shape[:2], -1, *parts.shape[4:])
         return np.asarray(chunks[:, :, self.order])
 
-    def _place(self, dim: str | None) -> int:
-        if dim is None:
-            raise ValueError(f"{self.move.kind} names no dim")
-        return self.move.before.dims.index(dim)
+    def _cut(self, dims: Cuts) -> list[tuple[int, int]]:
+        """The places of dims, and into how many parts each is cut."""
+        return [(self.move.before.dims.index(dim), self.grid.mesh.size(*axes)) for dim, axes in dims]
 
     def moved(self, stores: Block) -> list[Block]:
         """Every device's block, in the order of the mesh."""
@@ -292,22 +294,26 @@ class _Group:
             case "permute":
                 return np.asarray(stores.reshape(groups, self.n, self.n, *shape)[:, ranks, self._sources()])
             case "reduce_scatter":
-                return np.asarray(stores.reshape(groups, self.n, self.n, *self._less(self.move.dim))[:, ranks, ranks])
+                return np.asarray(stores.reshape(groups, self.n, self.n, *self._part())[:, ranks, ranks])
             case "all_to_all":
-                chunks = stores.reshape(groups, self.n, self.n, self.n, *self._less(self.move.to_dim))
+                chunks = stores.reshape(groups, self.n, self.n, self.n, *self._part())
                 return self._joined(chunks[:, ranks, :, ranks].swapaxes(0, 1))
         return stores.reshape(groups, self.n, *shape)
 
-    def _less(self, dim: str | None) -> tuple[int, ...]:
-        """A block's shape with one dim shared among the ranks."""
-        place = self._place(dim)
-        shape = self.blocks.shape[1:]
-        return (*shape[:place], shape[place] // self.n, *shape[place + 1 :])
+    def _part(self) -> tuple[int, ...]:
+        """The shape of one chunk of a block that is cut along the scattered dims."""
+        shape = list(self.blocks.shape[1:])
+        for place, shards in self._cut(self.move.scattered):
+            shape[place] //= shards
+        return tuple(shape)
 
     def _joined(self, chunks: Block) -> Block:
-        """Group, rank, origin, chunk -> group, rank, block: chunks side by side along the dim in the mesh's order."""
-        ordered = chunks[:, :, np.argsort(self.order)]
-        return np.concatenate([ordered[:, :, place] for place in range(self.n)], axis=2 + self._place(self.move.dim))
+        """Group, rank, origin, chunk -> group, rank, block: side by side along the gathered dims."""
+        joined = chunks[:, :, np.argsort(self.order)]
+        for place, shards in reversed(self._cut(self.move.gathered)):
+            parts = joined.reshape(*joined.shape[:2], -1, shards, *joined.shape[3:])
+            joined = np.concatenate([parts[:, :, :, part] for part in range(shards)], axis=3 + place)
+        return np.asarray(joined[:, :, 0])
 
     def _sources(self) -> list[int]:
         targets = self.targets()
