@@ -9,10 +9,10 @@ from tpsim.answers.derived import CHECKS, Derivation
 from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import total
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.lower import lower
+from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Sizes, total
+from tpsim.cost.rollup import Collective, Sizes
 from tpsim.fabric.wires import Segment
 from tpsim.guard.lock import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
 from tpsim.machine.profile import changed
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
