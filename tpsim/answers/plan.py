@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
@@ -34,6 +34,7 @@ from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
+from tpsim.question.inputs import asked
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.frame import frame
@@ -104,8 +105,12 @@ def _priced(question: Question, lowered: Lowered) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.dtypes.activations, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    held = memory(lowered.program, sizes)
-    return PlanResult(question, sizes, rows, work, held, step(rows, work), lowered.path)
+    held, taken = memory(lowered.program, sizes), step(rows, work)
+    if not isfinite(taken.time_s):
+        message = f"a step takes {taken.time_s} s on {question.machine.name}, which is no number"
+        remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
+        raise InputError.one("no-number", message, remedy=remedy)
+    return PlanResult(question, sizes, rows, work, held, taken, lowered.path)
 
 
 def pricer(question: Question) -> Pricer:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli.output import output_options
+from tpsim.cli.output import output_options, refuse_inputs
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
@@ -38,6 +38,7 @@ def diff(
     from tpsim.guard.diff import diff as answer
     from tpsim.pages.drift import diff_page
 
+    refuse_inputs(output.files, [base, new or base])
     result = answer(base, new, overrides=flags["overrides"], min_change=min_change)
     output.write(result, lambda verbose: diff_page(result, verbose=verbose))
     if exit_code and not result.ok:

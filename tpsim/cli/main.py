@@ -67,20 +67,23 @@ def _say(error: Exception) -> int:
 
         error = of_the_notation(error)
     from tpsim.cli.mistakes import named_by_library
+    from tpsim.cli.output import tell
 
-    click.echo(str(named_by_library(error)), err=True)
+    tell(str(named_by_library(error)))
     return int(getattr(error, "exit_code", BUG))
 
 
 def _bug(error: Exception, *, show: bool) -> int:
     """A bug in a few lines; all of it if asked."""
+    from tpsim.cli.output import tell
+
     if show:
         import traceback
 
         traceback.print_exception(error)
     text = " ".join(str(error).split())
-    click.echo(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}", err=True)
-    click.echo("  = this is a mistake in tpsim, not in your request; --traceback shows where", err=True)
+    tell(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}")
+    tell("  = this is a mistake in tpsim, not in your request; --traceback shows where")
     return BUG
 
 

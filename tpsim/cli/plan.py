@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli.output import output_options, write_file
+from tpsim.cli.output import output_options, refuse_inputs
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
+    from tpsim.question.question import Question
 
 NO = 1
 """The exit code of a plan that violates what its scenario requires."""
@@ -64,11 +65,15 @@ def plan(
 
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     result = answer(scenario, overrides=overrides, **given)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
-    if save is not None:
-        from tpsim.question.save import scenario_text
-
-        write_file(save, scenario_text(result.question, save.parent))
-        output.say(f"wrote {save}")
+    saved = {} if save is None else _saved(result.question, save, scenario)
+    output.write(result, lambda verbose: page(result, verbose=verbose), saved)
     if not result.ok:
         ctx.exit(NO)
+
+
+def _saved(question: Question, save: Path, scenario: str | None) -> dict[Path, str]:
+    """The resolved scenario as a file. It may take the place of the one that was asked, not of what that one names."""
+    from tpsim.question.save import scenario_text
+
+    refuse_inputs([save], (path for path, _ in question.inputs if path != scenario))
+    return {save: scenario_text(question, save.parent)}

@@ -5,7 +5,7 @@ from tpsim.quantity.spec.checked import read
 from tpsim.quantity.spec.document import Document, Keys, extended, merge, with_data, with_value
 from tpsim.quantity.spec.fields import Bytes, BytesPerSecond, FlopsPerSecond, Quantity, Seconds, Strict, schema_of
 from tpsim.quantity.spec.overrides import overridden
-from tpsim.quantity.spec.text import LARGE, load
+from tpsim.quantity.spec.text import LARGE, load, standard_input
 
 __all__ = [
     "LARGE",
@@ -29,6 +29,7 @@ __all__ = [
     "overridden",
     "read",
     "schema_of",
+    "standard_input",
     "with_data",
     "with_value",
 ]
