@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
+    from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
 
 SCHEMA = "tpsim.plan/1"
@@ -70,13 +71,16 @@ ASSUMED = (
 
 
 def plan(
-    scenario: str | Path | Document | Mapping[str, Any] | None = None, *, overrides: Sequence[str] = (), **flags: Any
+    scenario: str | Path | Document | Mapping[str, Any] | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    **flags: Unpack[Flags],
 ) -> PlanResult:
     """Price one training step.
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them
-    flags      the command line's options by name: tp=8, batch=512, cost_model="book"
+    flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.flags`
     Raises InputError for everything that the scenario says wrongly.
     """
     return priced(resolve(scenario, overrides=overrides, flags=flags))
