@@ -144,6 +144,7 @@ def explain(
               ``memory.parameters``, ``step.time_s``), or a machine's constant
               (``tpu-v5e.levels.ici.link.bandwidth``, ``my-cluster.yaml.chip.memory.bandwidth``)
     scenario  whose numbers are meant; a collective and a constant can be explained without one
+    overrides  ``path=value`` each, for the scenario
     flags     as `plan` takes them: they change the scenario, or ask without one; `hw` alone is the machine of a
               constant
     Raises InputError for a name that is not known, with the nearest one.

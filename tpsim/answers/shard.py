@@ -69,6 +69,8 @@ def shard(
     dims        sizes of the dims; without them there are formulas only
     hw          a machine profile; without it there are volumes only
     placement   which level or physical axis carries which mesh axis, ``X=ici.0``; without it tpsim chooses
+    dtype       of every array
+    cost_model  ``additive`` or ``book``
     planner     whose steps are the answer: ``cheapest`` or ``book``. All ways are in `alternatives`
     Price: seconds of the moves plus seconds of the product's FLOPs, work that replicas repeat included. Without a
     machine the price is wire bytes, and FLOPs only break ties.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from tpsim.report.frame import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import pandas as pd
 
@@ -164,7 +164,7 @@ class FitResult:
 
 
 def hw_fit(
-    logs: Sequence[str | Path],
+    logs: str | Path | Sequence[str | Path],
     *,
     base: str,
     level: str | None = None,
@@ -174,7 +174,7 @@ def hw_fit(
 ) -> FitResult:
     """Fit a machine's launches, latencies and bandwidths to measured collectives.
 
-    logs   of nccl-tests, rccl-tests (text, ``-J`` JSON) or the OSU micro-benchmarks
+    logs   one or several, of nccl-tests, rccl-tests (text, ``-J`` JSON) or the OSU micro-benchmarks
     base   a machine of the library, or a profile's file: what the logs cannot determine stays as it has it
     level  where the ranks lay; None: innermost levels first
     name   of the new machine; None: the base's, and ``-measured``
@@ -184,7 +184,8 @@ def hw_fit(
     """
     machine, document = read_profile(base)
     kind = None if collective is None else kind_of(collective)
-    found = [measured for log in logs for measured in read(log, collective=kind, ranks=ranks)]
+    every = [logs] if isinstance(logs, str | Path) else logs
+    found = [measured for log in every for measured in read(log, collective=kind, ranks=ranks)]
     usable = [one for one in found if one.run.priced]
     if not usable:
         what = ", ".join(dict.fromkeys(one.run.collective for one in found)) or "no run"

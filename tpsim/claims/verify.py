@@ -46,6 +46,7 @@ def verify(
     scenarios  files, folders of them, library names or their content; every one is read before the first is run
     overrides  ``path=value`` each, for all of them, as ``--set`` takes them
     flags      as `plan` takes them, for all of them; without a scenario they ask the question
+    progress   told before each run
 
     Raises InputError for a scenario that cannot be asked or cannot be shrunk.
     """

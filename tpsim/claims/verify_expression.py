@@ -49,6 +49,7 @@ def verify_expression(
 
     expr, mesh, dims, hw, placement, dtype  as `shard` takes them. Without dims they are the least that all ways divide;
     without a machine every mesh axis is a ring of its own.
+    progress  told before each way
 
     Raises NotationError and InputError as `shard` does, and InputError, with a smaller question, for what takes too
     much to run on any way.
