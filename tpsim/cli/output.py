@@ -82,7 +82,7 @@ class Output:
         pages = {file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose) for file in self.files}
         known = [path for path in (*pages, *also) if path.exists()]
         if any(path in pages for path in known):
-            refuse_inputs(pages, (one["path"] for one in answer.to_json()["inputs"]))
+            refuse_inputs(pages, (one["path"] for one in answer.to_json().get("inputs", ())))
         write_files([*pages.items(), *also.items()])
         for path in (*pages, *also):
             self.say(f"{'replaced' if path in known else 'wrote'} {path}")
