@@ -137,3 +137,24 @@ def test_a_closed_stdin_is_code_2_with_the_reason(args):
         2,
         "error[unreadable-file]: standard input is closed\n  = give a file instead of -\n",
     )
+
+
+@pytest.mark.parametrize("args", [("check",), ("plan", "gpt2-xl-a100-dp", "-o", "x.json")], ids=" ".join)
+def test_a_current_folder_that_is_gone_is_code_2_with_the_reason(tpsim, tmp_path, monkeypatch, args):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ran = tpsim(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error[no-such-file]: the current folder is gone\n  = go to one that is there\n"
+
+
+def test_too_little_memory_is_code_2_with_the_reason(tpsim, monkeypatch):
+    def hungry(_):
+        raise MemoryError
+
+    monkeypatch.setattr(plan_module, "priced", hungry)
+    ran = tpsim("plan", "llama3-70b-h100")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error[too-large]: there is not enough memory for this\n  = ask for something smaller\n"

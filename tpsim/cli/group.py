@@ -86,8 +86,8 @@ def _to_stdout() -> Iterator[None]:
         message = f"stdout is {error.encoding}, which has no {error.object[error.start]!r}"
         raise InputError.one("cannot-write", message, remedy="set PYTHONIOENCODING=utf-8") from None
     except OSError as error:
-        if error.filename is not None:
-            raise
+        if error.filename is not None or isinstance(error, FileNotFoundError):
+            raise  # of a file, or of a current folder that is gone
         # What is still to be written would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):

@@ -52,10 +52,11 @@ def run(args: Sequence[str]) -> int:
         return INTERRUPTED
     except TpsimError as error:
         return _say(error)
-    except OSError as error:
-        from tpsim.cli.mistakes import of_a_file
+    except (OSError, MemoryError) as error:
+        from tpsim.cli.mistakes import of_the_system
 
-        return _say(of_a_file(error)) if error.filename else _bug(error, show="--traceback" in args)
+        known = of_the_system(error)
+        return _say(known) if known else _bug(error, show="--traceback" in args)
     except Exception as error:  # noqa: BLE001  # the last stop: whatever gets here is a bug of ours
         return _bug(error, show="--traceback" in args)
 
