@@ -87,7 +87,19 @@ def run_recipe(clone, base="main"):
 def test_the_recipe_is_one_block_that_checks_out_the_base_and_installs():
     first, install, *_ = recipe()
     assert first["with"] == {"fetch-depth": 0}
-    assert install["run"].startswith("pip install tpsim")
+    assert install == {"run": 'pip install "git+${{ vars.TPSIM }}"'}
+
+
+def test_nothing_is_installed_that_no_index_has(tmp_path):
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "pip", 'printf "%s\\n" "$@"')
+    install = recipe()[1]["run"].replace("${{ vars.TPSIM }}", "https://example.org/tpsim.git@main")
+    asked = sh(install, tmp_path / "bin").stdout.split()
+    assert asked == ["install", "git+https://example.org/tpsim.git@main"]
+    texts = [README, *(file.read_text(encoding="utf-8") for file in (ROOT / "docs").glob("*.md"))]
+    lines = [line for text in texts for line in re.findall(r"pip install[^`\n]*", text)]
+    assert len(lines) >= 5
+    assert [line for line in lines if not re.search(r" -e |git\+| \.$", line)] == []
 
 
 def test_a_pull_request_that_moves_nothing_passes_without_a_comment(clone):

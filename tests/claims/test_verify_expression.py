@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import tracemalloc
+
 import pytest
 
 from tpsim.algebra import moves
 from tpsim.algebra.notation import NotationError
+from tpsim.answers.shard import shard
+from tpsim.claims import bounds
+from tpsim.claims import verify_expression as module
 from tpsim.claims.verify_expression import verify_expression
 from tpsim.machine import algorithms
 from tpsim.quantity.errors import InputError
+
+WIDE = "A[B,J_X] . B[B,J,K_Y,L_X] -> C[B_YXZ,L,K]"
+"""A product of large arrays, with a dozen ways to it."""
 
 EXPRESSIONS = [
     "A[I_X,J] . B[J,K] -> C[I,K]",
@@ -114,16 +123,79 @@ def test_an_expression_that_says_something_illegal_is_refused_as_shard_refuses_i
         verify_expression("A[I] . B[J] -> C[I,J]{U_X}")
 
 
+NO_DIMS = "leave --dims out: the least sizes show the same"
+
+
 @pytest.mark.parametrize(
-    ("args", "options", "text"),
+    ("args", "options", "message", "remedy"),
     [
-        (("A[I_X]", "X=128"), {}, "error[too-large]: a mesh of 128 devices is too large to run"),
-        (("A[I] . B[I]",), {"dims": "I=33554432"}, "error[too-large]: I 33554432 is too much to run"),
-        (("A[I_X]",), {"placement": "X=ici.0"}, "error[missing-machine]: a placement needs a machine"),
+        (("A[I_X]", "X=128"), {}, "a mesh of 128 devices is too large to run", "take fewer devices: --mesh X=4"),
+        (
+            ("A[I_X,J] -> A[I,J]", "X=8,Y=16"),
+            {"dims": "I=8,J=8"},
+            "a mesh of 128 devices is too large to run",
+            "take fewer devices without --dims: --mesh X=8,Y=4",
+        ),
+        (("A[I] . B[I]",), {"dims": "I=33554432"}, "I 33554432 is too much to run", NO_DIMS),
+        (
+            ("A[I]{U_XYZ} -> A[I]", "X=4,Y=4,Z=4"),
+            {"dims": "I=16777216"},
+            "64 devices would take 42.9 GB on the way all_reduce, of 1.1 that are allowed",
+            NO_DIMS,
+        ),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_a_remedy(args, options, text):
+def test_what_is_too_large_is_refused_with_a_smaller_question(args, options, message, remedy):
     with pytest.raises(InputError) as error:
         verify_expression(*args, **options)
-    assert str(error.value).splitlines()[0] == text
+    assert str(error.value) == f"error[too-large]: {message}\n  = {remedy}"
+
+
+def test_a_way_that_takes_too_much_at_the_least_sizes_is_refused_with_a_mesh_that_does_not():
+    with pytest.raises(InputError) as error:
+        verify_expression(WIDE, "X=6,Y=2,Z=3")
+    (problem,) = error.value.problems
+    assert re.fullmatch(r"36 devices would take [0-9.]+ GB on the way .+, of 1\.1 that are allowed", problem.message)
+    smaller = re.fullmatch(r"take fewer devices: --mesh (X=\d,Y=2,Z=\d)", problem.remedy)
+    least = shard(WIDE, smaller[1], dims=module._least_dims(shard(WIDE, smaller[1])))
+    bounds.refuse_sizes(least, module._leaves(least))
+
+
+@pytest.mark.parametrize(
+    ("expression", "mesh", "dims"),
+    [
+        (WIDE, "X=2,Y=2,Z=3", "B=24,J=24,K=24,L=24"),
+        ("A[I_X,J] -> A[I,J_X]", "X=16", "I=256,J=256"),
+        ("A[I_XY,J] -> A[I_YX,J]", "X=4,Y=4", "I=256,J=256"),
+        ("A[I,J]{U_X} -> A[I,J]", "X=16", "I=256,J=256"),
+        ("A[I_X,J] . B[J,K_X] -> C[I,K]", "X=16", "I=256,J=256,K=128"),
+    ],
+)
+def test_what_is_held_to_be_taken_is_what_a_run_takes(expression, mesh, dims):
+    asked = shard(expression, mesh, dims=dims)
+    arrays = module._leaves(asked)
+    for plan in asked.plans:
+        claimed = 8 * bounds._held(asked, arrays, plan)
+        tracemalloc.start()
+        module._run(asked, arrays, plan)
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert 0.6 * claimed < taken < 1.4 * claimed, plan
+
+
+def test_one_way_is_held_at_a_time():
+    mesh, dims = "X=2,Y=2,Z=3", "B=12,J=24,K=24,L=24"
+    tracemalloc.start()
+    result = verify_expression(WIDE, mesh, dims=dims)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    asked = shard(WIDE, mesh, dims=dims)
+    most = [8 * bounds._held(asked, module._leaves(asked), plan) for plan in asked.plans]
+    assert result.ok
+    assert taken < 1.4 * max(most) < sum(most) / 2
+
+
+def test_a_placement_without_a_machine_is_refused():
+    with pytest.raises(InputError, match="a placement needs a machine") as error:
+        verify_expression("A[I_X]", placement="X=ici.0")
     assert error.value.problems[0].remedy

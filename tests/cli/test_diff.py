@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,46 @@ def test_a_faster_side_is_not_shown_as_a_failure(tpsim):
     assert failure not in faster
     tight = ("--set", "require={step: < 1 s}")
     assert failure in tpsim("diff", BASE, *tight, "--color", "always").out
+
+
+NO_NUMBERS = [None, "1.5", True, [], "Infinity", 1e999]
+NO_NAMES = [None, 1, [], {}, ""]
+DAMAGED = [
+    *(
+        (keys, value)
+        for value in NO_NUMBERS
+        for keys in ("step.exposed_s", "memory.gradients_bytes", "collectives.3.count")
+    ),
+    *((keys, value) for value in NO_NAMES for keys in ("collectives.0.array", "collectives.1.phase")),
+    *(("memory.fits", value) for value in ([], {}, "yes")),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), DAMAGED)
+def test_a_saved_result_with_something_else_where_a_number_or_a_name_is_due_is_refused_at_its_place(
+    tpsim, saved, tmp_path, path, value
+):
+    document = json.loads(Path(saved[0]).read_text())
+    part, keys = document["result"], path.split(".")
+    for key in keys[:-1]:
+        part = part[int(key) if isinstance(part, list) else key]
+    part[keys[-1]] = value
+    (tmp_path / "damaged.json").write_text(json.dumps(document, indent=2).replace(": Infinity", ": 1e999"))
+    ran = tpsim("diff", saved[0], str(tmp_path / "damaged.json"))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error[damaged-result]: {keys[-1]} of this saved plan is ")
+    assert f'"{keys[-1]}": ' in ran.err
+    assert ran.err.endswith(" save it again\n")
+
+
+def test_a_lock_with_something_else_where_a_number_is_due_is_refused_at_its_line(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert tpsim("check", "--update", "gpt2-xl-a100-dp", "--lock", "good.lock", "-q").code == 0
+    good = (tmp_path / "good.lock").read_text()
+    for old, line in ((r"(link.bandwidth: \{value: )[0-9.e+]+", "link.bandwidth"), (r"( +step_s: ).*", "results")):
+        (tmp_path / "bad.lock").write_text(re.sub(old, r'\1"much"', good))
+        for sides in (("good.lock", "bad.lock"), ("bad.lock", "good.lock")):
+            ran = tpsim("diff", *sides)
+            assert (ran.code, ran.out) == (2, "")
+            assert re.search(rf"error\[bad-value\]: .*{line}.*number", ran.err)
+            assert " --> bad.lock:" in ran.err

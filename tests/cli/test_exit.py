@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import tpsim.answers.plan as plan_module
 from tpsim.__main__ import main as entry
 
@@ -75,11 +77,84 @@ def test_the_installed_command_is_the_one_that_ends_quietly():
     assert project["scripts"] == {"tpsim": f"{entry.__module__}:{entry.__name__}"}
 
 
-def test_a_reader_that_leaves_early_is_no_error():
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "tpsim", "plan", "llama3-70b-h100", "-v"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+@pytest.mark.parametrize("args", [("plan", "llama3-70b-h100", "-v"), ("plan", "--help")], ids=" ".join)
+def test_a_reader_that_leaves_early_is_no_error(args):
+    writer = subprocess.Popen([sys.executable, "-m", "tpsim", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     writer.stdout.close()
     assert writer.stderr.read() == b""
     writer.stderr.close()
     assert writer.wait() == 0
+
+
+WAYS = [("plan", "gpt2-xl-a100-dp"), ("plan", "gpt2-xl-a100-dp", "-q"), ("hw", "list", "-f", "json"), ("plan", "-h")]
+
+
+def in_a_shell(words, args, **environment):
+    """tpsim run by a shell that has done with its files what `words` say."""
+    command = ["sh", "-c", f'exec "$@" {words}', "sh", sys.executable, "-m", "tpsim", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("args", WAYS, ids=" ".join)
+def test_a_stdout_that_is_full_is_code_2_with_the_reason(args):
+    ran = in_a_shell("> /dev/full", args)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "error[cannot-write]: stdout: No space left on device\n  = send it elsewhere\n",
+    )
+
+
+@pytest.mark.parametrize("args", WAYS, ids=" ".join)
+def test_a_stdout_that_is_closed_is_code_2_with_the_reason(args):
+    ran = in_a_shell(">&-", args)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "error[cannot-write]: stdout is closed\n  = send it to a file, or to /dev/null\n",
+    )
+
+
+def test_a_stdout_that_lacks_a_letter_is_code_2_with_the_reason():
+    ran = in_a_shell("", ("shard", "A[I_X,J]"), PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = in_a_shell("", ("plan", "gpt2-xl-a100-dp", "--set", "name=é"), PYTHONIOENCODING="ascii")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "error[cannot-write]: stdout is ascii, which has no 'é'\n  = set PYTHONIOENCODING=utf-8\n"
+
+
+@pytest.mark.parametrize("words", ["2> /dev/full", "2>&-"])
+def test_a_stderr_that_nobody_reads_changes_no_exit_code(words, tmp_path):
+    file = str(tmp_path / "plan.md")
+    answered = in_a_shell(words, ("plan", "gpt2-xl-a100-dp", "-o", file))
+    assert answered.returncode == 0
+    assert answered.stdout
+    assert in_a_shell(words, ("plan", "gpt2-xl-a100-d")).returncode == 2
+
+
+@pytest.mark.parametrize("args", [("plan", "-"), ("hw", "fit", "-", "--base", "dgx-h100")], ids=" ".join)
+def test_a_closed_stdin_is_code_2_with_the_reason(args):
+    ran = in_a_shell("<&-", args)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "error[unreadable-file]: standard input is closed\n  = give a file instead of -\n",
+    )
+
+
+@pytest.mark.parametrize("args", [("check",), ("plan", "gpt2-xl-a100-dp", "-o", "x.json")], ids=" ".join)
+def test_a_current_folder_that_is_gone_is_code_2_with_the_reason(tpsim, tmp_path, monkeypatch, args):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ran = tpsim(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error[no-such-file]: the current folder is gone\n  = go to one that is there\n"
+
+
+def test_too_little_memory_is_code_2_with_the_reason(tpsim, monkeypatch):
+    def hungry(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(plan_module, "priced", hungry)
+    ran = tpsim("plan", "llama3-70b-h100")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error[too-large]: there is not enough memory for this\n  = ask for something smaller\n"

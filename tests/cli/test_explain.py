@@ -133,15 +133,101 @@ def test_what_the_verdict_says_beside_seconds_is_explained(scenario, name, key):
     assert found.text
 
 
-def test_a_scenario_alone_lists_every_name_and_a_wrong_one_too_unless_one_is_near(tpsim):
-    ran = tpsim("explain", "llama3-70b-h100")
-    assert ran.code == 2
-    assert ran.err.startswith("error[missing-name]: llama3-70b-h100 is a scenario: which of its numbers?\n")
-    assert "  = name one: tpsim explain step.time_s llama3-70b-h100\n" in ran.err
+def names(ran):
+    assert ran.code == 0, ran.err
+    return [one["name"] for one in json.loads(ran.out)["result"]["names"]]
+
+
+def test_without_a_name_everything_that_can_be_explained_is_listed(tpsim):
+    ran = tpsim("explain")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[:3] == [
+        "name                         what",
+        "collectives",
+        " all_gather                  wire bytes of one all_gather",
+    ]
+    assert lines[-1] == "next: tpsim explain step.time_s llama3-70b-h100"
+    listed = names(tpsim("explain", "-f", "json"))
+    assert {"permute", "per_layer.forward.wire", "memory.static", "step.mfu", "mfu", "tpu-v5e"} - {*listed} == {
+        "step.mfu"
+    }
+
+
+def test_every_name_that_is_listed_without_a_scenario_is_explained(tpsim):
+    listed = json.loads(tpsim("explain", "-f", "json").out)["result"]["names"]
+    assert {one["of"] for one in listed} == {"collectives", "every scenario", "machines"}
+    for one in listed:
+        assert explain(one["name"], "gpt2-xl-a100-dp" if one["of"] == "every scenario" else None).derivations
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("gpt2-xl-a100-dp",), ("--model", "gpt-tiny", "--hw", "tpu-v5e", "--tp", "2", "--seq", "16")],
+    ids=" ".join,
+)
+def test_a_scenario_alone_lists_its_own_names_each_of_which_is_explained(tpsim, asked):
+    listed = names(tpsim("explain", *asked, "-f", "json"))
+    assert {"all_reduce", "step.time_s", "per_layer.wire", "chip.memory.capacity"} <= {*listed}
+    scenario, flags = (asked[0], {}) if len(asked) == 1 else (None, {"model": "gpt-tiny", "hw": "tpu-v5e", "tp": 2})
+    for name in listed:
+        assert explain(name, scenario, **flags, **({} if scenario else {"seq": 16})).derivations
+    following = tpsim("explain", *asked).out.splitlines()[-1]
+    assert following == f"next: tpsim explain step.time_s {' '.join(asked)}"
+
+
+def test_a_wrong_name_lists_all_of_a_scenario_unless_one_is_near(tpsim):
     for name in ("all_gather", "mlp.out", "mlp", "memory.static", "mfu", "breakeven"):
-        assert f" {name}, " in ran.err.replace("\n", ", ")
         assert f" {name}, " in tpsim("explain", "zzzzzzzzzz", "llama3-70b-h100").err.replace("\n", ", ")
     assert "known: " not in tpsim("explain", "per_layer.wires", "llama3-70b-h100").err
+
+
+MINE = """\
+tpsim: hardware/1
+name: my-cluster
+extends: dgx-h100
+chip: {memory: {capacity: 141 GB}}
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("mine.yaml.chip.memory.capacity",),
+        ("./mine.yaml.chip.memory.capacity",),
+        ("chip.memory.capacity", "--hw", "mine.yaml"),
+        ("my-cluster.chip.memory.capacity", "--hw", "./mine.yaml"),
+    ],
+    ids=" ".join,
+)
+def test_a_constant_of_a_machine_in_a_file_is_explained(tpsim, tmp_path, monkeypatch, asked):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(MINE)
+    ran = tpsim("explain", *asked)
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-2:] == ["my-cluster.chip.memory.capacity = 141 GB", "next: tpsim hw show mine.yaml"]
+
+
+def test_a_machine_in_a_file_is_explained_as_a_whole(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(MINE)
+    whole = tpsim("explain", "mine.yaml", "-f", "json")
+    shown = json.loads(tpsim("hw", "show", "mine.yaml", "-f", "json").out)["result"]["constants"]
+    explained = json.loads(whole.out)["result"]["derivations"]
+    assert [one["what"] for one in explained] == [f"my-cluster.{one['constant']}" for one in shown]
+    assert tpsim("explain", "--hw", "mine.yaml", "-f", "json").out == whole.out
+    wrong = tpsim("explain", "mine.yaml.chip.memry.capacity")
+    assert wrong.err == (
+        'error[unknown-name]: "chip.memry.capacity" is not a constant of mine.yaml\n'
+        '  = did you mean "chip.memory.capacity"?\n'
+    )
+    assert "error[no-such-file]: there is no file none.yaml\n" in tpsim("explain", "none.yaml").err
+
+
+def test_an_edit_without_a_scenario_is_not_ignored(tpsim):
+    ran = tpsim("explain", "all-gather", "--set", "layout.zero=3")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error[missing-flag]: --model is needed without a scenario\n")
 
 
 def test_a_number_of_a_plan_without_a_scenario_asks_for_one(tpsim):

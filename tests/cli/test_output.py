@@ -100,6 +100,120 @@ def test_a_scenario_comes_from_stdin(tpsim, monkeypatch):
     assert tpsim("plan", "-", "-q").code == 0
 
 
+def test_a_file_that_was_there_is_said_to_be_replaced(tpsim, tmp_path):
+    file, scenario = tmp_path / "plan.txt", tmp_path / "saved.yaml"
+    asked = (*PLAN, "-o", str(file), "--save", str(scenario))
+    assert tpsim(*asked).err == f"wrote {file}\nwrote {scenario}\n"
+    assert tpsim(*asked).err == f"replaced {file}\nreplaced {scenario}\n"
+    again = tpsim("plan", str(scenario), "--zero", "3", "--save", str(scenario))
+    assert (again.code, again.err) == (0, f"replaced {scenario}\n")
+    assert "zero: 3" in scenario.read_text()
+
+
+@pytest.mark.parametrize("verb", [("schema", "plan"), ("schema",), ("hw", "list"), ("explain",), ("model", "list")])
+def test_the_file_of_every_verb_is_replaced(tpsim, tmp_path, verb):
+    file = tmp_path / "answer.json"
+    assert tpsim(*verb, "-o", str(file)).err == f"wrote {file}\n"
+    assert tpsim(*verb, "-o", str(file)).err == f"replaced {file}\n"
+
+
+def test_nothing_that_an_answer_is_made_of_is_written_over(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, saved = tmp_path / "model.yaml", tmp_path / "saved.json"
+    model.write_text(MODEL)
+    asked = ("plan", "--model", "model.yaml", "--hw", "dgx-h100", "--seq", "8")
+    refused = tpsim(*asked, "--save", "./model.yaml")
+    assert refused.err == (
+        "error[same-file]: model.yaml would be replaced, and the answer is made of it\n  = name another file\n"
+    )
+    assert tpsim(*PLAN, "-q", "-o", "saved.json").code == 0
+    held = saved.read_text()
+    refused = tpsim("diff", "saved.json", *PLAN[1:], "-o", "saved.json")
+    assert (refused.code, refused.out) == (2, "")
+    assert "error[same-file]: saved.json would be replaced" in refused.err
+    assert (model.read_text(), saved.read_text()) == (MODEL, held)
+
+
+MODEL = """\
+tpsim: model/1
+name: small
+source: {title: made for tests}
+hidden: 64
+layers: 2
+heads: 4
+ffn: {kind: gelu, hidden: 256}
+vocab: 256
+norm: layernorm
+"""
+
+
+@pytest.mark.parametrize("option", ["-o", "--save"])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+        (os.mkfifo, "it is a device or a pipe, and no file"),
+        (lambda path: path.mkdir(), "Is a directory"),
+    ],
+)
+def test_a_place_where_no_file_can_stand_is_refused_before_anything_is_printed(tpsim, tmp_path, option, make, reason):
+    place = tmp_path / "answer.json"
+    make(place)
+    ran = tpsim(*PLAN, option, str(place))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error[cannot-write]: {place}: {reason}\n  = ")
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_one_file_cannot_be_the_answer_and_the_scenario(tpsim, tmp_path):
+    ran = tpsim(*PLAN, "-o", str(tmp_path / "plan.json"), "--save", str(tmp_path / "plan.json"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "are one file" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_is_refused_until_there_is_one(tpsim, tmp_path):
+    ran = tpsim(*PLAN, "-o", str(tmp_path / "step.trace.json"))
+    assert (ran.code, ran.out, list(tmp_path.iterdir())) == (2, "", [])
+    assert ran.err == (
+        f"error[not-supported-yet]: {tmp_path}/step.trace.json: a trace is not written yet\n"
+        f"  = write {tmp_path}/step.json for the answer as JSON\n"
+    )
+
+
+ENDLESS = """\
+tpsim: hardware/1
+name: endless
+extends: dgx-h100
+levels: {nvlink: {link: {bandwidth: 1e-310 GB/s}}}
+"""
+
+
+def test_what_json_has_no_number_for_is_refused_with_its_place(tpsim, tmp_path):
+    machine = tmp_path / "endless.yaml"
+    machine.write_text(ENDLESS)
+    asked = ("collective", "all-reduce", "--hw", str(machine), "--ranks", "8", "--level", "nvlink", "--sizes", "1GB")
+    shown, refused = tpsim(*asked, "-q"), tpsim(*asked, "-f", "json", "-o", str(tmp_path / "all_reduce.md"))
+    assert shown.code == 0
+    assert "takes inf s" in shown.out
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.splitlines()[0] == (
+        "error[no-number]: result.curve.floor_s is inf, which JSON has no number for"
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+def test_a_step_without_end_is_refused_in_every_format(tpsim, tmp_path, form):
+    machine = tmp_path / "endless.yaml"
+    machine.write_text(ENDLESS)
+    ran = tpsim(*PLAN, "--hw", str(machine), "-f", form)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "error[no-number]: a step takes inf s on endless, which is no number\n"
+        f"  = look for a slip in its figures: tpsim hw show {machine}\n"
+    )
+
+
 @pytest.mark.parametrize("columns", ["10", "80", "300"])
 def test_a_pipe_gets_no_colour_and_nothing_cut_at_any_width(columns):
     out = piped(COLUMNS=columns)

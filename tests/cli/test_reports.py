@@ -133,7 +133,7 @@ def test_an_interrupted_run_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
     monkeypatch.setattr(Path, at, stop)
     with pytest.raises(KeyboardInterrupt):
-        write_files({file: "new"})
+        write_files([(file, "new")])
     assert file.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["plan.md"]
 
@@ -142,14 +142,14 @@ def test_a_link_is_written_through(tmp_path):
     real, link = tmp_path / "real.md", tmp_path / "link.md"
     real.write_text("old")
     link.symlink_to(real)
-    write_files({link: "new"})
+    write_files([(link, "new")])
     assert link.is_symlink()
     assert real.read_text() == "new"
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(InputError) as error:
-        write_files({tmp_path / "no" / "plan.md": "new"})
+        write_files([(tmp_path / "no" / "plan.md", "new")])
     assert f"{tmp_path / 'no' / 'plan.md'}: " in str(error.value)
 
 

@@ -128,6 +128,24 @@ def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, monkey
     assert watched.text == ("" if quiet else shown)
 
 
+def test_progress_of_an_expression_says_which_way_is_run(tpsim, monkeypatch):
+    watched = Terminal()
+    monkeypatch.setattr(module.sys, "stderr", watched)
+    assert tpsim("verify", "A[I,J_X] . B[J_X,K] -> C[I,K]", "--mesh", "X=4").code == 0
+    assert watched.text.split("\r\x1b[K") == [
+        "",
+        "0 of 1 verified, running A[I,J_X] . B[J_X,K] -> C[I,K]",
+        "0 of 2 verified, running matmul -> all_reduce",
+        "1 of 2 verified, running all_gather -> all_gather -> matmul",
+        "",
+    ]
+
+
+def test_a_run_whose_stderr_is_closed_shows_no_progress(tpsim, monkeypatch):
+    monkeypatch.setattr(module.sys, "stderr", None)
+    assert tpsim("verify", "A[I_X,J] -> A[I,J]").code == 0
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -139,7 +157,7 @@ def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, monkey
         ((SMALL, "no-such.yaml"), "error[no-such-file]: there is no file no-such.yaml\n"),
         (
             (SMALL, "--mesh", "X=4"),
-            "error[bad-usage]: --mesh belongs to an expression\n  = use --set for scenarios\n",
+            "error[unknown-axis]: ",
         ),
         (("A[I_X]", SMALL), "error[bad-usage]: an expression is verified alone\n  = write: tpsim verify "),
         (("A[I_X]", "--set", "layout.zero=3"), "error[bad-usage]: --set belongs to scenarios\n"),
@@ -148,8 +166,8 @@ def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, monkey
             "error[unknown-axis]: Z is not an axis of the mesh\n --> command line:1:5\n  |\n1 | A[I_Z]\n  |     ^ ",
         ),
         (
-            (SMALL, "--zero", "3"),
-            "error[unknown-option]: --zero is not an option of tpsim verify\n",
+            (SMALL, "--zer", "3"),
+            "error[unknown-option]: --zer is not an option of tpsim verify\n  = did you mean --zero?\n",
         ),
         (
             (SMALL, "--set", "layout.tp=7"),

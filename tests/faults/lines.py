@@ -491,7 +491,7 @@ FAULTS = [
     Fault(
         "levels in turn take the steps of the longest",
         ways.chained,
-        "sum(cost.steps for cost in costs)",
+        "total(cost.steps for cost in costs)",
         "max(cost.steps for cost in costs)",
         "links of a gather level by level",
         "steps",

@@ -38,9 +38,9 @@ def texts(request) -> dict[str, str]:
     try:
         found = version("jax")
     except PackageNotFoundError:
-        pytest.skip('jax is not installed: pip install "tpsim[oracle]"')
+        pytest.skip("jax is not installed: pip install -e '.[oracle]'")
     if not found.startswith(f"{MINOR}."):
-        pytest.skip(f'jax {found} is installed, the tables are for {MINOR}: pip install "tpsim[oracle]"')
+        pytest.skip(f"jax {found} is installed, the tables are for {MINOR}: pip install -e '.[oracle]'")
     asked = subprocess.run(
         [sys.executable, "-m", "tests.oracle.partition"],
         cwd=request.config.rootpath,

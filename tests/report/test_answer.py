@@ -11,7 +11,7 @@ import pytest
 
 import tpsim
 from tests.answers.test_schema import OUTPUTS
-from tpsim.answers.explain import explain
+from tpsim.answers.explain import explain, explain_list
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.answers.model import model_list, model_show
 from tpsim.answers.schema import schema, schema_list
@@ -22,6 +22,7 @@ LOG = Path(__file__).parents[1] / "data" / "logs" / "all-reduce-8-debug.txt"
 ANSWERS = {
     **OUTPUTS,
     "an explanation": lambda: explain("per_layer.wire", "gpt3-175b-a100-tp8"),
+    "names to explain": explain_list,
     "a machine": lambda: hw_show("dgx-h100"),
     "the machines": hw_list,
     "sound machines": hw_validate,

@@ -14,6 +14,7 @@ from tpsim.algebra.four_cases import met_by_the_book
 from tpsim.algebra.meetings import Meetings, meetings
 from tpsim.algebra.reshard import Routes, book_path, cheap
 from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -212,7 +213,7 @@ def _plan(
     steps.append(Step("matmul", ready.operands, (ask.name, local_product(ready)), product_reason(ready)))
     steps += _steps(ask.name, after, partial(result_reason, ask.name, wanted=ask.wanted))
     work = prices.flops(ready)
-    price = sum(prices.move(step.move) for step in steps if step.move) + prices.product(work)
+    price = total(prices.move(step.move) for step in steps if step.move) + prices.product(work)
     return Plan(planner, tuple(steps), price, work)
 
 
@@ -242,7 +243,7 @@ def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[s
     }
     because = partial(result_reason, name, wanted=after)
     cheapest, by_book = (
-        Plan(planner, tuple(_steps(name, moves, because)), sum(map(prices.move, moves)), 0)
+        Plan(planner, tuple(_steps(name, moves, because)), total(map(prices.move, moves)), 0)
         for planner, moves in ways.items()
     )
     refused = _unpriced(by_book, prices)

@@ -75,6 +75,8 @@ def collective(
             rounded down to whole elements, but at sizes that the machine's curves were measured at
     buffer  True: `sizes` are buffers as nccl-tests counts them; the whole array of an all-to-all, and of a permute, is
             `ranks` buffers
+    dtype   of the elements that sizes are rounded to
+    cost_model  ``additive`` or ``book``
     algorithm, protocol, launch  forced instead of chosen; see `tpsim.machine.timing.time`
 
     Raises InputError for unknown names, sizes below one element per rank, and ranks that do not fit.

@@ -10,10 +10,10 @@ from tpsim.answers.verdict import memory_text
 from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import total
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.lower import lower
+from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ RATES = {
 }
 """What a verdict says of the step beside its seconds, by the names it goes by."""
 
+RATE = {
+    "mfu": "useful FLOPs per second over the peak of all chips",
+    "tokens_per_s": "tokens per second of all chips",
+    "breakeven_tokens_per_chip": "tokens per chip and step above which compute outlasts exposed communication",
+}
+"""What these are."""
+
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
 
@@ -58,21 +65,27 @@ PARTS = (LAYER, "memory", "step", *RATES)
 """What the name of a number begins with that only a plan has."""
 
 
-def names_in(result: PlanResult) -> list[str]:
-    """Every name that can be explained of `result` but the constants of its machine."""
+def names_in(result: PlanResult) -> dict[str, str]:
+    """Every name that can be explained of `result` but the constants of its machine, and what bears it."""
     rows = result.collectives
     arrays = [name for row in rows for name in row["array"].split() if not name[0].isdigit() and name != "arrays"]
     blocks = [block for row in rows for block in row["block"].split(",")]
-    named = [*(row["collective"] for row in rows), *arrays, *blocks]
-    layer = [f"{LAYER}.{part}" for part in ("wire", "payload")]
-    layer += [f"{LAYER}.{phase}.{part}" for phase in PHASES for part in ("wire", "payload")]
-    return [
-        *dict.fromkeys(named),
-        *layer,
-        *(f"memory.{one}" for one in MEMORY),
-        *(f"step.{one}" for one in STEP),
-        *RATES,
-    ]
+    calls = {row["collective"]: f"every {row['collective']}" for row in rows}
+    calls |= {name: f"the calls of array {name}" for name in arrays}
+    calls |= {name: f"the calls of block {name}" for name in blocks}
+    return {**calls, **numbers()}
+
+
+def numbers() -> dict[str, str]:
+    """The names of the numbers that every plan has, and what they are."""
+    layer = {
+        f"{LAYER}{phase and '.'}{phase}.{part}": f"{part} bytes of one layer and one microbatch, {words}"
+        for phase, words in {"": "all phases", **dict(zip(PHASES, (*PHASES[:2], "all phases"), strict=True))}.items()
+        for part in ("wire", "payload")
+    }
+    held = {f"memory.{one}": f"bytes of {one} on one chip" for one in MEMORY}
+    step = {f"step.{one}": f"{one.removesuffix('_s').replace('_', ' ')} of one step" for one in STEP}
+    return {**layer, **held, **step, **{name: RATE[key] for name, key in RATES.items()}}
 
 
 def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
@@ -272,26 +285,18 @@ def _rate(result: PlanResult, name: str) -> Derivation:
     dtype = result.question.products
     peak = result.question.machine.chip.peak[dtype]
     useful = show(float(result.compute.useful_flops), "flops")
-    what, text, sources = {
-        "mfu": (
-            "useful FLOPs per second over the peak of all chips",
-            f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)})",
-            (_said(peak),),
-        ),
-        "tokens_per_s": ("tokens per second of all chips", f"{tokens} / {time}", ()),
-        "breakeven_tokens_per_chip": (
-            "tokens per chip and step above which compute outlasts exposed communication",
-            _turning(result),
-            (),
-        ),
+    text = {
+        "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)})",
+        "tokens_per_s": f"{tokens} / {time}",
+        "breakeven_tokens_per_chip": _turning(result),
     }[name]
     return Derivation(
-        what=what,
+        what=RATE[name],
         dimension="ratio" if name == "mfu" else "count",
         text=text,
         value=getattr(result, name),
         because=(result.breakeven,) if name == "breakeven_tokens_per_chip" else (),
-        sources=sources,
+        sources=(_said(peak),) if name == "mfu" else (),
         checks=CHECKS["compute"],
     )
 

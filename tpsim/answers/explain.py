@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim import __version__
 from tpsim.algebra.moves import MOVES, wire
-from tpsim.answers.derivations import PARTS, derivations, names_in
+from tpsim.answers.derivations import PARTS, derivations, names_in, numbers
 from tpsim.answers.derived import CHECKS, Derivation, symbol
 from tpsim.answers.hw import constant_record
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, suggest
-from tpsim.question.inputs import inputs
+from tpsim.quantity.units import show
+from tpsim.question.inputs import asked, inputs
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from tpsim.machine.profile import Machine
+    from tpsim.question.flags import Flags
 
-SCHEMA = "tpsim.explain/1"
+SCHEMA, LIST_SCHEMA = "tpsim.explain/1", "tpsim.explain-list/1"
 
 
 @dataclass(frozen=True)
 class ExplainResult(Answer):
     """Where the number called `name` comes from; several derivations if several numbers bear the name.
 
-    asked  how a command line names the scenario again; "" without a scenario
-    wires  the machine, its ranks and their level that a collective was asked on, as a command line says them; or ""
+    asked    how a command line names the scenario again; "" without a scenario
+    machine  the same of the machine whose constant it is; "" for other numbers
+    wires    the machine, its ranks and their level that a collective was asked on, as a command line says them; or ""
     """
 
     name: str
@@ -39,6 +43,7 @@ class ExplainResult(Answer):
     derivations: tuple[Derivation, ...]
     files: tuple[tuple[str, str], ...] = ()
     asked: str = ""
+    machine: str = ""
     wires: str = ""
 
     @property
@@ -64,6 +69,66 @@ class ExplainResult(Answer):
         }
 
 
+@dataclass(frozen=True)
+class ExplainListResult(Answer):
+    """What can be explained: of a plan if a scenario was asked about, else of every plan, collective and machine.
+
+    names  name, what it is of, and what it is
+    asked  how a command line names the scenario again; "" without a scenario
+    """
+
+    names: tuple[tuple[str, str, str], ...]
+    scenario: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    asked: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """How many there are."""
+        return f"{len(self.names)} names{f' of {self.scenario}' if self.scenario else ''} can be explained"
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per name."""
+        return [{"name": name, "of": of, "what": what} for name, of, what in self.names]
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole document."""
+        return {
+            "schema": LIST_SCHEMA,
+            "tpsim": __version__,
+            "inputs": [{"path": path, "sha256": digest} for path, digest in self.files],
+            "resolved": {"scenario": self.scenario},
+            "result": {"names": self.records()},
+            "assumptions": [],
+            "not_modelled": [],
+        }
+
+
+def explain_list(
+    scenario: str | Path | Mapping[str, Any] | None = None, *, overrides: Sequence[str] = (), **flags: Unpack[Flags]
+) -> ExplainListResult:
+    """Every name that can be explained, of a scenario if one is named or asked by flags as `plan` takes them.
+
+    Raises InputError for a scenario that cannot be planned.
+    """
+    if scenario is None and not overrides and all(value is None for value in flags.values()):
+        from tpsim.machine.profile import names
+
+        kinds = [(str(kind), "collectives", f"wire bytes of one {kind}") for kind in MOVES]
+        plans = [(name, "every scenario", what) for name, what in numbers().items()]
+        machines = [(name, "machines", "all of its constants") for name in names()]
+        return ExplainListResult((*kinds, *plans, *machines))
+    from tpsim.answers.plan import plan
+
+    result = plan(scenario, overrides=overrides, **flags)
+    one, machine = result.question, result.question.machine
+    own = [(name, one.name, what) for name, what in names_in(result).items()]
+    constants = [
+        (constant.path, machine.name, show(constant.value, constant.dimension)) for constant in machine.constants()
+    ]
+    return ExplainListResult((*own, *constants), one.name, tuple(one.inputs), one.asked)
+
+
 def explain(
     name: str,
     scenario: str | Path | Mapping[str, Any] | None = None,
@@ -71,24 +136,33 @@ def explain(
     overrides: Sequence[str] = (),
     ranks: int | None = None,
     level: str | None = None,
-    **flags: Any,
+    **flags: Unpack[Flags],
 ) -> ExplainResult:
     """The derivation and provenance of a printed number.
 
     name      a collective (``all_gather``), an array, block or number of a plan (``per_layer.wire``,
-              ``memory.parameters``, ``step.time_s``), a machine's constant (``tpu-v5e.levels.ici.link.bandwidth``), or
-              what joins the members of a level (``host``)
+              ``memory.parameters``, ``step.time_s``), a machine's constant (``tpu-v5e.levels.ici.link.bandwidth``,
+              ``my-cluster.yaml.chip.memory.bandwidth``), or what joins the members of a level (``host``)
     scenario  whose numbers are meant; all but those of a plan can be explained without one
+    overrides  ``path=value`` each, for the scenario
     ranks     of a collective on the machine `hw`: its steps and link bytes on these wires, as `collective` places them
     level     where they lie; None: innermost levels first
-    flags     as `plan` takes them
-
+    flags     as `plan` takes them: they change the scenario, or ask without one; `hw` alone is the machine of a
+              collective or a constant
     Raises InputError for a name that is not known, with the nearest one.
     """
-    if scenario is None and (ranks is not None or (set(flags) == {"hw"} and _kind(name) in MOVES)):
-        return _on_wires(name, flags.pop("hw", None), ranks, level, **flags)
-    if scenario is None and not flags:
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    alone = scenario is None and not overrides and given.keys() <= {"hw"}
+    placed = ranks is not None or level is not None
+    if alone and (placed or (given and _kind(name) in MOVES)):
+        return _on_wires(name, flags.get("hw"), ranks, level)
+    if placed:
+        message = "ranks and level place a collective on a machine, not on a scenario's"
+        raise InputError.one("bad-usage", message, remedy=f"write: tpsim explain {name} --hw dgx-h100 --ranks 8")
+    if alone and not given:
         return _alone(name)
+    if alone:
+        return _of_machine(str(given["hw"]), name)
     from tpsim.answers.plan import plan
 
     result = plan(scenario, overrides=overrides, **flags)
@@ -96,13 +170,13 @@ def explain(
     found = derivations(result, _kind(name)) or tuple(_constants(machine, name.removeprefix(f"{machine.name}.")))
     if not found:
         constants = [one.path for one in machine.constants()]
-        raise _unknown(name, names_in(result), f"number of {result.question.name}", constants)
+        raise _unknown(name, list(names_in(result)), f"number of {result.question.name}", constants)
     return ExplainResult(name, result.question.name, found, tuple(result.question.inputs), result.question.asked)
 
 
 def _alone(name: str) -> ExplainResult:
     """What can be said without a scenario: a collective's wire bytes in V and n, or a machine's constant."""
-    from tpsim.machine.profile import load, names
+    from tpsim.machine.profile import names
 
     if _kind(name) in MOVES:
         return ExplainResult(name, None, (_collective(_kind(name)),))
@@ -117,19 +191,17 @@ def _alone(name: str) -> ExplainResult:
     if owner is None and name.removeprefix("result.").partition(".")[0] in PARTS:
         remedy = f"name one: tpsim explain {name} llama3-70b-h100"
         raise InputError.one("missing-scenario", f'"{name}" is a number of a plan and needs a scenario', remedy=remedy)
-    if owner is None and (spec.is_path(name) or name in spec.names("scenarios")):
-        raise _all_names(name)
+    if owner is None and is_scenario(name):
+        remedy = f"name one: tpsim explain step.time_s {shlex.quote(name)}"
+        raise InputError.one("missing-name", f"{name} is a scenario: which of its numbers?", remedy=remedy)
+    if owner is None and (file := _file(name)):
+        return _of_machine(file, name.removeprefix(file).removeprefix("."))
     if owner is None:
         raise _unknown(name, [*MOVES, *ONE_LINK, *names()], "number that can be explained without a scenario")
-    machine = load(owner)
-    found = tuple(_constants(machine, name.removeprefix(owner).removeprefix(".")))
-    if not found:
-        paths = [f"{owner}.{constant.path}" for constant in machine.constants()]
-        raise _unknown(name, paths, f"constant of {owner}")
-    return ExplainResult(name, None, found, tuple(inputs(machine)))
+    return _of_machine(owner, name.removeprefix(owner).removeprefix("."))
 
 
-def _on_wires(name: str, hw: str | None, ranks: int | None, level: str | None) -> ExplainResult:
+def _on_wires(name: str, hw: str | Path | None, ranks: int | None, level: str | None) -> ExplainResult:
     """A collective on the wires of a machine."""
     from tpsim.answers.collective import kind_of, on_command_line, placed
     from tpsim.answers.wire_derivations import on_wires
@@ -147,14 +219,33 @@ def _on_wires(name: str, hw: str | None, ranks: int | None, level: str | None) -
     return ExplainResult(name, None, derived, tuple(inputs(machine)), wires=words)
 
 
-def _all_names(scenario: str) -> InputError:
-    """A scenario alone: what can be explained of it."""
-    from tpsim.answers.plan import plan
+def _file(name: str) -> str:
+    """The file in the name of a constant, ``./my-cluster.yaml.chip.memory.bandwidth``; "" if there is none."""
+    ends = [name[: match.end(1)] for match in re.finditer(r"(\.(?:yaml|yml|json))(?:\.|$)", name)]
+    return next((file for file in ends if Path(file).is_file()), ends[0] if ends else "")
 
-    known = ", ".join(dict.fromkeys(names_in(plan(scenario))))
-    message = f"{scenario} is a scenario: which of its numbers?"
-    remedy = f"name one: tpsim explain step.time_s {shlex.quote(scenario)}"
-    return InputError.one("missing-name", message, remedy=remedy, note=f"known: {known}")
+
+def is_scenario(name: str) -> bool:
+    """True for the name of a scenario of the library, and for a scenario's file."""
+    if not spec.is_path(name):
+        return name in spec.names("scenarios")
+    return Path(name).is_file() and str(spec.load(name).data.get("tpsim")).startswith("scenario/")
+
+
+def _of_machine(name_or_path: str, path: str) -> ExplainResult:
+    """The constants of a machine, by its library name or its file, at `path` or below it."""
+    from tpsim.machine.profile import load
+
+    if _kind(path) in MOVES:
+        remedy = f"write: tpsim collective {path} --hw {name_or_path} --ranks 8"
+        raise InputError.one("bad-usage", f"{path} is no constant of {name_or_path}", remedy=remedy)
+    machine = load(name_or_path)
+    path = path.removeprefix(machine.name).removeprefix(".") if path.startswith(machine.name) else path
+    found = tuple(_constants(machine, path))
+    if not found:
+        raise _unknown(path, [constant.path for constant in machine.constants()], f"constant of {name_or_path}")
+    name = f"{machine.name}.{path}".removesuffix(".")
+    return ExplainResult(name, None, found, tuple(inputs(machine)), machine=asked("hardware", machine.path))
 
 
 def _kind(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
@@ -12,7 +13,6 @@ from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Constant, Level, Machine
@@ -158,22 +158,28 @@ def hw_list() -> HwListResult:
 
 
 def hw_show(name_or_path: str | Path) -> HwResult:
-    """One machine; raises InputError with every mistake in its file."""
+    """One machine.
+
+    name_or_path  of the library, or a profile's file
+    Raises InputError with every mistake in its file.
+    """
     from tpsim.machine.profile import load
 
     return HwResult(load(name_or_path))
 
 
-def hw_validate(names: Sequence[str | Path] = (), *, strict: bool = False) -> HwValidateResult:
-    """Hold profiles against the rules; without names, all of the library.
+def hw_validate(names: str | Path | Sequence[str | Path] = (), *, strict: bool = False) -> HwValidateResult:
+    """Hold profiles against the rules.
 
+    names   library names or files, one or several; none: all of the library
     strict  True: constants of a user's own profile, too, must state source and kind, as those that tpsim ships must
 
     Raises InputError for a name or file that there is not; what is wrong within a file is the answer.
     """
     from tpsim.machine.profile import names as library
 
-    return HwValidateResult(tuple(_checked(str(name), strict=strict) for name in names or library()))
+    asked = [names] if isinstance(names, str | Path) else names or library()
+    return HwValidateResult(tuple(_checked(str(name), strict=strict) for name in asked))
 
 
 def _checked(name: str, *, strict: bool) -> Checked:

@@ -107,8 +107,9 @@ def model_list() -> ModelListResult:
 
 
 def model_show(name_or_path: str | Path) -> ModelResult:
-    """What is read from a library model, a model file or a Hugging Face config.json.
+    """What is read from a model.
 
+    name_or_path  of the library, a model file, or a Hugging Face config.json
     Raises InputError for what cannot be read as a dense model.
     """
     from tpsim.program.model_file import load_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tpsim import __version__
 from tpsim.algebra.reshard import Routes
@@ -35,6 +35,7 @@ from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.forced import shown_where_forced
+from tpsim.question.inputs import asked
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
+    from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
     from tpsim.report.table import Line
 
@@ -73,13 +75,16 @@ ASSUMED = (
 
 
 def plan(
-    scenario: str | Path | Document | Mapping[str, Any] | None = None, *, overrides: Sequence[str] = (), **flags: Any
+    scenario: str | Path | Document | Mapping[str, Any] | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    **flags: Unpack[Flags],
 ) -> PlanResult:
     """Price one training step.
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them
-    flags      the command line's options by name: tp=8, batch=512, cost_model="book"
+    flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.flags`
     Raises InputError for everything that the scenario says wrongly.
     """
     shelf = Shelf()
@@ -110,8 +115,12 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    held = memory(lowered.program, sizes)
-    return PlanResult(question, sizes, rows, work, held, step(rows, work), lowered.path, shelf)
+    held, taken = memory(lowered.program, sizes), step(rows, work)
+    if not isfinite(taken.time_s):
+        message = f"a step takes {taken.time_s} s on {question.machine.name}, which is no number"
+        remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
+        raise InputError.one("no-number", message, remedy=remedy)
+    return PlanResult(question, sizes, rows, work, held, taken, lowered.path, shelf)
 
 
 def pricer(question: Question) -> Pricer:

@@ -156,7 +156,7 @@ class FitResult(Answer):
 
 
 def hw_fit(
-    logs: Sequence[str | Path],
+    logs: str | Path | Sequence[str | Path],
     *,
     base: str,
     level: str | None = None,
@@ -166,7 +166,7 @@ def hw_fit(
 ) -> FitResult:
     """Fit a machine's launches, latencies and bandwidths to measured collectives.
 
-    logs   of nccl-tests, rccl-tests (text, ``-J`` JSON) or the OSU micro-benchmarks
+    logs   one or several, of nccl-tests, rccl-tests (text, ``-J`` JSON) or the OSU micro-benchmarks
     base   a machine of the library, or a profile's file: what the logs cannot determine stays as it has it
     level  where the ranks lay; None: innermost levels first
     name   of the new machine; None: the base's, and ``-measured``
@@ -176,7 +176,8 @@ def hw_fit(
     """
     machine, document = read_profile(base)
     kind = None if collective is None else kind_of(collective)
-    found = [measured for log in logs for measured in read(log, collective=kind, ranks=ranks)]
+    every = [logs] if isinstance(logs, str | Path) else logs
+    found = [measured for log in every for measured in read(log, collective=kind, ranks=ranks)]
     usable = [one for one in found if one.run.priced]
     if not usable:
         what = ", ".join(dict.fromkeys(one.run.collective for one in found)) or "no run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.answers.plan import priced
 from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
+    from tpsim.question.flags import Flags
     from tpsim.question.question import Question
 
 Progress = Callable[[int, int, str], None]
@@ -38,16 +39,19 @@ def verify(
     *scenarios: str | Path | Document | Mapping[str, Any],
     overrides: Sequence[str] = (),
     progress: Progress | None = None,
+    **flags: Unpack[Flags],
 ) -> VerifyResult:
     """Run every scenario at reduced size on simulated devices and hold its plan to what they do.
 
     scenarios  files, folders of them, library names or their content; every one is read before the first is run
     overrides  ``path=value`` each, for all of them, as ``--set`` takes them
+    flags      as `plan` takes them, for all of them; without a scenario they ask the question
+    progress   told before each run
 
     Raises InputError for a scenario that cannot be asked or cannot be shrunk.
     """
-    each = [one for scenario in scenarios for one in _inside(scenario)]
-    questions = [resolve(scenario, overrides=overrides) for scenario in each]
+    each = [one for scenario in scenarios for one in _inside(scenario)] if scenarios else [None]
+    questions = [resolve(scenario, overrides=overrides, flags=flags) for scenario in each]
     runs = []
     for done, question in enumerate(questions):
         if progress is not None:

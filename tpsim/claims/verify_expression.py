@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from math import lcm, prod
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import Product
 from tpsim.answers.shard import ShardResult, shard
+from tpsim.claims.bounds import TooLarge, refuse_devices, refuse_sizes, smaller
 from tpsim.claims.checks import Check, blocks_check, distinct, equal_arrays, stopped, told
+from tpsim.claims.claims import made
 from tpsim.claims.expression_program import expression_program, part_sizes
 from tpsim.claims.trial import Stopped, run
 from tpsim.claims.verified import Verified, VerifyResult
-from tpsim.claims.way_claims import Way, way_checks
+from tpsim.claims.way_claims import Way, way_checks, way_text
 from tpsim.claims.wiring import machine_wiring
 from tpsim.quantity.errors import InputError
 from tpsim.question.options import read_mesh
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.planner import Plan
     from tpsim.claims.expression_program import Named
-
-DEVICES, WORK = 64, 2**24
-"""The largest mesh that is run, and the most multiplications of a product on one device."""
+    from tpsim.claims.verify import Progress
 
 PER_SHARD = 2
 """Elements per shard where no dims are given: a ring of even length halves its antipodal chunk."""
@@ -43,21 +43,33 @@ def verify_expression(
     hw: str | None = None,
     placement: str | Mapping[str, Any] | None = None,
     dtype: str = "bf16",
+    progress: Progress | None = None,
 ) -> VerifyResult:
-    """Run a product, a reshard or an array: every way to it, on every device of the mesh.
+    """Run a product, a reshard or an array: every way to it, one after another, on every device of the mesh.
 
     expr, mesh, dims, hw, placement, dtype  as `shard` takes them. Without dims they are the least that all ways divide;
     without a machine every mesh axis is a ring of its own.
+    progress  told before each way
 
-    Raises NotationError and InputError as `shard` does, and InputError for what is too large to run.
+    Raises NotationError and InputError as `shard` does, and InputError, with a smaller question, for what takes too
+    much to run on any way.
     """
+    if progress is not None:
+        progress(0, 1, expr)
     grid = read_mesh(mesh)
-    if grid.devices > DEVICES:
-        message = f"a mesh of {grid.devices} devices is too large to run"
-        raise InputError.one("too-large", message, remedy=f"take {DEVICES} devices or fewer")
-    asked = shard(expr, grid, dims=dims or _least_dims(shard(expr, grid)), hw=hw, placement=placement, dtype=dtype)
-    _runnable(asked)
-    run = _verified(asked)
+
+    def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
+        refuse_devices(grid)
+        least = dims or _least_dims(shard(expr, grid))
+        found = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
+        refuse_sizes(found, _leaves(found))
+        return found
+
+    try:
+        asked = planned(grid, dims)
+    except TooLarge as error:
+        raise InputError.one("too-large", str(error), remedy=smaller(planned, grid, dims or None)) from None
+    run = _verified(asked, progress)
     words = f"{run.asked} --placement {shlex.quote(placement)}" if isinstance(placement, str) else run.asked
     return VerifyResult((replace(run, asked=words),), asked.inputs)
 
@@ -73,22 +85,14 @@ def _least_dims(asked: ShardResult) -> dict[str, int]:
     }
 
 
-def _runnable(asked: ShardResult) -> None:
-    sizes = asked.dims or {}
-    if prod(sizes.values()) > WORK:
-        listed = " x ".join(f"{dim} {size}" for dim, size in sizes.items())
-        message = f"{listed} is too much to run"
-        raise InputError.one("too-large", message, remedy="leave --dims out: the least sizes show the same")
-
-
-def _leaves(asked: ShardResult) -> list[Named]:
+def _leaves(asked: ShardResult) -> tuple[Named, ...]:
     """What comes from outside: both operands, or the one array."""
     operands = 2 if isinstance(asked.expression, Product) else 1
-    return [(array.name, array.type) for array in asked.expression.arrays[:operands]]
+    return tuple((array.name, array.type) for array in asked.expression.arrays[:operands])
 
 
 def _run(asked: ShardResult, arrays: Sequence[Named], plan: Plan | None) -> Way:
-    """One way on all devices, and the same without moves on one."""
+    """One way on all devices, and the same without moves on one; only what is seen of them is kept."""
     steps = plan.steps if plan else ()
     sizes = {**(asked.dims or {}), **part_sizes(arrays, asked.mesh)}
     many, one = (
@@ -97,13 +101,18 @@ def _run(asked: ShardResult, arrays: Sequence[Named], plan: Plan | None) -> Way:
     wires = machine_wiring(asked.clock.machine, asked.clock.placement) if asked.clock else None
     inputs = leaves(sizes)
     sharded = run(many, asked.mesh, sizes, inputs, wires)
-    return Way(asked, plan, sharded, tuple(compared(sharded, execute(one, Mesh({}), sizes, inputs))))
+    calls = tuple(one.call for one in made(sharded))
+    return Way(asked, plan, calls, tuple(compared(sharded, execute(one, Mesh({}), sizes, inputs))))
 
 
-def _verified(asked: ShardResult) -> Verified:
-    arrays = _leaves(asked)
+def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
+    arrays, plans = _leaves(asked), asked.plans or (None,)
+    ways: list[Way] = []
     try:
-        ways = [_run(asked, arrays, plan) for plan in asked.plans or (None,)]
+        for plan in plans:
+            if progress is not None:
+                progress(len(ways), len(plans), way_text(plan) or asked.expression.text)
+            ways.append(_run(asked, arrays, plan))
     except (Stopped, Misaligned) as error:
         return _verdict(asked, (stopped(error),))
     found = [one for way in ways for one in way.compared]

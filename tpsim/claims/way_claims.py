@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.answers.symbolic import symbolic, symbols
 from tpsim.claims.checks import Check, counted, judged
-from tpsim.claims.claims import exact_bytes, injected, injected_most, made, measures
+from tpsim.claims.claims import exact_bytes, injected, injected_most, measures
 from tpsim.claims.link_claims import LinkClaim, links_check
 from tpsim.cost import formula
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from tpsim.machine.timing import Timing
     from tpsim.reference.compare import Compared
     from tpsim.reference.devices import Call
-    from tpsim.reference.execute import Run
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to an expression: what is claimed of it, what devices did, and how that compares with one device.
 
-    plan  None for an array alone
+    plan   None for an array alone
+    calls  the calls that devices made
     """
 
     asked: ShardResult
     plan: Plan | None
-    run: Run
+    calls: tuple[Call, ...]
     compared: tuple[Compared, ...]
 
     @property
@@ -45,19 +45,19 @@ class Way:
         return [step for step in steps if step.move and step.op != "slice" and step.move.ranks(axes) > 1]
 
     @property
-    def calls(self) -> list[Call]:
-        """The calls that devices made."""
-        return [one.call for one in made(self.run)]
-
-    @property
     def text(self) -> str:
         """The way in words."""
-        return " -> ".join(step.op for step in self.plan.steps) if self.plan else ""
+        return way_text(self.plan)
 
     def priced(self, move: Move) -> Timing | None:
         """What the machine says of a move; None without one."""
         clock = self.asked.clock
         return None if clock is None else clock.move(move, self.asked.pricing.volume(move))
+
+
+def way_text(plan: Plan | None) -> str:
+    """A way in words: its ops in order."""
+    return " -> ".join(step.op for step in plan.steps) if plan else ""
 
 
 def way_checks(ways: Sequence[Way]) -> Iterator[Check]:

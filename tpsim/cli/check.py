@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.cli.output import output_options, write_file
+from tpsim.cli.output import output_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
@@ -36,8 +36,7 @@ def check(ctx: click.Context, /, paths: tuple[str, ...], update: bool, lock: str
     from tpsim.pages.drift import check_page
 
     result = answer(paths, lock=lock, update=update)
-    if update:
-        write_file(result.path, result.text)
-    output.write(result, lambda verbose: check_page(result, verbose=verbose))
+    locked = {result.path: result.text} if update else {}
+    output.write(result, lambda verbose: check_page(result, verbose=verbose), locked)
     if not result.ok:
         ctx.exit(NO)

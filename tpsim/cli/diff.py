@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.cli.output import output_options
+from tpsim.cli.output import output_options, refuse_inputs
+from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
+    from tpsim.question.flags import Flags
 
 DIFFERENT = 1
 """The exit code under --exit-code when anything moved."""
@@ -18,27 +20,37 @@ DIFFERENT = 1
 @click.command(short_help="Two scenarios, saved results or locks: what moves, and why.")
 @click.argument("base")
 @click.argument("new", required=False)
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one field of NEW: layout.zero=3.")
+@question_options
 @click.option("--min-change", metavar="SHARE", default="0", help="Leave out what moves by less: 1%.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if anything moves.")
 @output_options
 @click.pass_context
 def diff(
-    ctx: click.Context, /, *, base: str, new: str | None, min_change: str, exit_code: bool, output: Output, **flags: Any
+    ctx: click.Context,
+    /,
+    *,
+    base: str,
+    new: str | None,
+    overrides: tuple[str, ...],
+    flags: Flags,
+    min_change: str,
+    exit_code: bool,
+    output: Output,
 ) -> None:
     r"""What moves from BASE to NEW, per collective and per axis, and why. Changes are new - old: + is more.
 
-    Each is a scenario, a plan saved with -o plan.json, or a lock; without NEW, BASE with --set. As Markdown (-f md) the
-    answer is the body of a pull request's comment, and nothing at all when nothing moves.
+    Each is a scenario, a plan saved with -o plan.json, or a lock; without NEW, BASE with what the flags change of it.
+    As Markdown (-f md) the answer is the body of a pull request's comment, and nothing at all when nothing moves.
 
     \b
-    tpsim diff llama3-70b-h100 --set layout.zero=3
+    tpsim diff llama3-70b-h100 --zero 3
     tpsim diff base.lock tpsim.lock -f md
     """
     from tpsim.guard.diff import diff as answer
     from tpsim.pages.drift import diff_page
 
-    result = answer(base, new, overrides=flags["overrides"], min_change=min_change)
+    refuse_inputs(output.files, [base, new or base])
+    result = answer(base, new, overrides=overrides, min_change=min_change, **flags)
     output.write(result, lambda verbose: diff_page(result, verbose=verbose))
     if exit_code and not result.ok:
         ctx.exit(DIFFERENT)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpsim.cli.verbs import SECTIONS, VERBS
+from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class Suggesting(click.Group):
@@ -50,15 +52,15 @@ class Verbs(Suggesting):
         command = getattr(import_module(f"tpsim.cli.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the command line; its help is printed here."""
+        with _to_stdout():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the verb. A reader that has read enough (``| head``) is no mistake, though click takes it for one."""
-        try:
-            answered: object = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return None
-        return answered
+        """Run the verb."""
+        with _to_stdout():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The verbs by help group; groups without a verb are not shown."""
@@ -67,3 +69,27 @@ class Verbs(Suggesting):
             if lines:
                 with formatter.section(section):
                     formatter.write_dl(lines, col_max=12)
+
+
+@contextmanager
+def _to_stdout() -> Iterator[None]:
+    """Write to a stdout that may take no more.
+
+    A reader that has read enough (``| head``) is no mistake, though click takes it for one. Raises InputError for one
+    that is closed, for a full disk, and for a letter that it has not.
+    """
+    if sys.stdout is None:
+        raise InputError.one("cannot-write", "stdout is closed", remedy="send it to a file, or to /dev/null")
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        message = f"stdout is {error.encoding}, which has no {error.object[error.start]!r}"
+        raise InputError.one("cannot-write", message, remedy="set PYTHONIOENCODING=utf-8") from None
+    except OSError as error:
+        if error.filename is not None or isinstance(error, FileNotFoundError):
+            raise  # of a file, or of a current folder that is gone
+        # What is still to be written would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise click.exceptions.Exit(0) from None
+        raise InputError.one("cannot-write", f"stdout: {error.strerror}", remedy="send it elsewhere") from None

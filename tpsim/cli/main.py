@@ -52,10 +52,11 @@ def run(args: Sequence[str]) -> int:
         return INTERRUPTED
     except TpsimError as error:
         return _say(error)
-    except OSError as error:
-        from tpsim.cli.mistakes import of_a_file
+    except (OSError, MemoryError) as error:
+        from tpsim.cli.mistakes import of_the_system
 
-        return _say(of_a_file(error)) if error.filename else _bug(error, show="--traceback" in args)
+        known = of_the_system(error)
+        return _say(known) if known else _bug(error, show="--traceback" in args)
     except Exception as error:  # noqa: BLE001  # the last stop: whatever gets here is a bug of ours
         return _bug(error, show="--traceback" in args)
 
@@ -67,20 +68,23 @@ def _say(error: Exception) -> int:
 
         error = of_the_notation(error)
     from tpsim.cli.mistakes import named_by_library
+    from tpsim.cli.output import tell
 
-    click.echo(str(named_by_library(error)), err=True)
+    tell(str(named_by_library(error)))
     return int(getattr(error, "exit_code", BUG))
 
 
 def _bug(error: Exception, *, show: bool) -> int:
     """A bug in a few lines; all of it if asked."""
+    from tpsim.cli.output import tell
+
     if show:
         import traceback
 
         traceback.print_exception(error)
     text = " ".join(str(error).split())
-    click.echo(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}", err=True)
-    click.echo("  = this is a mistake in tpsim, not in your request; --traceback shows where", err=True)
+    tell(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}")
+    tell("  = this is a mistake in tpsim, not in your request; --traceback shows where")
     return BUG
 
 

@@ -53,10 +53,16 @@ def named_by_library(error: Exception) -> Exception:
     return InputError(replace(one, place=place) for one, place in zip(error.problems, places, strict=True))
 
 
-def of_a_file(error: OSError) -> InputError:
-    """What the system says of a path that the command line or a file gave."""
-    message = f"{error.filename} cannot be used: {error.strerror}"
-    return InputError.one("unreadable-file", message, remedy="check its permissions and its name")
+def of_the_system(error: OSError | MemoryError) -> InputError | None:
+    """What the system says of a path that was given, of the current folder, or of memory; None for anything else."""
+    if isinstance(error, MemoryError):
+        return InputError.one("too-large", "there is not enough memory for this", remedy="ask for something smaller")
+    if error.filename:
+        message = f"{error.filename} cannot be used: {error.strerror}"
+        return InputError.one("unreadable-file", message, remedy="check its permissions and its name")
+    if isinstance(error, FileNotFoundError):
+        return InputError.one("no-such-file", "the current folder is gone", remedy="go to one that is there")
+    return None
 
 
 def _no_such_option(error: click.NoSuchOption) -> InputError:

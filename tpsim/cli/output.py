@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from dataclasses import dataclass
-from errno import EISDIR
+from errno import EINVAL, EISDIR, ELOOP
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
@@ -16,7 +16,7 @@ import click
 from tpsim.quantity.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tpsim.report.answer import Answer
     from tpsim.report.table import Document
@@ -45,27 +45,61 @@ class Output:
     verbose: bool = False
     color: str = "auto"
 
-    def write(self, answer: Answer, document: Callable[[bool], Document]) -> None:
-        """Write `answer` everywhere it is wanted. `document` makes what tables and Markdown show, given `verbose`."""
+    def write(
+        self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str] | None = None
+    ) -> None:
+        """Write `answer` everywhere it is wanted, files first.
+
+        document  makes what tables and Markdown show, given `verbose`
+        also      files that hold something else, with their texts
+        """
+        shown = self._shown(answer, document)
+        self._write_files(answer, document, also or {})
+        if isinstance(shown, str):
+            sys.stdout.write(shown)
+        else:
+            from tpsim.report import terminal
+
+            terminal.write(shown, sys.stdout, self.color)
+        sys.stdout.flush()
+
+    def _shown(self, answer: Answer, document: Callable[[bool], Document]) -> str | Document:
+        """What stdout gets: a text, or the page that a terminal lays out."""
+        from tpsim.report import table
+
+        if self.format != "table":
+            return _text(answer, document, self.format, verbose=self.verbose)
+        page = document(self.verbose and not self.quiet)
+        return table.Document(page.lines) if self.quiet else page
+
+    def _write_files(self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str]) -> None:
         pages = {
             file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose, folder=file.parent)
             for file in self.files
         }
-        write_files(pages)
-        for file in pages:
-            self.say(f"wrote {file}")
-        if self.format != "table":
-            sys.stdout.write(_text(answer, document, self.format, verbose=self.verbose))
-        else:
-            from tpsim.report import table, terminal
-
-            page = document(self.verbose and not self.quiet)
-            terminal.write(table.Document(page.lines) if self.quiet else page, sys.stdout, self.color)
+        known = [path for path in (*pages, *also) if path.exists()]
+        if any(path in pages for path in known):
+            refuse_inputs(pages, (one["path"] for one in answer.to_json().get("inputs", ())))
+        write_files([*pages.items(), *also.items()])
+        for path in (*pages, *also):
+            self.say(f"{'replaced' if path in known else 'wrote'} {path}")
 
     def say(self, message: str) -> None:
         """A message on stderr, unless quiet."""
         if not self.quiet:
-            click.echo(message, err=True)
+            tell(message)
+
+
+def tell(message: str, *, line: bool = True) -> None:
+    """A message on stderr; none if nobody can read it there.
+
+    line  False: the next message goes on where this one ends
+    """
+    try:
+        click.echo(message, err=True, nl=line)
+    except OSError:
+        # What is still to be written would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _text(
@@ -75,7 +109,11 @@ def _text(
     if form == "json":
         from tpsim.report import json
 
-        return json.text(answer.to_json())
+        try:
+            return json.text(answer.to_json())
+        except json.NoNumber as error:
+            message = f"{error}, which JSON has no number for"
+            raise InputError.one("no-number", message, remedy="ask of smaller sizes, or of faster machines") from None
     if form == "yaml":
         return str(answer.to_yaml(folder))  # type: ignore[attr-defined]  # asked only of those that have it
     if form == "csv":
@@ -95,51 +133,69 @@ def _text(
     return page.getvalue()
 
 
-def write_file(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step; see `write_files`."""
-    write_files({path: text})
-
-
-def write_files(pages: Mapping[Path, str]) -> None:
+def write_files(pages: Sequence[tuple[Path, str]]) -> None:
     """Replace every path by its text: whoever reads one finds the old file or the new one, never half of it.
 
     All are written beside their places first, so that one that cannot be written leaves the others as they were.
     Raises InputError if one cannot be written.
     """
-    _refuse_aliases(pages)
+    _refuse_aliases([path for path, _ in pages])
     staged: dict[Path, Path] = {}
     try:
-        for path, text in pages.items():
+        for path, text in pages:
             _stage(path, text, staged)
         for path, temporary in staged.items():
-            temporary.replace(path.resolve())
+            temporary.replace(_place(path))
     except OSError as error:
         message = f"{path}: {error.strerror}"
         raise InputError.one("cannot-write", message, remedy="name a file in a folder that you may write to") from error
+    except UnicodeEncodeError as error:
+        message = f"{path}: {error.object[error.start]!r} is no character of a text"
+        raise InputError.one("cannot-write", message, remedy="give your files names in UTF-8") from error
     finally:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
 
 
-def _refuse_aliases(pages: Mapping[Path, str]) -> None:
+def _refuse_aliases(paths: Sequence[Path]) -> None:
     """Two names of one file ask for two contents of it."""
-    for path in pages:
-        twins = [other for other in pages if other != path and os.path.realpath(other) == os.path.realpath(path)]
-        if twins:
-            raise InputError.one("same-file", f"{path} and {twins[0]} are one file", remedy="name each file once")
+    named: dict[str, Path] = {}
+    for path in paths:
+        twin = named.setdefault(os.path.realpath(path), path)
+        if twin is not path:
+            raise InputError.one("same-file", f"{path} and {twin} are one file", remedy="name each file once")
+
+
+def refuse_inputs(paths: Iterable[Path], inputs: Iterable[str]) -> None:
+    """Refuse to write over a file that the answer was made of: it could not be given again."""
+    read = {os.path.realpath(path) for path in inputs}
+    for path in paths:
+        if os.path.realpath(path) in read:
+            message = f"{path} would be replaced, and the answer is made of it"
+            raise InputError.one("same-file", message, remedy="name another file")
 
 
 def _stage(path: Path, text: str, staged: dict[Path, Path]) -> None:
     """Write `text` beside the file that `path` leads to, with its permissions; `staged` knows it from the start."""
-    place = path.resolve()
-    if place.is_dir():
-        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
+    place = _place(path)
     with NamedTemporaryFile(
         "w", encoding="utf-8", newline="\n", dir=place.parent, prefix=".tpsim-", delete=False
     ) as page:
         staged[path] = Path(page.name)
         page.write(text)
     staged[path].chmod(place.stat().st_mode & 0o7777 if place.exists() else 0o666 & ~_umask())
+
+
+def _place(path: Path) -> Path:
+    """The file that `path` leads to. Raises OSError where no file can stand."""
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OSError(ELOOP, os.strerror(ELOOP))
+    if place.is_dir():
+        raise OSError(EISDIR, os.strerror(EISDIR))
+    if place.exists() and not place.is_file():
+        raise OSError(EINVAL, "it is a device or a pipe, and no file")
+    return place
 
 
 def _umask() -> int:
@@ -192,6 +248,9 @@ def _file(name: str, suffixes: Sequence[str]) -> Path:
     if "\0" in name:
         raise InputError.one("cannot-write", f"{name}: no file can be called that", remedy="give it another name")
     path = Path(name)
+    if name.endswith(".trace.json"):
+        remedy = f"write {name.removesuffix('.trace.json')}.json for the answer as JSON"
+        raise InputError.one("not-supported-yet", f"{name}: a trace is not written yet", remedy=remedy)
     if path.suffix not in suffixes:
         near = suggest(path.suffix, suffixes) if path.suffix else None
         raise InputError.one(

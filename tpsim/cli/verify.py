@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli.output import output_options
+from tpsim.cli.output import output_options, tell
+from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tpsim.claims.verified import VerifyResult
     from tpsim.claims.verify import Progress
@@ -20,70 +21,83 @@ if TYPE_CHECKING:
 NO = 1
 """The exit code when a claim is not what the devices did."""
 
+OF_EXPRESSIONS = ("mesh", "dims", "hw", "placement", "dtype")
+"""The options that say what an expression is run with."""
+
 
 @click.command(short_help="Claims held against a run on simulated devices.")
-@click.argument("targets", nargs=-1, required=True, metavar="SCENARIO...|EXPRESSION")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change one field of the scenarios.")
-@click.option("--mesh", metavar="AXIS=N,..", help="Of an expression: mesh axes, major first.  [default: X=4,Y=2]")
+@click.argument("targets", nargs=-1, metavar="[SCENARIO...|EXPRESSION]")
+@question_options
 @click.option("--dims", metavar="DIM=N,..", help="Of an expression: sizes of the dims.  [default: the least]")
-@click.option("--hw", metavar="MACHINE", help="Of an expression: the machine whose wires carry it.")
-@click.option("--placement", metavar="AXIS=LEVEL,..", help="Of an expression: what carries a mesh axis: X=ici.0.")
-@click.option("--dtype", metavar="DTYPE", help="Of an expression: of every array.  [default: bf16]")
 @output_options
 @click.pass_context
 def verify(
-    ctx: click.Context, /, targets: tuple[str, ...], overrides: tuple[str, ...], output: Output, **flags: Any
+    ctx: click.Context,
+    /,
+    *,
+    targets: tuple[str, ...],
+    overrides: tuple[str, ...],
+    flags: dict[str, Any],
+    dims: str | None,
+    output: Output,
 ) -> None:
     r"""Run a step, or an expression, on simulated devices and hold every claim to what they hold and send.
 
     A scenario runs at reduced size, its structure kept: values, gradients, update, blocks, bytes, links, formulas.
+    An expression takes --mesh (X=4,Y=2 unless stated), --dims, --hw, --placement and --dtype.
 
     \b
     tpsim verify llama3-70b-h100
-    tpsim verify scenarios/*.yaml
+    tpsim verify scenarios/*.yaml --zero 3
     tpsim verify "A[I,J_X] . B[J_X,K] -> C[I,K]" --mesh X=8
     """
     from tpsim.pages.verify import page
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    result = _answer(targets, overrides, given, output)
+    given = {**flags, **({} if dims is None else {"dims": dims})}
+    if not (targets or given or overrides):
+        raise click.MissingParameter(ctx=ctx, param_hint="SCENARIO...|EXPRESSION", param_type="argument")
+    with _progress(output) as progress:
+        result = _answer(targets, overrides, given, progress)
     output.write(result, lambda verbose: page(result, verbose=verbose))
     if not result.ok:
         ctx.exit(NO)
 
 
 def _answer(
-    targets: tuple[str, ...], overrides: tuple[str, ...], given: dict[str, Any], output: Output
+    targets: tuple[str, ...], overrides: tuple[str, ...], given: Mapping[str, Any], progress: Progress | None
 ) -> VerifyResult:
     """Scenarios, or one expression: an expression has brackets, and no file's name does."""
     from tpsim.quantity.errors import InputError
 
     expressions = [target for target in targets if "[" in target]
     if not expressions:
-        if given:
-            name = next(iter(given))
-            raise InputError.one("bad-usage", f"--{name} belongs to an expression", remedy="use --set for scenarios")
         from tpsim.claims.verify import verify as answer
 
-        with _progress(output) as progress:
-            return answer(*targets, overrides=overrides, progress=progress)
-    if len(targets) > 1 or overrides:
-        what = "an expression is verified alone" if len(targets) > 1 else "--set belongs to scenarios"
+        if "dims" in given:
+            raise InputError.one("bad-usage", "--dims belongs to an expression", remedy="use --set for scenarios")
+        return answer(*targets, overrides=overrides, progress=progress, **given)
+    others = [f"--{name.replace('_', '-')}" for name in given if name not in OF_EXPRESSIONS]
+    others += ["--set"] if overrides else []
+    if len(targets) > 1 or others:
+        what = "an expression is verified alone" if len(targets) > 1 else f"{others[0]} belongs to scenarios"
         raise InputError.one("bad-usage", what, remedy='write: tpsim verify "A[I_X,J] -> A[I,J]" --mesh X=4')
     from tpsim.claims.verify_expression import verify_expression
 
-    return verify_expression(expressions[0], **given)
+    placed = {"placement": ",".join(given["placement"])} if "placement" in given else {}
+    return verify_expression(expressions[0], **{**given, **placed}, progress=progress)
 
 
 @contextmanager
 def _progress(output: Output) -> Iterator[Progress | None]:
     """A line on stderr that says which run is going on; only for who watches a terminal."""
-    if output.quiet or not sys.stderr.isatty():
+    if output.quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
 
     def show(done: int, of: int, name: str) -> None:
-        click.echo(f"\r\033[K{done} of {of} verified, running {name}", err=True, nl=False)
+        tell(f"\r\033[K{done} of {of} verified, running {name}", line=False)
 
-    yield show
-    click.echo("\r\033[K", err=True, nl=False)
+    try:
+        yield show
+    finally:
+        tell("\r\033[K", line=False)

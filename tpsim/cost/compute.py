@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
-from tpsim.cost.rollup import total
 from tpsim.machine.timing import compute_s, memory_s
 from tpsim.program.op import Array, Einsum, Phase, Program
-from tpsim.quantity.size import largest
+from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

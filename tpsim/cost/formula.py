@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.rollup import Sizes, total
-from tpsim.quantity.size import over, product
+from tpsim.cost.rollup import Sizes
+from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

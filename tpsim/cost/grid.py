@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, Matmul, compute, matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price, total
+from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price
 from tpsim.cost.step import exposed_s
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, smallest
+from tpsim.quantity.size import over, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.moves import wire
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Op, Program, Reshard, Role
-from tpsim.quantity.size import Size, product
+from tpsim.quantity.size import Size, product, total
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Move, MoveKind
@@ -327,8 +327,3 @@ KEYS: Mapping[str, Callable[[Collective], str]] = {
     "step": lambda one: "step",  # noqa: ARG005 - every collective belongs to the one step
 }
 """What rows can be summed by."""
-
-
-def total(values: Iterable[Any]) -> Any:
-    """The sum of sizes of any kind; 0 for none."""
-    return sum(values)

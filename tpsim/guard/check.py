@@ -103,27 +103,30 @@ class CheckResult(Drifted):
         return {"lock": str(self.path), "paths": list(old.paths), "tolerance": old.tolerance, "update": self.updated}
 
 
-def check(paths: Sequence[str] = (), *, lock: str | Path = lock_file.NAME, update: bool = False) -> CheckResult:
+def check(
+    paths: str | Path | Sequence[str | Path] = (), *, lock: str | Path = lock_file.NAME, update: bool = False
+) -> CheckResult:
     """Hold scenarios against a lock.
 
-    paths   files, folders or library names; without any, those that the lock names
+    paths   files, folders or library names, one or several; without any, those that the lock names
     update  True: the result's `text` is to be written, also where there is no lock yet; scenarios that are held and
             not of `paths` stay as they are
     Raises InputError if there is no lock or no scenario, for a lock that cannot be trusted, and where some scenarios
     cannot be brought up to date without others.
     """
-    path = _found(Path(lock)) if not (update and paths) else Path(lock)
+    named = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    path = _found(Path(lock)) if not (update and named) else Path(lock)
     first = not path.exists()
     if first and not update:
-        raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(paths, path.parent))
+        raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path.parent))
     known = Lock(__version__) if first else lock_file.read(path)
-    asked = relative_paths(paths, path.parent) or known.paths or _home(path.parent)
-    found = guarded(asked if paths else _still_there(asked, path), path.parent)
+    asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
+    found = guarded(asked if named else _still_there(asked, path), path.parent)
     now = held(found, replace(known, paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
-        return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(paths))
-    others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if paths else ()
-    return CheckResult(drift(known, merged(known, now, others)), path, updated=True, first=first, asked=tuple(paths))
+        return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(named))
+    others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
+    return CheckResult(drift(known, merged(known, now, others)), path, updated=True, first=first, asked=tuple(named))
 
 
 def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:

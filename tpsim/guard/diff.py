@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tpsim.answers.plan import priced
 from tpsim.guard import lock_file
@@ -16,6 +16,7 @@ from tpsim.guard.moved import is_outcome
 from tpsim.guard.recorded import recorded, saved
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
+from tpsim.question.flags import flag_words
 from tpsim.question.scenario import resolve
 from tpsim.report.table import Line
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.guard.causes import Cause
     from tpsim.guard.lock import Lock
+    from tpsim.question.flags import Flags
 
 SCHEMA = "tpsim.diff/1"
 EDIT = "scenario"
@@ -117,22 +119,32 @@ class DiffResult(Drifted):
 
 
 def diff(
-    base: str | Path, new: str | Path | None = None, *, overrides: Sequence[str] = (), min_change: str | float = 0.0
+    base: str | Path,
+    new: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    min_change: str | float = 0.0,
+    **flags: Unpack[Flags],
 ) -> DiffResult:
     """Compare two scenarios, two saved results, a scenario with a saved result, or two locks.
 
     base        a scenario (file or library name), a plan saved as JSON, or a lock
-    new         the same; None is `base` with `overrides`
+    new         the same; None is `base` with `overrides` and `flags`
     overrides   ``path=value`` each, for the new side, which then is a scenario
     min_change  relative change below which a number is left out: ``1%`` or 0.01
+    flags       as `plan` takes them, for the new side, too
     Raises InputError for a side that cannot be read, and for sides that cannot be compared.
     """
     before, after = str(base), str(base if new is None else new)
-    if new is None and not overrides:
+    changes = [*flag_words(flags), *(word for text in overrides for word in ("--set", text))]
+    if new is None and not changes:
         remedy = f"name it, or change something: tpsim diff {before} --set layout.zero=3"
         raise InputError.one("missing-side", "there is nothing to compare with", remedy=remedy)
-    locks = _locks(before, after, overrides)
-    words = [after, *(word for text in overrides for word in ("--set", text))]
+    if changes and side(after) != "scenario":
+        message = f"{changes[0]} changes a scenario, and {after} is a saved {side(after)}"
+        raise InputError.one("nothing-to-set", message, remedy="name the scenario")
+    locks = _locks(before, after, overrides, flags)
+    words = [after, *changes]
     following = "tpsim check" if side(after) == "lock" else shlex.join(["tpsim", "plan", *words])
     if side(after) == "result":
         following = f"tpsim diff {shlex.join([before, after])} -v"
@@ -162,24 +174,22 @@ def side(text: str) -> Side:
     return suffixes.get(Path(text).suffix, "scenario")
 
 
-def _locks(base: str, new: str, overrides: Sequence[str]) -> tuple[Lock, Lock]:
+def _locks(base: str, new: str, overrides: Sequence[str], flags: Flags) -> tuple[Lock, Lock]:
     kinds = {side(base), side(new)}
-    if overrides and side(new) != "scenario":
-        raise InputError.one("nothing-to-set", f"--set changes a scenario, and {new} is a saved {side(new)}")
     if kinds == {"lock"}:
         return lock_file.read(base), lock_file.read(new)
     if "lock" in kinds:
         remedy = "compare a lock with another lock, or run tpsim check"
         raise InputError.one("sides-differ", f"{base} and {new}: only one of them is a lock", remedy=remedy)
-    plans = _plan(base, ()), _plan(new, overrides)
+    plans = _plan(base, (), {}), _plan(new, overrides, flags)
     of = recorded if "result" in kinds else _facts
     before, after = (of(plan) if plan else saved(path) for plan, path in zip(plans, (base, new), strict=True))
     return _as_one(before, after)
 
 
-def _plan(text: str, overrides: Sequence[str]) -> PlanResult | None:
+def _plan(text: str, overrides: Sequence[str], flags: Flags) -> PlanResult | None:
     """The plan of a scenario; None for a saved result."""
-    return priced(resolve(text, overrides=overrides)) if side(text) == "scenario" else None
+    return priced(resolve(text, overrides=overrides, flags=flags)) if side(text) == "scenario" else None
 
 
 def _facts(plan: PlanResult) -> Lock:

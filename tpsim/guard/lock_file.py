@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tpsim import __version__
 from tpsim.guard.lock import EXAMPLE, CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
@@ -14,6 +14,7 @@ from tpsim.guard.moved import STATES_FIT
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Strict
+from tpsim.quantity.units import Dimension
 from tpsim.question.save import flow
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 NAME = "tpsim.lock"
 Value = bool | int | float | str
+DIMENSIONS = get_args(Dimension)
+FIGURES = ("_s", "_bytes", "flops")
+"""How the names of a scenario's results end that are numbers."""
 
 
 class ConstantFields(Strict):
@@ -31,6 +35,14 @@ class ConstantFields(Strict):
     source: str = ""
     kind: str
     dimension: str = Field("", description="of a figure, which is in SI units")
+
+    @field_validator("dimension")
+    @classmethod
+    def _of_a_number(cls, dimension: str, info: ValidationInfo) -> str:
+        value = info.data.get("value")
+        if dimension and (dimension not in DIMENSIONS or isinstance(value, bool | str)):
+            raise ValueError("a figure has a number and a dimension, a property neither")
+        return dimension
 
 
 class FormulaFields(Strict):
@@ -58,6 +70,14 @@ class ScenarioFields(Strict):
     inputs: dict[str, Value]
     results: dict[str, Value]
     collectives: dict[str, CallsLine]
+
+    @field_validator("results")
+    @classmethod
+    def _are_numbers(cls, results: dict[str, Value]) -> dict[str, Value]:
+        wrong = [name for name in results if name.endswith(FIGURES) and isinstance(results[name], bool | str)]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is a number")
+        return results
 
 
 class LockFile(Strict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tpsim.quantity.spec import Document
+    from tpsim.quantity.spec import Document, Keys
 
 RESULTS = ("time_s", "compute_s", "exposed_s", "flops_per_device")
 MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+NUMBERS = ("count", "logical_bytes", "wire_bytes_per_device", "time_s")
+NAMES = ("phase", "op", "block", "array", "collective", "axis", "algorithm")
 
 
 READ = ("tpsim.plan/1", SCHEMA)
@@ -38,9 +41,42 @@ def saved(path: str) -> Lock:
         remedy = "save one: tpsim plan SCENARIO -o plan.json"
         raise InputError.one("not-a-result", f"{path} is no saved plan", document.place("schema"), remedy)
     try:
+        _refuse_other_types(document)
         return _recorded(document.data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(document, error) from None
+
+
+def _refuse_other_types(document: Document) -> None:
+    """A file that was changed by hand may have anything where a number or a name is compared."""
+    for part, names, what in _expected(document.data):
+        found: Any = document.data
+        for key in part:
+            found = found[key]
+        for name in names:
+            if not IS[what](found[name]):
+                message = f"{name} of this saved plan is {found[name]!r}, which is no {what}"
+                raise InputError.one("damaged-result", message, document.place(*part, name), "save it again")
+
+
+def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], str]]:
+    """Where a saved plan has what: the way to a part, the names in it, and what each is."""
+    yield ("resolved",), ("name", "hardware"), "name"
+    yield ("resolved", "model"), ("name",), "name"
+    yield ("result", "step"), RESULTS, "number"
+    yield ("result", "memory"), MEMORY, "number"
+    yield ("result", "memory"), ("fits",), "answer"
+    for at in range(len(data["result"]["collectives"])):
+        yield ("result", "collectives", at), NUMBERS, "number"
+        yield ("result", "collectives", at), NAMES, "name"
+
+
+IS: Mapping[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str) and bool(value),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value),
+    "answer": lambda value: value is None or isinstance(value, bool),
+}
+"""What is one."""
 
 
 def _damaged(document: Document, error: Exception) -> InputError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Sizes, total
+from tpsim.cost.rollup import Collective, Sizes
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
@@ -24,6 +24,7 @@ from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

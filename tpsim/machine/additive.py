@@ -29,7 +29,7 @@ from tpsim.machine.choice import Question, taken
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
 from tpsim.machine.permutes import changing
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, largest, over, product, where_many
+from tpsim.quantity.size import Size, largest, over, product, total, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -315,7 +315,9 @@ class _Run:
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
         own = own_share(self.kind, V, inner.n * outer.n)
         steps = halves * (ring.inner_steps + ring.outer_steps)
-        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sum(sent), largest(port, nic), own))
+        yield self._across(
+            "flat-ring", links, Crossing(latency, bandwidth, steps, total(sent), largest(port, nic), own)
+        )
 
     def changing(self, V: Size, change: Change) -> Iterator[Cost]:
         """Every block the shortest way to its place; the levels work at once."""
@@ -367,7 +369,7 @@ class _Run:
         n = inner.n * outer.n
         own = own_share(self.kind, V, n)
         busiest = largest(*self._busiest(sent))
-        crossing = Crossing(latency, bandwidth, n - 1, sum(sent), busiest, own, largest(port, nic))
+        crossing = Crossing(latency, bandwidth, n - 1, total(sent), busiest, own, largest(port, nic))
         yield self._across("pairwise", links, crossing)
 
     def _links(self, name: str, message: Callable[[], Any]) -> tuple[Link, ...] | None:

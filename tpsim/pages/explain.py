@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import ONE_LINK
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.derived import Derivation
-    from tpsim.answers.explain import ExplainResult
+    from tpsim.answers.explain import ExplainListResult, ExplainResult
 
 COLUMNS = (Column("what", "number"), Column("label", ""), Column("text", ""))
 SYMBOLS = (Column("symbol", "symbol"), Column("value", "value"), Column("meaning", "meaning"))
@@ -74,4 +75,22 @@ def _next(result: ExplainResult) -> str:
         return 'tpsim shard "A[I,J] -> A[I_X,J]"'
     if result.derivations[0].expression is not None:
         return f"tpsim collective {result.name.replace('_', '-')} --hw dgx-h100 --ranks 8"
-    return f"tpsim hw show {result.name.partition('.')[0]}"
+    return f"tpsim hw show {shlex.quote(result.machine)}"
+
+
+NAMES = (Column("of", "of"), Column("name", "name"), Column("what", "what"))
+
+
+def list_page(result: ExplainListResult) -> Document:
+    """What can be explained: a name per line, by what bears it."""
+    of = f" of {result.scenario}" if result.scenario else ""
+    more = (
+        "a scenario has more: its collectives, arrays and blocks: tpsim explain llama3-70b-h100",
+        "one constant alone: tpsim explain dgx-h100.chip.memory.bandwidth; a machine may be a file",
+    )
+    return Document(
+        tables=(Table(NAMES, result.records(), group="of"),),
+        notes=() if of else more,
+        verdict=result.verdict,
+        next_command=f"tpsim explain step.time_s {result.asked if of else 'llama3-70b-h100'}",
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place, suggest
+from tpsim.question.flags import flag_words
 from tpsim.question.foreign import foreign_name, not_yet
 from tpsim.question.scenario_file import PATHS_TO_FILES
 
@@ -148,8 +149,7 @@ def _known(name: str) -> None:
 
 
 def _flag(name: str, value: object) -> str:
-    word = "--" + name.replace("_", "-")
-    return word if value is True else f"{word} {value}"
+    return " ".join(flag_words({name: value}))
 
 
 def _mesh_edits(given: Mapping[str, Any]) -> Iterator[Edit]:

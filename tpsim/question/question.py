@@ -109,7 +109,7 @@ class Question:
     base_model    the model's file as read, before the scenario changed fields of it; base_machine likewise
     force         what collectives are to take instead of the least time
     forced_at     where each of its parts that is forced stands
-    asked         how a command line names this scenario again, its overrides included; "" if flags or stdin asked
+    asked         how a command line names this scenario again, its overrides included; "" if stdin asked
     document      the scenario as it was read, flags and overrides included: what a change of it starts from
     """
 

@@ -34,6 +34,7 @@ from tpsim.question.assumed import (
 )
 from tpsim.question.cut import Cut, cut, known_axis, mesh_of
 from tpsim.question.edits import bare_scenario, edited, flags_to_edits, overridden
+from tpsim.question.flags import flag_words
 from tpsim.question.forced import refuse_foreign, shown_where_forced, written
 from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
@@ -135,10 +136,10 @@ def resolve(
 
 
 def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any]) -> str:
-    """The words that ask for this scenario again; none for what no file holds."""
-    if not document.sha256 or document.path == "-" or any(value is not None for value in flags.values()):
-        return ""
-    return shlex.join([asked("scenarios", document.path), *(word for text in overrides for word in ("--set", text))])
+    """The words that ask for this scenario again; none for what neither a file nor flags hold."""
+    file = [asked("scenarios", document.path)] if document.sha256 and document.path != "-" else []
+    words = [*file, *flag_words(flags)] if file or document.path == "flags" else []
+    return shlex.join([*words, *(word for text in overrides for word in ("--set", text))] if words else [])
 
 
 def _check_program(question: Question, read: _Read) -> None:

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+
+class NoNumber(ValueError):  # noqa: N818  # it says what was found
+    """An infinity or nan, which JSON does not have (RFC 8259, section 6)."""
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """`document` as JSON. Raises ValueError for an infinity or nan, which JSON does not have."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """`document` as JSON. Raises NoNumber, with the place, for an infinity or nan."""
+    try:
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        raise NoNumber(next(_endless(document, ""))) from None
+
+
+def _endless(value: Any, at: str) -> Iterator[str]:
+    """Where in a document a number is no number, and which: ``result.step.time_s is inf``."""
+    if isinstance(value, float) and not isfinite(value):
+        yield f"{at} is {value}"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, held in items:
+        yield from _endless(held, f"{at}.{key}" if at else str(key))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, log10
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def significant(value: float, digits: int = DIGITS) -> str:
     if not value:
         return "0"
     rounded = float(f"{value:.{digits - 1}e}")
+    if not isfinite(rounded):
+        return str(rounded)
     decimals = digits - 1 - floor(log10(abs(rounded)))
     return f"{rounded:.{max(0, decimals)}f}"
 

@@ -46,6 +46,7 @@ ROW = next(line for line in TABLE.splitlines() if line.startswith("        4096 
         ("(us)  (GB/s)", "(ms)  (GB/s)", "unknown-unit", 19),
         ("root     time", "root  cputime", "cpu-times", 18),
         ("   algbw   busbw", "", "no-bandwidth", 18),
+        ("time   algbw", "time-x algbw", "no-times", 18),
         ("       16384 ", "        2048 ", "sizes-fall", 22),
         ("#  Rank  3 Group  0 Pid   4100 on     node-a device  3", "#", "devices-missing", 15),
         ("#  Rank  3 Group  0", "#  Rank  3 Group  1", "several-groups", 15),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def load(path: Path | str) -> Log:
 
     Raises InputError if there is none, or if it is no text.
     """
-    content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else _content(Path(path))
+    content = spec.standard_input(MAX_BYTES + 1) if str(path) == "-" else _content(Path(path))
     whole = Place(str(path), 0, 0, "")
     if len(content) > MAX_BYTES:
         raise InputError.one("file-too-large", f"the log is larger than {MAX_BYTES // 10**6} MB", whole)

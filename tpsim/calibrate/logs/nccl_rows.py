@@ -24,7 +24,8 @@ FIGURES = frozenset({*TIMES, *WRONG, "algbw", "busbw", "i_min", "i_max", "i_p99"
 class Columns:
     """What stands in a row: whether the root is printed, and the figures, once per placement of the result.
 
-    groups         labels of the figures out of place and in place; one group where only one of them is measured
+    groups         labels of the figures out of place and in place; one group where only one of them is measured, none
+                   where no column is a time
     only_in_place  which one that is
     """
 
@@ -46,7 +47,7 @@ def columns(labels: Sequence[str], above: str = "") -> Columns:
     """
     starts = [at for at, label in enumerate(labels) if label in TIMES]
     ends = [*starts[1:], len(labels)]
-    groups = [tuple(label for label in labels[a:b] if label in FIGURES) for a, b in zip(starts, ends, strict=True)]
+    groups = [tuple(label for label in labels[a:b] if label in FIGURES) for a, b in zip(starts, ends, strict=False)]
     return Columns("root" in labels, tuple(groups), "in-place" in above and "out-of-place" not in above)
 
 

@@ -92,6 +92,8 @@ def _first(log: Log, pattern: re.Pattern[str], first: int, last: int) -> int | N
 def _measured(log: Log, section: _Section, collective: str | None, ranks: int | None) -> Measured:
     _refuse_failed(log, section)
     known = columns(log.lines[section.labels - 1].lstrip("# ").split(), log.lines[max(0, section.labels - 2)])
+    if not known.groups:
+        log.refuse("no-times", "the table has no column of times", section.labels, "give the log as it was printed")
     _refuse_other_units(log, section, known)
     table = list(rows(log, section.labels + 1, section.end, known))
     if not table:

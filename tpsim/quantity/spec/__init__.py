@@ -14,7 +14,7 @@ from tpsim.quantity.spec.fields import (
     schema_of,
 )
 from tpsim.quantity.spec.overrides import overridden
-from tpsim.quantity.spec.text import LARGE, load
+from tpsim.quantity.spec.text import LARGE, load, standard_input
 
 __all__ = [
     "LARGE",
@@ -43,6 +43,7 @@ __all__ = [
     "read",
     "schema_of",
     "shipped",
+    "standard_input",
     "with_data",
     "with_value",
 ]

@@ -56,8 +56,19 @@ def load(source: Path | str, name: str | None = None, *, most: Most = WRITTEN) -
     if isinstance(source, str) and (name is not None or "\n" in source):
         return _document(source.encode(), name or "text", most)
     if str(source) == "-":
-        return _document(sys.stdin.buffer.read(most.bytes + 1), "-", most)
+        return _document(standard_input(most.bytes + 1), "-", most)
     return _document(_content(Path(source), most), str(source), most)
+
+
+def standard_input(most: int) -> bytes:
+    """Up to so many bytes of standard input. Raises InputError if it is closed or cannot be read."""
+    if sys.stdin is None:
+        raise InputError.one("unreadable-file", "standard input is closed", remedy="give a file instead of -")
+    try:
+        return sys.stdin.buffer.read(most)
+    except OSError as error:
+        message = f"standard input cannot be read: {error.strerror}"
+        raise InputError.one("unreadable-file", message, remedy="give a file instead of -") from None
 
 
 def _content(path: Path, most: Most) -> bytes:

@@ -1,0 +1,82 @@
+"""The Python API: the verbs as functions, typed and documented, each with a frame and a document."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import tpsim
+from tpsim.cli.main import tpsim as group
+from tpsim.report import json
+
+LOGS = Path(__file__).parent / "data" / "logs"
+GROUPS = ("hw", "model")
+FUNCTIONS = {
+    **{name: getattr(tpsim, name) for name in tpsim.ROOMS},
+    **{
+        f"{name}.{word}": getattr(getattr(tpsim, name), word)
+        for name in GROUPS
+        for word in getattr(tpsim, name).__all__
+    },
+}
+
+
+def test_every_verb_is_a_function_or_a_module_of_its_words():
+    ctx = click.Context(group)
+    verbs = {name: group.get_command(ctx, name) for name in group.list_commands(ctx)}
+    assert set(verbs) <= set(dir(tpsim))
+    words = {name: list(verb.commands) for name, verb in verbs.items() if isinstance(verb, click.Group)}
+    assert {name: sorted(getattr(tpsim, name).__all__) for name in GROUPS} == {n: sorted(w) for n, w in words.items()}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_argument_has_a_type_and_is_documented(name):
+    function = FUNCTIONS[name]
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not inspect.Signature.empty
+    untyped = [one.name for one in signature.parameters.values() if one.annotation is inspect.Parameter.empty]
+    words = set(re.findall(r"\w+", function.__doc__))
+    assert (untyped, [one for one in signature.parameters if one not in words]) == ([], [])
+
+
+ANSWERS = {
+    "explain": lambda: tpsim.explain("per_layer.wire", "gpt3-175b-a100-tp8", zero=1),
+    "explain of a machine": lambda: tpsim.explain("chip.memory.bandwidth", hw="tpu-v5e"),
+    "hw.list": tpsim.hw.list,
+    "hw.show": lambda: tpsim.hw.show("dgx-h100"),
+    "hw.validate": lambda: tpsim.hw.validate("dgx-h100"),
+    "hw.fit": lambda: tpsim.hw.fit(LOGS / "all-gather-4-mpi-2.11.txt", base="dgx-h100", level="nvlink"),
+    "model.list": tpsim.model.list,
+    "model.show": lambda: tpsim.model.show("llama-3-8b"),
+    "schema": lambda: tpsim.schema("plan"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_a_document_and_a_frame(name):
+    answer = ANSWERS[name]()
+    assert json.text(answer.to_json()).startswith('{\n  "')
+    frame = answer.to_frame()
+    assert len(frame) == len(answer.records()) > 0
+    assert list(frame.columns) == list(answer.records()[0])
+
+
+def test_one_name_is_no_list_of_letters():
+    assert [one.name for one in tpsim.hw.validate("dgx-h100").profiles] == ["dgx-h100"]
+    assert tpsim.check(Path("scenarios/gpt2-xl-a100-dp.yaml")).ok
+
+
+def test_importing_tpsim_loads_none_of_its_rooms():
+    code = "import sys, tpsim; print([name for name in sys.modules if name.startswith('tpsim.')])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def test_the_types_reach_who_installs_tpsim():
+    assert (Path(tpsim.__file__).parent / "py.typed").is_file()

@@ -1,0 +1,60 @@
+"""The flags that ask a question, declared once: every verb that takes a scenario takes them all."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+
+FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
+    "model": click.option("--model", metavar="MODEL", help="Library name, .yaml, or a Hugging Face config.json."),
+    "hw": click.option("--hw", metavar="MACHINE", help="Library name or .yaml."),
+    "chips": click.option("--chips", type=int, metavar="N", help="Chips of the machine; an axis of -1 fills up to it."),
+    "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
+    "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
+    "dp": click.option("--dp", metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."),
+    "sp": click.option("--sp/--no-sp", default=None, help="Sequence parallelism: the residual stream split over tp."),
+    "zero": click.option("--zero", type=int, metavar="0..3", help="ZeRO stage."),
+    "batch": click.option("--batch", type=int, metavar="N", help="Global batch, in sequences."),
+    "microbatches": click.option("--microbatches", type=int, metavar="N", help="Parts that the batch is computed in."),
+    "seq": click.option("--seq", type=int, metavar="N", help="Tokens per sequence."),
+    "dtype": click.option("--dtype", metavar="DTYPE", help="Of activations and parameters: bf16, f32, fp8, ..."),
+    "placement": click.option(
+        "--placement", multiple=True, metavar="AXIS=LEVEL", help="What carries a mesh axis: tensor=nvlink."
+    ),
+    "practice": click.option(
+        "--practice", metavar="NAME", help="Switches of a framework: megatron, fsdp2, xla, ideal."
+    ),
+    "cost_model": click.option("--cost-model", metavar="NAME", help="additive or book."),
+    "planner": click.option("--planner", metavar="NAME", help="book or cheapest."),
+    "algorithm": click.option(
+        "--algorithm", metavar="NAME", help="Force one on collectives that know it: ring, tree, in-switch."
+    ),
+    "protocol": click.option("--protocol", metavar="NAME", help="Force one of the machine's: ll, ll128, simple."),
+    "launch": click.option(
+        "--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us."
+    ),
+}
+"""An option per flag, in the order in which help lists them; `tpsim.question.flags.Flags` types the same names."""
+
+
+def question_options(command: Callable[P, None]) -> Callable[..., None]:
+    """Give `command` the flags; it gets ``--set`` as `overrides` and the others, if given, as one map `flags`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        flags = {name: kwargs.pop(name) for name in FLAGS}
+        given = {name: value for name, value in flags.items() if value not in (None, ())}
+        command(*args, flags=given, **kwargs)  # type: ignore[arg-type]
+
+    asked: Callable[..., None] = wrapped
+    for option in reversed(FLAGS.values()):
+        asked = option(asked)
+    change = "Change one field: layout.zero=3."
+    return click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help=change)(asked)
