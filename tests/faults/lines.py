@@ -125,7 +125,7 @@ FAULTS = [
     Fault(
         "a weight gathered in the first microbatch serves all",
         T._use,
-        "trace.where.microbatch\n",
+        'trace.where.index("microbatches")\n',
         "0\n",
         f"verify {LLAMA}",
         "finite_differences",
@@ -467,7 +467,7 @@ FAULTS = [
     Fault(
         "levels in turn take the steps of the longest",
         ways.chained,
-        "sum(cost.steps for cost in costs)",
+        "total(cost.steps for cost in costs)",
         "max(cost.steps for cost in costs)",
         "links of a gather level by level",
         "steps",

@@ -12,6 +12,7 @@ from tpsim.algebra.contract import Contraction, clashes, local_product
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.reshard import Routes, book_path, reachable
 from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ def _without(type_: Sharding, dim: str, axis: str) -> Sharding:
 
 
 def _way_cost(old: Sharding, new: Sharding, order: Sequence[str], prices: Prices) -> Any:
-    return sum(prices.move(move) for move in book_path(old, new, order))
+    return total(prices.move(move) for move in book_path(old, new, order))
 
 
 def plans(ask: Contraction, order: Sequence[str], prices: Prices) -> tuple[Plan, ...]:
@@ -188,7 +189,7 @@ def _hopeless(before: Sequence[Sequence[Move]], by_book: Plan, prices: Prices) -
     """True if the operands' moves alone are neither simple nor cheaper than the whole of the book's plan."""
     moves = [move for path in before for move in path]
     calls = sum(move.kind != "slice" for move in moves)
-    return calls > by_book.calls + 1 and sum(map(prices.move, moves)) >= by_book.price
+    return calls > by_book.calls + 1 and total(map(prices.move, moves)) >= by_book.price
 
 
 def _meetings(ask: Contraction, order: Sequence[str]) -> Iterator[Contraction]:
@@ -284,7 +285,7 @@ def _plan(
         for move in after
     ]
     work = prices.flops(ready)
-    price = sum(prices.move(step.move) for step in steps if step.move) + prices.product(work)
+    price = total(prices.move(step.move) for step in steps if step.move) + prices.product(work)
     return Plan(planner, tuple(steps), price, work)
 
 
@@ -300,7 +301,7 @@ def reshard_plans(
         Plan(
             planner,
             tuple(Step(m.kind, ((name, m.before),), (name, m.after), result_reason(name, m, after), m) for m in moves),
-            sum(prices.move(move) for move in moves),
+            total(prices.move(move) for move in moves),
             0,
         )
         for planner, moves in ways

@@ -25,7 +25,7 @@ from tpsim.answers.pricing import Clock, Pricing, fits
 from tpsim.answers.symbolic import SymbolicStep, symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over
+from tpsim.quantity.size import over, total
 from tpsim.quantity.units import show
 from tpsim.question.options import chosen, read_binding, read_dims, read_mesh
 from tpsim.question.question import Assumption
@@ -385,7 +385,7 @@ def _number(value: Any) -> int | float:
 def _sum(values: Any) -> Any:
     """The sum, or None if any part is not known."""
     known = list(values)
-    return None if any(value is None for value in known) else sum(known)
+    return None if any(value is None for value in known) else total(known)
 
 
 def _shape_text(shape: list[int] | None) -> str | None:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, Matmul, compute, matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price, total
+from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price
 from tpsim.cost.step import exposed_s
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, smallest
+from tpsim.quantity.size import over, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ class Traced:
         return Priced(
             compute_s=work.time_s,
             communication_s=total(row.busy_s for row in rows),
-            exposed_s=exposed_s(rows, work, sizes.microbatches, overlap or {}),
+            exposed_s=exposed_s(rows, work, sizes.loops["microbatches"], overlap or {}),
             wire_bytes=total(row.wire_bytes * row.count for row in rows),
             static_bytes=memory(self.program, sizes).static,
         )
@@ -173,7 +173,8 @@ class Study:
             route = tuple(segment for axis in reversed(used) for segment in routes[axis])
             return time(self.machine, route, kind, volume, cost_model=self.cost_model)
 
-        sizes = Sizes(dims, axes, self.model.layers, self.microbatches)
+        loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "stages": 1}
+        sizes = Sizes(dims, axes, loops)
         return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
 
 

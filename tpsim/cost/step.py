@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.rollup import axis_name, rolled_up, total
-from tpsim.quantity.size import over, smallest
+from tpsim.cost.rollup import axis_name, rolled_up
+from tpsim.quantity.size import over, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

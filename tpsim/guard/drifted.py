@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim import __version__
 from tpsim.guard.moved import change, is_outcome, outcome, relative
 from tpsim.guard.uses import VERSION, uses
+from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
 
@@ -202,7 +203,7 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     sides = [lock.scenarios[name].results for lock in (drift.old, drift.new)]
     for what, (keys, dimension) in SIZES.items():
         if moved & {*keys} and all(key in side for side in sides for key in keys):
-            old, new = (sum(side[key] for key in keys) for side in sides)
+            old, new = (total(side[key] for key in keys) for side in sides)
             share = change(old, new)
             found[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return found

@@ -28,7 +28,7 @@ from tpsim.machine.algorithms import (
 from tpsim.machine.choice import Question, taken
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, largest, over, product, where_many
+from tpsim.quantity.size import Size, largest, over, product, total, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -303,7 +303,7 @@ class _Run:
         bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
         own = own_share(self.kind, V, inner.n * outer.n)
         steps = halves * (ring.inner_steps + ring.outer_steps)
-        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, sum(sent), sent, own))
+        yield self._across("flat-ring", links, Crossing(latency, bandwidth, steps, total(sent), sent, own))
 
     def in_switch_tree(self, V: Size) -> Iterator[Cost]:
         """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
@@ -343,7 +343,7 @@ class _Run:
         bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
         n = inner.n * outer.n
         own = own_share(self.kind, V, n)
-        crossing = Crossing(latency, bandwidth, n - 1, sum(sent), sent, own, largest(port, nic))
+        crossing = Crossing(latency, bandwidth, n - 1, total(sent), sent, own, largest(port, nic))
         yield self._across("pairwise", links, crossing)
 
     def _links(self, name: str, message: Callable[[], Any]) -> tuple[Link, Link] | None:

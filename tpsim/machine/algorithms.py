@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import PAIR
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, product, smallest, where_many
+from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, product, smallest, total, where_many
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,8 @@ def line_all_to_all(V: Size, n: Size) -> Traffic:
 
 def line_all_to_all_lockstep(V: Size, n: Size) -> Traffic:
     """All-to-all on a line in n-1 steps, each as long as its busiest link: V(n-1)/(2n) in sum."""
-    total = over(V * floor_over(n * n, 4), n * n)
-    return Traffic(n - 1, wire("all_to_all", V, n), _line_carried(V, n), total, over(V * (n - 1), 2 * n))
+    busiest = over(V * floor_over(n * n, 4), n * n)
+    return Traffic(n - 1, wire("all_to_all", V, n), _line_carried(V, n), busiest, over(V * (n - 1), 2 * n))
 
 
 def _line_carried(V: Size, n: Size) -> Any:
@@ -342,9 +342,8 @@ def torus_gather(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
 
     d is 2 per closed axis and 1 per line, axes of one device left out. The parts are weighted by the shape.
     """
-    total = product(axis.n for axis in axes)
-    sent = wire("all_gather", V, total)
-    links = sum(where_many(axis.n, 2 if axis.closed else 1) for axis in axes)
+    sent = wire("all_gather", V, product(axis.n for axis in axes))
+    links = total(where_many(axis.n, 2 if axis.closed else 1) for axis in axes)
     return _even(_torus_steps(axes), sent, over(sent, largest(links, 1)))
 
 
@@ -386,11 +385,11 @@ def _axis_by_axis(V: Size, axes: Sequence[TorusAxis], closed: Form, line: Form) 
 def in_turn(runs: Sequence[Traffic]) -> Traffic:
     """Runs on links of their own, one after another: seconds add up, the busiest link is one of them."""
     return Traffic(
-        sum(run.steps for run in runs),
-        sum(run.wire for run in runs),
-        sum(run.carried for run in runs),
+        total(run.steps for run in runs),
+        total(run.wire for run in runs),
+        total(run.carried for run in runs),
         largest(*(run.link_total for run in runs)),
-        sum(run.link_serial for run in runs),
+        total(run.link_serial for run in runs),
     )
 
 
@@ -398,9 +397,9 @@ def torus_all_to_all(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """All-to-all axis by axis in rotated parts, so that the axes work at once: the busiest axis counts."""
     runs = _torus_all_to_all_runs(V, axes)
     return Traffic(
-        sum(run.steps for run in runs),
+        total(run.steps for run in runs),
         wire("all_to_all", V, product(axis.n for axis in axes)),
-        sum(run.carried for run in runs),
+        total(run.carried for run in runs),
         largest(*(run.link_total for run in runs)),
         largest(*(run.link_serial for run in runs)),
     )
@@ -410,11 +409,11 @@ def torus_all_to_all_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only."""
     runs = _torus_all_to_all_runs(V, axes)
     return Traffic(
-        sum(run.steps for run in runs),
+        total(run.steps for run in runs),
         wire("all_to_all", V, product(axis.n for axis in axes)),
-        sum(run.carried for run in runs),
+        total(run.carried for run in runs),
         largest(*(run.link_total for run in runs)),
-        sum(run.link_serial for run in runs),
+        total(run.link_serial for run in runs),
     )
 
 
@@ -424,12 +423,12 @@ def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
 
 
 def _torus_all_to_all_runs(V: Size, axes: Sequence[TorusAxis]) -> list[Traffic]:
-    total = product(axis.n for axis in axes)
-    return [(ring_all_to_all if axis.closed else line_all_to_all)(over(V * axis.n, total), axis.n) for axis in axes]
+    n = product(axis.n for axis in axes)
+    return [(ring_all_to_all if axis.closed else line_all_to_all)(over(V * axis.n, n), axis.n) for axis in axes]
 
 
 def _torus_steps(axes: Sequence[TorusAxis]) -> Any:
-    return sum(floor_over(axis.n, 2) if axis.closed else axis.n - 1 for axis in axes)
+    return total(floor_over(axis.n, 2) if axis.closed else axis.n - 1 for axis in axes)
 
 
 class FlatRing(NamedTuple):

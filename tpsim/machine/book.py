@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.machine.additive import Group, forms
 from tpsim.machine.algorithms import Traffic, in_turn
 from tpsim.machine.cost import FREE, Cost, Link, by_level
-from tpsim.quantity.size import Size, largest, over, product, where_many
+from tpsim.quantity.size import Size, largest, over, product, total, where_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size) -> Cost:
     volumes = [_volume(found, at, kind, V) for at in range(len(found))]
     runs = [_traffic(group, half, volume) for group, volume in zip(found, volumes, strict=True)]
     links = [Link(group.level) for group in found]
-    latency = sum(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
+    latency = total(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
         over(halves * _bytes(group, half, volume, run), group.level.bandwidth.value)
         for group, volume, run in zip(found, volumes, runs, strict=True)
@@ -61,7 +61,7 @@ def _bytes(group: Group, kind: MoveKind, V: Size, run: Traffic) -> Any:
     if kind == "all_to_all" and topologies <= {"ring", "line"}:
         return largest(*(_exchange(group, segment, V) for segment in group.segments))
     if kind in {"all_gather", "reduce_scatter"} and topologies == {"ring"}:
-        links = sum(where_many(segment.n, 2) for segment in group.segments)
+        links = total(where_many(segment.n, 2) for segment in group.segments)
         return where_many(group.n, over(V * group.segments[0].stride, largest(links, 1)))
     return run.link_serial
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile import Level, Tuning
-from tpsim.quantity.size import Size, by_least, largest, over, root, smallest, where_many, where_positive
+from tpsim.quantity.size import Size, by_least, largest, over, root, smallest, total, where_many, where_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -220,23 +220,23 @@ def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: 
     """
     if len(costs) == 1:
         return costs[0]
-    work = sum(cost.work_s for cost in costs)
+    work = total(cost.work_s for cost in costs)
     if pipelined:
         shares = [cost.bandwidth_s for cost in costs]
-        work = work - pipelined * (sum(shares) - largest(*shares))
+        work = work - pipelined * (total(shares) - largest(*shares))
     return Cost(
         name,
         largest(*(cost.launch_s for cost in costs)),
-        sum(cost.latency_s for cost in costs),
-        sum(cost.bandwidth_s for cost in costs),
+        total(cost.latency_s for cost in costs),
+        total(cost.bandwidth_s for cost in costs),
         work,
         largest(*(cost.pipelined_s for cost in costs)),
-        sum(cost.steps for cost in costs),
-        sum(cost.carried for cost in costs),
+        total(cost.steps for cost in costs),
+        total(cost.carried for cost in costs),
         largest(*(cost.link_total for cost in costs)),
         by_level([cost.link_serial for cost in costs], levels),
         tuple(stage for cost in costs for stage in cost.stages),
-        sum(cost.ramp_s for cost in costs),
+        total(cost.ramp_s for cost in costs),
         costs[0].protocol,
     )
 

@@ -11,7 +11,7 @@ from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, over
+from tpsim.quantity.size import Size, over, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,7 +101,7 @@ def _as_measured(timed: Timing, V: Size, held: Sequence[tuple[MeasuredCurve, Any
     """The seconds of the curves where they hold; of the constants elsewhere."""
     if not held:
         return timed
-    added = sum(where * (curve.seconds(V, timed.time_s) - timed.time_s) for curve, where in held)
+    added = total(where * (curve.seconds(V, timed.time_s) - timed.time_s) for curve, where in held)
     return replace(timed, time_s=timed.time_s + added, curve_s=added, curves=tuple(curve for curve, _ in held))
 
 

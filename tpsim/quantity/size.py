@@ -11,6 +11,7 @@ import math
 import sys
 from fractions import Fraction
 from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -272,6 +273,17 @@ def where_equal(a: Size, b: Size, value: Size, otherwise: Size = 0) -> Any:
 
         return np.where(np.equal(a, b), value, otherwise)  # type: ignore[call-overload]
     return value if a == b else otherwise
+
+
+def total(values: Iterable[Any]) -> Any:
+    """The sum of sizes of any kind, one after another; 0 for none.
+
+    Python's own `sum` rounds floats in one way up to 3.11 and in another from 3.12 on, so that answers would differ.
+
+    >>> total([0.1] * 10), total([1, 2])
+    (0.9999999999999999, 3)
+    """
+    return reduce(add, values, 0)
 
 
 def product(values: Iterable[Size]) -> Any:
