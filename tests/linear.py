@@ -13,7 +13,7 @@ from tpsim.program.trace import Trace
 from tpsim.program.transpose import Backward
 from tpsim.reference.execute import execute
 
-WHERE = Where("forward", "mlp", 0, 0)
+WHERE = Where("F", "mlp", loops=(("layers", 0), ("microbatches", 0)))
 SIZES = {"b": 2, "s": 4, "h": 8, "k": 12, "m": 1}
 b, s, h, k, n = sympy.symbols("b s h k n", positive=True)
 DIMS = {"b": b, "s": s, "t": s, "h": h, "k": k, "f": 4 * h, "v": sympy.Symbol("v", positive=True)}
@@ -34,7 +34,7 @@ def linear(split: str) -> Program:
     found = Backward(trace, Practice()).run(list(trace.ops), loss)
     settled = {array: trace.settled(parts[0], "the test reads it") for array, parts in found.items()}
     results = {"y": y, "d.x": settled[given], "d.W": settled[weight]}
-    return Program(tuple(trace.ops), ("X",), 1, 1, trace.layout.table, results)
+    return Program(tuple(trace.ops), ("X",), {"layers": 1, "microbatches": 1}, trace.layout.table, results)
 
 
 def values(program: Program, ranks: int = 4) -> dict[str, np.ndarray]:
@@ -78,7 +78,7 @@ def _moves(program, phase, names, layer):
     return [
         (op.output.name, move)
         for op in program.ops
-        if isinstance(op, Reshard) and op.where.phase == phase and layer in ("any", op.where.layer)
+        if isinstance(op, Reshard) and op.where.phase == phase and layer in ("any", op.where.index("layers"))
         for move in op.moves
         if not names or op.output.name.startswith(names)
     ]

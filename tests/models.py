@@ -6,6 +6,12 @@ from dataclasses import replace
 
 from tpsim.program.model import Model
 
+
+def loops(layers, microbatches=1):
+    """How often the loops of a program run."""
+    return {"layers": layers, "microbatches": microbatches, "stages": 1}
+
+
 LLAMA = Model(
     name="small-llama",
     hidden=16,

@@ -9,9 +9,21 @@ import pytest
 
 from tests.readme import BLOCK, README, executed
 from tpsim.cli.verbs import SECTIONS, VERBS
+from tpsim.program.dims import DIMS, LOOPS, ROLES
 
 ROOT = Path(__file__).parents[1]
 TEXT = README.read_text(encoding="utf-8")
+
+
+def test_the_table_of_symbols_is_that_of_the_program():
+    rows = [
+        f"| `{name}` | {f'`{one.symbol}`' if one.symbol else 'its number'} | {one.meaning} |"
+        for table in (DIMS, LOOPS, ROLES)
+        for name, one in table.items()
+    ]
+    page = (ROOT / "docs" / "symbols.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in page if line.startswith("| `")] == rows
+
 
 FORMULAS = ("tpsim/algebra/moves.py", "tpsim/machine/algorithms.py", "tpsim/cost/rollup.py", "tpsim/cost/memory.py")
 """Files whose functions take ints, arrays and symbols alike."""

@@ -21,7 +21,7 @@ import sympy
 import tpsim
 from tests.algebra.simulated import Devices
 from tests.linear import DIMS, b, h, injected, linear, moves, n, payload, s, values
-from tests.models import GPT, LLAMA
+from tests.models import GPT, LLAMA, loops
 from tests.program.test_collectives import collectives
 from tests.reference.judge import difference, run, unsharded
 from tests.reference.wires import on_rings
@@ -398,7 +398,7 @@ def test_claims_002_1_2_seventy_billion_half_precision_weights_are_140_gb_and_do
 
 
 def test_claim_002_3_data_parallelism_keeps_a_whole_copy_unless_zero_shards_it():
-    sizes = Sizes({**LLAMA.dims(sequences=8, seq=8)}, {"D": 4, "X": 1, "Y": 1}, 2, 1)
+    sizes = Sizes({**LLAMA.dims(sequences=8, seq=8)}, {"D": 4, "X": 1, "Y": 1}, loops(2))
     held = [memory(derive(LLAMA, layout(dp=("D",), zero=zero)), sizes) for zero in (0, 1, 2, 3)]
     whole = held[0]
     assert [part.optimizer * 4 == whole.optimizer for part in held] == [False, True, True, True]
@@ -579,7 +579,7 @@ def test_claims_004_21_22_23_25_parallel_cross_entropy_sends_three_times_b_s_not
 
 
 def test_claim_004_24_each_device_still_holds_its_part_of_the_logits():
-    sizes = Sizes(DIMS | {"g": 1, "r": 1, "d": 1, "e": 1, "j": 3, "p": 1}, {"D": 1, "X": n, "Y": 1}, 1, 1)
+    sizes = Sizes(DIMS | {"g": 1, "r": 1, "d": 1, "e": 1, "j": 3, "p": 1}, {"D": 1, "X": n, "Y": 1}, loops(1))
     held = memory(derive(LLAMA), sizes).logits
     assert sympy.simplify(held / (b * s * DIMS["v"] / n)) in (DTYPE_BYTES["f32"], DTYPE_BYTES["bf16"])
 

@@ -128,7 +128,7 @@ def test_tensor_parallelism_alone_prints_four_all_reduces_of_bsh():
 def test_replicated_kv_heads_show_as_kv_heads_in_formulas():
     rows = plan("llama3-70b-kv-replication").records()
     keys = [row["formula"] for row in rows if row["array"] == "grad.Wk" and "tensor_rep" in row["axis"]]
-    assert keys == ["8*h*head_dim*(-kv_heads + t)/(d*t)"]
+    assert keys == ["8*dh*h*(-kv_heads + t)/(d*t)"]
 
 
 @pytest.mark.parametrize("qkv", ["fused", "separate"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.models import loops
 from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.rollup import Sizes
@@ -16,8 +17,7 @@ from tpsim.quantity.size import over, where_many
 SIZES = Sizes(
     dims={"b": 16, "s": 4096, "t": 4096, "h": 8192, "f": 28672, "v": 128256},
     axes={"data": 4, "tensor": 8},
-    layers=80,
-    microbatches=2,
+    loops=loops(80, 2),
 )
 
 
@@ -38,9 +38,9 @@ def settled(before: Array, after: Sharding, axis: str, kind: Any, where: Where) 
     return Reshard((before,), out, where, f"{before.name} owes {axis}", (Move(kind, (axis,), before.type, after),))
 
 
-FORWARD = Where("forward", "mlp", layer=0, microbatch=0)
-BACKWARD = Where("backward", "mlp", layer=0, microbatch=0)
-ONCE = Where("backward", "mlp", layer=0)
+FORWARD = Where("F", "mlp", loops=(("layers", 0), ("microbatches", 0)))
+BACKWARD = Where("B", "mlp", loops=(("layers", 0), ("microbatches", 0)))
+ONCE = Where("B", "mlp", loops=(("layers", 0),))
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def program() -> Program:
     grads = [array(f"d{w.name}", w.type.owing({("data", "sum")}), "gradient", "f32") for w in (w1, w2)]
     settles = [settled(g, g.type.owing(()), "data", "all_reduce", ONCE) for g in grads]
     ops = (
-        Leaf((), w1, Where("forward", "mlp", layer=0)),
-        Leaf((), w2, Where("forward", "mlp", layer=0)),
+        Leaf((), w1, Where("F", "mlp", loops=(("layers", 0),))),
+        Leaf((), w2, Where("F", "mlp", loops=(("layers", 0),))),
         Einsum((x, w1), z, FORWARD),
         Einsum((z, w2), y, FORWARD),
         settled(y, typed("bsh", b="data"), "tensor", "all_reduce", FORWARD),
@@ -65,7 +65,7 @@ def program() -> Program:
         *settles,
     )
     results = {f"grad.{op.output.name[1:]}": op.output for op in settles}
-    return Program(ops, ("data", "tensor"), 1, 1, {}, results)
+    return Program(ops, ("data", "tensor"), loops(1), {}, results)
 
 
 @dataclass(frozen=True)

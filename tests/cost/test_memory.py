@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models import LLAMA
+from tests.models import LLAMA, loops
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Sizes
 from tpsim.program.layout import Dtypes, Practice, layout
@@ -32,7 +32,7 @@ def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_in_another_p
 ):
     dtypes = Dtypes(params=params, optimizer=optimizer, gradients=gradients)
     program = lower(LLAMA, layout(), Practice(), dtypes, ())
-    sizes = Sizes(LLAMA.dims(sequences=1, seq=8), {}, layers=LLAMA.layers, microbatches=1)
+    sizes = Sizes(LLAMA.dims(sequences=1, seq=8), {}, loops(LLAMA.layers))
     held, parameters = memory(program, sizes), parameter_count(LLAMA, padded=True)
     assert held.optimizer == each * parameters
     assert held.gradients == {"f32": 4, "bf16": 2}[gradients] * parameters
@@ -42,7 +42,7 @@ def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_in_another_p
 def held_by(zero, practice=None):
     where = layout(tp=("T",), dp=("D",), zero=zero)
     program = lower(LLAMA, where, practice or Practice(), Dtypes(), ("D", "T"))
-    return memory(program, Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4, "T": 2}, LLAMA.layers, microbatches=1))
+    return memory(program, Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4, "T": 2}, loops(LLAMA.layers)))
 
 
 def test_each_zero_stage_shards_one_kind_of_array_more():

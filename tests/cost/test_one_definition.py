@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sympy
 
-from tests.models import MIDDLE
+from tests.models import MIDDLE, loops
 from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
@@ -17,7 +17,7 @@ from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 
-SIZES = Sizes(MIDDLE.dims(sequences=16, seq=256), {"data": 4, "tensor": 8}, MIDDLE.layers, 2)
+SIZES = Sizes(MIDDLE.dims(sequences=16, seq=256), {"data": 4, "tensor": 8}, loops(MIDDLE.layers, 2))
 ROLES = {"tp": ("tensor",), "dp": ("data",)}
 VARIANTS = [
     pytest.param(practice, zero, sp, id=f"{practice}-zero{zero}-{'sp' if sp else 'tp'}")
@@ -37,13 +37,12 @@ def as_arrays(sizes):
     return Sizes(
         {dim: array(size) for dim, size in sizes.dims.items()},
         {axis: array(size) for axis, size in sizes.axes.items()},
-        array(sizes.layers),
-        array(sizes.microbatches),
+        {loop: array(size) for loop, size in sizes.loops.items()},
     )
 
 
 def values(symbols):
-    known = {symbols.layers: SIZES.layers, symbols.microbatches: SIZES.microbatches}
+    known = {symbols.loops[loop]: size for loop, size in SIZES.loops.items()}
     for kind in ("dims", "axes"):
         for name, symbol in getattr(symbols, kind).items():
             known[symbol] = getattr(SIZES, kind)[name]
@@ -101,7 +100,7 @@ def test_tensor_parallelism_alone_sends_what_the_literature_says():
     ):
         found = [one for one in collectives(program(practice, 0, sp), coalesce=True) if one.per_layer]
         layer = [one for one in found if one.per_microbatch]
-        assert formula.wire_text(layer, symbols, per=symbols.layers * symbols.microbatches) == stated
+        assert formula.wire_text(layer, symbols, per=symbols.repeats) == stated
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_zero_sends_the_elements_that_its_paper_says(zero, microbatches, stated,
     """Times psi (n-1)/n elements."""
     dtypes = Dtypes(activations="bf16", params="bf16", gradients="bf16", optimizer="f32")
     traced = lower(MIDDLE, layout(dp=("data",), zero=zero), PRACTICES["fsdp2"], dtypes, ("data",))
-    sizes = Sizes(SIZES.dims, {"data": 4}, MIDDLE.layers, microbatches)
+    sizes = Sizes(SIZES.dims, {"data": 4}, loops(MIDDLE.layers, microbatches))
     found = [one for one in collectives(traced, coalesce=True) if one.op != "activation"]
     rows = price(found, sizes, pricer_for(sizes))
     psi = memory(traced, replace(sizes, axes={"data": 1})).parameters // 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy
 
-from tests.models import LLAMA
+from tests.models import LLAMA, loops
 from tpsim.cost import formula
 from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_of, travelling
 from tpsim.program.layout import PRACTICES, Dtypes, layout
@@ -80,13 +80,13 @@ def test_a_tensor_parallel_mlp_prints_its_formula(program, sizes):
     alone = replace(sizes, axes={"data": 1, "tensor": 8})
     symbols = formula.symbols(alone, {"tp": ("tensor",), "dp": ("data",)})
     layer = [c for c in collectives(program, coalesce=False) if c.per_microbatch]
-    assert formula.wire_text(layer, symbols, per=symbols.layers * symbols.microbatches) == "8*b*h*s*(t - 1)/t"
+    assert formula.wire_text(layer, symbols, per=symbols.repeats) == "8*b*h*s*(t - 1)/t"
     both = formula.symbols(sizes, {"tp": ("tensor",), "dp": ("data",)})
-    assert formula.wire_text(layer, both, per=both.layers * both.microbatches) == "8*b*h*s*(t - 1)/(d*t)"
+    assert formula.wire_text(layer, both, per=both.repeats) == "8*b*h*s*(t - 1)/(d*t)"
 
 
 def test_a_role_of_two_axes_shows_its_product_as_one_symbol(sizes):
-    sizes = Sizes({"b": 4}, {"kv": 8, "rep": 2}, 2, 1)
+    sizes = Sizes({"b": 4}, {"kv": 8, "rep": 2}, loops(2))
     axes = formula.symbols(sizes, {"tp": ("kv", "rep")}).axes
     assert str(axes["kv"] * axes["rep"]) == "t"
 
@@ -97,10 +97,9 @@ def test_ints_arrays_and_symbols_give_the_same_bytes_and_counts(program, sizes):
     many = Sizes(
         {dim: np.array([float(size)]) for dim, size in sizes.dims.items()},
         {axis: np.array([float(size)]) for axis, size in sizes.axes.items()},
-        np.array([80.0]),
-        np.array([2.0]),
+        {loop: np.array([float(size)]) for loop, size in sizes.loops.items()},
     )
-    values = {symbols.layers: 80, symbols.microbatches: 2}
+    values = {symbols.loops["layers"]: 80, symbols.loops["microbatches"]: 2}
     values |= {symbols.dims[dim]: size for dim, size in sizes.dims.items()}
     values |= {symbols.axes[axis]: size for axis, size in sizes.axes.items()}
     for one in collectives(program, coalesce=True):
@@ -114,7 +113,7 @@ def hybrid():
     """Two traced layers and microbatches over two axes, with every kind of array on the wire."""
     where = layout(dp=("D",), tp=("X",), zero=3, sequence_parallel=True)
     program = lower(LLAMA, where, PRACTICES["megatron"], Dtypes(), ("D", "X"), layers=2, microbatches=2)
-    return program, Sizes(LLAMA.dims(sequences=8, seq=16), {"D": 2, "X": 4}, layers=2, microbatches=2)
+    return program, Sizes(LLAMA.dims(sequences=8, seq=16), {"D": 2, "X": 4}, loops(2, 2))
 
 
 def test_calls_travel_together_only_within_a_phase_layer_microbatch_kind_axes_and_dtype():
@@ -123,7 +122,7 @@ def test_calls_travel_together_only_within_a_phase_layer_microbatch_kind_axes_an
     assert "slice" not in {one.kind for one in apart}
     alone = [one for one in apart if one.op not in {"param", "gradient", "state"}]
     company = {
-        (one.where.phase, one.where.layer, one.where.microbatch, one.where.again, one.op, one.kind, one.axes, one.dtype)
+        (one.where.phase, one.where.loops, one.where.again, one.op, one.kind, one.axes, one.dtype)
         for one in apart
         if one not in alone
     }

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.models import GPT, LLAMA
+from tests.models import GPT, LLAMA, loops
 from tpsim.algebra.moves import wire
 from tpsim.cost.rollup import Sizes, collectives
 from tpsim.program.layout import Dtypes, Practice, layout
@@ -29,7 +29,7 @@ def elements(model, zero, practice, *, over="D", sequence_parallel=False):
     """Elements on the wire of one device per step and axis, by weight; its gradient's collectives included."""
     where = layout(tp=("T",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
     program = lower(model, where, practice, Dtypes(), ("D", "T"))
-    sizes = Sizes(model.dims(sequences=N, seq=8), {"D": N, "T": T}, model.layers, M)
+    sizes = Sizes(model.dims(sequences=N, seq=8), {"D": N, "T": T}, loops(model.layers, M))
     sent: Counter[str] = Counter()
     for call in collectives(program, coalesce=False):
         if call.axes == (over,) and call.op != "activation":

@@ -125,7 +125,7 @@ FAULTS = [
     Fault(
         "a weight gathered in the first microbatch serves all",
         T._use,
-        "trace.where.microbatch\n",
+        'trace.where.index("microbatches")\n',
         "0\n",
         f"verify {LLAMA}",
         "finite_differences",

@@ -140,4 +140,4 @@ def _gradient(writer: Writer, leaf: Array, parts: list[Array]) -> Array:
 
 
 def _program(ops: tuple[Op, ...], mesh: Mesh, results: dict[str, Array]) -> Program:
-    return Program(ops, mesh.order, 1, 1, {}, results)
+    return Program(ops, mesh.order, {}, {}, results)

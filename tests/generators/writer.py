@@ -28,7 +28,7 @@ RANK = 3
 """Dims of the largest array, so that every run is small."""
 REGIONS = ("residual", "block", "heads", "vocab")
 MINUS = Scale(-1.0)
-WHERE = Where("forward", "mlp")
+WHERE = Where("F", "mlp")
 BECAUSE = "the chain wants it so"
 UNARY, BINARY = ("gelu",), ("mul", "swiglu", "geglu")
 """Smooth functions, by their names in `reference.functions`."""

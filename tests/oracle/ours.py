@@ -61,6 +61,7 @@ def layer(asked: Layer, practice: str) -> Run:
     """The collectives of one layer and of its gradients, under a named bundle of switches; FLOPs are not compared."""
     where = layout(tp=(AXIS,), sequence_parallel=asked.sequence)
     program = lower(replace(MODEL, ffn=asked.ffn), where, PRACTICES[practice], Dtypes(), (AXIS,))
-    moves = [move for op in program.ops if isinstance(op, Reshard) and op.where.layer == 0 for move in op.moves]
+    ops = [op for op in program.ops if isinstance(op, Reshard) and op.where.index("layers") == 0]
+    moves = [move for op in ops for move in op.moves]
     sizes = {**WORK, "h": MODEL.hidden, "f": MODEL.ffn_hidden, "g": MODEL.kv_heads, "d": MODEL.head_dim}
     return Run(called(moves, {**sizes, "r": MODEL.heads // MODEL.kv_heads}, FOUR), 0)

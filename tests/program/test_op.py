@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models import LLAMA
+from tests.models import LLAMA, loops
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Sizes, collectives
 from tpsim.program.layout import PRACTICES, Dtypes, layout
@@ -14,14 +14,17 @@ from tpsim.program.op import Einsum, Program, Where
 
 @pytest.mark.parametrize(("layer", "microbatch", "times"), [(None, None, 1), (0, None, 40), (None, 0, 4), (1, 1, 160)])
 def test_an_op_runs_once_per_layer_and_microbatch_that_its_traced_one_stands_for(layer, microbatch, times):
-    program = Program((), (), layers=2, microbatches=3, table={})
-    assert program.times(Where("forward", "mlp", layer, microbatch), 80, 12) == times
+    program = Program((), (), {"layers": 2, "microbatches": 3}, {})
+    where = Where(
+        "F", "mlp", loops=tuple(one for one in (("layers", layer), ("microbatches", microbatch)) if None not in one)
+    )
+    assert program.times(where, {"layers": 80, "microbatches": 12}) == times
 
 
 @pytest.mark.parametrize("zero", [0, 3])
 def test_tracing_more_layers_or_microbatches_changes_no_total(zero):
     where = layout(dp=("D",), tp=("X",), zero=zero, sequence_parallel=True)
-    sizes = Sizes(LLAMA.dims(sequences=8, seq=16), {"D": 2, "X": 4}, layers=12, microbatches=6)
+    sizes = Sizes(LLAMA.dims(sequences=8, seq=16), {"D": 2, "X": 4}, loops(12, 6))
     found = []
     for layers, microbatches in ((1, 1), (2, 1), (1, 2), (3, 2)):
         program = lower(

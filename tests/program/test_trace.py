@@ -12,7 +12,7 @@ from tpsim.program.trace import Trace
 
 @pytest.fixture
 def trace():
-    return Trace(layout(tp=("X",), dp=("D",)), ("D", "X"), Where("forward", "mlp"), region="block")
+    return Trace(layout(tp=("X",), dp=("D",)), ("D", "X"), Where("F", "mlp"), region="block")
 
 
 def leaf(trace, name, dims, region="block", role="activation"):

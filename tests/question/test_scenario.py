@@ -420,7 +420,7 @@ def test_several_uneven_splits_are_shown_together(tmp_path: Path) -> None:
 def test_a_table_entry_that_does_not_divide_is_refused_at_its_place(tmp_path: Path) -> None:
     table = 'shardings: {"*": {b: data, g: [tensor, data]}}'
     text = refusal(tmp_path, ("layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}", table))
-    assert "g = 8 (kv heads) is not divisible by tensor 8 x data 32" in text
+    assert "g = 8 (key/value heads) is not divisible by tensor 8 x data 32" in text
     assert "case.yaml:6:" in text
 
 

@@ -30,8 +30,8 @@ def sharded():
 
 def named(sharded, name, layer=0):
     """The outputs of that name in a layer, in order of the program."""
-    found = [op for op in sharded.program.ops if op.output.name == name and op.where.layer == layer]
-    return [op.output for op in found if op.where.microbatch == 0]
+    found = [op for op in sharded.program.ops if op.output.name == name and op.where.index("layers") == layer]
+    return [op.output for op in found if op.where.index("microbatches") == 0]
 
 
 def worst(sharded, whole):

@@ -46,13 +46,13 @@ def pairs(draw, mesh):
 
 def attempted(op, mesh, types):
     """The program that applies an op to operands of these types, or why the op is refused."""
-    trace = Trace(Layout(table={}), mesh.order, Where("forward", "mlp"))
+    trace = Trace(Layout(table={}), mesh.order, Where("F", "mlp"))
     x, y = (lay(trace, name, type_) for name, type_ in zip("xy", types, strict=True))
     try:
         made = OPS[op](trace, x, y)
     except ShardingError as refusal:
         return str(refusal)
-    return Program(tuple(trace.ops), mesh.order, 1, 1, {}, {"z": made})
+    return Program(tuple(trace.ops), mesh.order, {}, {}, {"z": made})
 
 
 @settings(max_examples=100)

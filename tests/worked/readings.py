@@ -45,7 +45,7 @@ def local(array, dim, size, **axes):
 def held_in_symbols(array, dims, dtype="bf16", **axes):
     """Bytes of one array on one device, sizes in symbols."""
     type_ = parse_array(array).type
-    return local_bytes(Array("array", type_, "*", dtype), Sizes(dims, axes, 1, 1))
+    return local_bytes(Array("array", type_, "*", dtype), Sizes(dims, axes, {}))
 
 
 class Layer:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
 from tpsim.answers.verdict import memory_text
-from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
+from tpsim.program.dims import MEANINGS, ROLES
 from tpsim.program.lower import lower
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.program.op import Program
     from tpsim.quantity.units import Dimension
-
-MEANINGS: Mapping[str, str] = {
-    "b": "sequences per microbatch over all data shards",
-    "s": "tokens per sequence",
-    "h": "hidden",
-    "f": "ffn hidden",
-    "v": "padded vocabulary",
-    "L": "layers",
-    "m": "microbatches",
-    "t": "tensor parallelism",
-    "d": "data parallelism",
-}
-"""What the letters are; the other symbols are words."""
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
@@ -107,11 +94,11 @@ def values(result: PlanResult) -> dict[str, Any]:
     """The number that each symbol of the plan's formulas stands for."""
     numbers, letters = result.sizes, result.symbols
     pairs = [(letters.dims[dim], size) for dim, size in numbers.dims.items()]
-    pairs += [(letters.layers, numbers.layers), (letters.microbatches, numbers.microbatches)]
+    pairs += [(letters.loops[loop], size) for loop, size in numbers.loops.items()]
     pairs += [(letters.axes[axis], size) for axis, size in numbers.axes.items()]
     found = {str(symbol): size for symbol, size in pairs if getattr(symbol, "is_Symbol", False)}
     mesh, roles = result.question.mesh, result.question.layout.roles
-    return {**found, **{letter: mesh.size(*roles[role]) for role, letter in formula.ROLES.items() if roles.get(role)}}
+    return {**found, **{one.symbol: mesh.size(*roles[role]) for role, one in ROLES.items() if roles.get(role)}}
 
 
 def _derived(
@@ -216,7 +203,7 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
     def cost(sizes: Sizes) -> Any:
         calls = [(row.collective, row.collective.count(sizes)) for row in rows]
-        repeats = sizes.layers * sizes.microbatches
+        repeats = sizes.repeats
         sums = total((one.wire_bytes(sizes) if part == "wire" else one.logical_bytes(sizes)) * n for one, n in calls)
         return Fraction(sums) / repeats if isinstance(sums, int) else sums / repeats
 

@@ -185,7 +185,8 @@ def sizes_of(question: Question) -> Sizes:
     """The numbers that the question's program is evaluated at; b is sequences per microbatch over all data shards."""
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
-    return Sizes(dims, question.mesh.axes, question.model.layers, workload.microbatches)
+    loops = {"layers": question.model.layers, "microbatches": workload.microbatches, "stages": 1}
+    return Sizes(dims, question.mesh.axes, loops)
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class PlanResult(Answer):
 
     @property
     def _repeats(self) -> int:
-        return int(self.sizes.layers * self.sizes.microbatches)
+        return int(self.sizes.repeats)
 
     @property
     def layer_rows(self) -> dict[str, list[Row]]:
@@ -391,7 +392,7 @@ class PlanResult(Answer):
     def layer_formula(self, phase: str) -> str:
         """Wire bytes of one layer and microbatch in ``forward``, ``backward`` or ``total``, as text."""
         found = [row.collective for row in self.layer_rows[phase]]
-        return formula.wire_text(found, self.symbols, per=self.symbols.layers * self.symbols.microbatches)
+        return formula.wire_text(found, self.symbols, per=self.symbols.repeats)
 
     def shown(self) -> list[dict[str, Any]]:
         """The collectives without formulas, which would load sympy."""

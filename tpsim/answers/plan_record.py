@@ -69,10 +69,10 @@ def asked_record(question: Question) -> dict[str, Any]:
 
 def layer_label(one: Collective, sizes: Sizes) -> str | int | None:
     """``0-95`` for a traced layer that stands for 96, its index if it stands for itself, None outside the layers."""
-    layer, layers = one.where.layer, sizes.layers
+    layer, layers = one.where.index("layers"), sizes.loops["layers"]
     if layer is None:
         return None
-    if one.program.layers == layers:
+    if one.program.traced["layers"] == layers:
         return layer
     return f"0-{layers - 1}"
 

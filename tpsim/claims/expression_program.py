@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.planner import Step
     from tpsim.algebra.sharding import Owed
 
-WHERE = Where("forward", "expression")
+WHERE = Where("F", "expression")
 
 Named = tuple[str, Sharding]
 """An array of the expression in one of its types."""
@@ -36,7 +36,7 @@ def expression_program(
     for step in steps:
         writer.step(step)
     last = steps[-1].output if steps else arrays[-1]
-    return Program(tuple(writer.ops), order if sharded else (), 1, 1, {}, {"result": writer.held[last]})
+    return Program(tuple(writer.ops), order if sharded else (), {}, {}, {"result": writer.held[last]})
 
 
 def part_sizes(arrays: Sequence[Named], mesh: Mesh) -> Mapping[str, int]:

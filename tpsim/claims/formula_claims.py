@@ -67,7 +67,8 @@ def _sums_of_layers(plan: PlanResult, calls: Sequence[Made]) -> dict[tuple[int, 
     sums = {place: dict.fromkeys(("forward", "backward", "total"), Fraction(0)) for place in places}
     for one in calls:
         where = one.op.where
-        if where.layer is not None and where.microbatch is not None:
+        layer, microbatch = where.index("layers"), where.index("microbatches")
+        if layer is not None and microbatch is not None:
             for phase in (where.phase, "total"):
-                sums[where.layer, where.microbatch][phase] += injected(one.call)
+                sums[layer, microbatch][phase] += injected(one.call)
     return sums

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Collective
-    from tpsim.program.op import Phase, Reshard
+    from tpsim.program.op import Phase, Reshard, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,7 @@ class Sort:
     dtype: str
     move: Move
     again: bool
-    in_layers: bool
-    in_microbatches: bool
+    loops: tuple[str, ...]
 
     def __str__(self) -> str:
         """In words."""
@@ -32,13 +31,15 @@ class Sort:
 
 def planned(one: Collective) -> list[Sort]:
     """The sort of every array that travels in a planned call."""
-    where = one.where
-    here = where.again, where.layer is not None, where.microbatch is not None
+    where, here = one.where, _here(one.where)
     return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in one.parts]
 
 
 def sort_of(op: Reshard, move: Move) -> Sort:
     """The sort of one move of a change of type in a run."""
     where, array = op.where, op.output
-    here = where.again, where.layer is not None, where.microbatch is not None
-    return Sort(where.phase, where.block, array.name, array.dtype, move, *here)
+    return Sort(where.phase, where.block, array.name, array.dtype, move, *_here(where))
+
+
+def _here(where: Where) -> tuple[bool, tuple[str, ...]]:
+    return where.again, tuple(loop for loop, _ in where.loops)

@@ -36,7 +36,7 @@ class Matmul:
 
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
-        return self.program.times(self.where, sizes.layers, sizes.microbatches)
+        return self.program.times(self.where, sizes.loops)
 
     def flops(self, sizes: Sizes) -> Any:
         """FLOPs of one device and one run, replication included."""
@@ -51,7 +51,7 @@ class Matmul:
         """What its cost depends on: products of equal shape cost the same at all sizes, and repeat alike."""
         where, arrays = self.where, (*self.op.inputs, self.op.output)
         held = sorted((sorted(array.dims), sorted(array.type.sharded_axes), array.dtype) for array in arrays)
-        return (where.phase, where.layer is None, where.microbatch is None, where.again, repr(held))
+        return (where.phase, tuple(loop for loop, _ in where.loops), where.again, repr(held))
 
     def memory_bytes(self, sizes: Sizes) -> Any:
         """Bytes read and written in one run; attention's scores are taken to stay on the chip."""

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.rollup import Sizes
+from tpsim.program.dims import DIMS, LOOPS, ROLES
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -13,43 +14,22 @@ if TYPE_CHECKING:
 
     from tpsim.cost.rollup import Collective
 
-SYMBOLS: Mapping[str, str] = {
-    "b": "b",
-    "s": "s",
-    "t": "s",
-    "h": "h",
-    "g": "kv_heads",
-    "r": "queries_per_kv",
-    "d": "head_dim",
-    "e": "head_dim",
-    "j": "qkv_slots",
-    "f": "f",
-    "v": "v",
-    "p": "positions",
-}
-"""The symbol of each dim: the literature's letter where there is one, the word elsewhere.
-
-Keys are as many as queries; qkv_slots is queries_per_kv + 2, a fused projection's share per kv head.
-"""
-
-ROLES: Mapping[str, str] = {"tp": "t", "dp": "d"}
-"""The symbol of the product of a role's axes."""
-
 
 def symbols(sizes: Sizes, roles: Mapping[str, Sequence[str]]) -> Sizes:
     """Sizes made of symbols where `sizes` has numbers.
 
-    An axis of one device stays 1 and a dim without a name of its own (a pair of two) stays its number. Where a role
+    An axis of one device stays 1, and what has no symbol of its own (a pair of two) stays its number. Where a role
     takes several axes, all but the last have symbols of their own and the last is the role's symbol over theirs, so
     that whatever takes part over the whole role shows t or d. One of those as long as there are kv heads is
     kv_heads: tp beyond the kv heads replicates them.
     """
-    dims = {dim: _symbol(SYMBOLS[dim]) if dim in SYMBOLS else size for dim, size in sizes.dims.items()}
+    dims = {name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()}
+    loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
-    for role, letter in ROLES.items():
+    for role, named in ROLES.items():
         used = [axis for axis in roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
-        axes.update(_role_axes(used, letter, sizes, dims))
-    return Sizes(dims, axes, _symbol("L"), _symbol("m"))
+        axes.update(_role_axes(used, named.symbol, sizes, dims))
+    return Sizes(dims, axes, loops)
 
 
 def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,9 +41,10 @@ def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str
 
 
 def _symbol(name: str) -> Any:
+    """The symbol of a size; None for one without a name."""
     import sympy
 
-    return sympy.Symbol(name, positive=True)
+    return sympy.Symbol(name, positive=True) if name else None
 
 
 def text(expression: Any) -> str:

@@ -67,7 +67,7 @@ class Traced:
         return Priced(
             compute_s=work.time_s,
             communication_s=total(row.busy_s for row in rows),
-            exposed_s=exposed_s(rows, work, sizes.microbatches, overlap or {}),
+            exposed_s=exposed_s(rows, work, sizes.loops["microbatches"], overlap or {}),
             wire_bytes=total(row.wire_bytes * row.count for row in rows),
             static_bytes=memory(self.program, sizes).static,
         )
@@ -173,7 +173,8 @@ class Study:
             route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
-        sizes = Sizes(dims, axes, self.model.layers, self.microbatches)
+        loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "stages": 1}
+        sizes = Sizes(dims, axes, loops)
         return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Leaf, Program, Reshard, Role
-from tpsim.quantity.size import over
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,19 +60,16 @@ def _gradients(program: Program) -> list[Array]:
 
     def buffer(array: Array) -> Array:
         op = made[array]
-        moved = isinstance(op, Reshard) and op.where.microbatch is None
+        moved = isinstance(op, Reshard) and op.where.index("microbatches") is None
         return buffer(op.inputs[0]) if moved else array
 
     return [buffer(array) for name, array in program.results.items() if name.startswith(GRADIENT)]
 
 
 def _held(program: Program, arrays: Iterable[Array], sizes: Sizes) -> Any:
-    layered = {op.output: op.where.layer is not None for op in program.ops}
-    layers = over(sizes.layers, program.layers)
-    held: dict[bool, Any] = {True: 0, False: 0}
-    for array in arrays:
-        held[layered[array]] += local_bytes(array, sizes)
-    return held[True] * layers + held[False]
+    wanted = dict.fromkeys(arrays)
+    homes = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in wanted}
+    return total(local_bytes(array, sizes) * program.times(homes[array], sizes.loops) for array in wanted)
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:

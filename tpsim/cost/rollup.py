@@ -29,17 +29,20 @@ TRAVEL_TOGETHER: frozenset[Role] = frozenset({"param", "gradient", "state"})
 class Sizes:
     """What a cost is evaluated at.
 
-    dims          sizes of the program's dims; b counts sequences per microbatch over all data shards
-    axes          sizes of the mesh axes
-    layers        L, layers of the model
-    microbatches  m, microbatches per step
+    dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
+    axes   sizes of the mesh axes
+    loops  how often each loop of the program runs: layers, microbatches, stages
     """
 
     dims: Mapping[str, Size]
     axes: Mapping[str, Size]
-    layers: Size
-    microbatches: Size
+    loops: Mapping[str, Size]
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def repeats(self) -> Any:
+        """Runs of what stands in every loop: once per layer and microbatch."""
+        return product(self.loops.values())
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
@@ -107,12 +110,12 @@ class Collective:
     @property
     def per_microbatch(self) -> bool:
         """True if it runs in every microbatch, False if once per step."""
-        return self.where.microbatch is not None
+        return self.where.index("microbatches") is not None
 
     @property
     def per_layer(self) -> bool:
         """True if it runs in every layer."""
-        return self.where.layer is not None
+        return self.where.index("layers") is not None
 
     @property
     def grows(self) -> bool:
@@ -133,7 +136,7 @@ class Collective:
 
     def count(self, sizes: Sizes) -> Any:
         """Calls per step and device."""
-        return self.program.times(self.where, sizes.layers, sizes.microbatches)
+        return self.program.times(self.where, sizes.loops)
 
     @property
     def shape(self) -> Hashable:
@@ -190,8 +193,7 @@ def _company(single: Collective) -> Hashable | None:
     if single.op not in TRAVEL_TOGETHER:
         return None
     where, order = single.where, single.parts[0].move.reordered
-    place = (where.phase, where.layer, where.microbatch, where.again)
-    return (*place, single.op, single.kind, single.axes, order, single.dtype)
+    return (where.phase, where.loops, where.again, single.op, single.kind, single.axes, order, single.dtype)
 
 
 def _merged(group: Sequence[Collective]) -> Collective:

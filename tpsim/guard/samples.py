@@ -23,6 +23,7 @@ from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
+from tpsim.program.dims import DIMS
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 
@@ -214,17 +215,14 @@ def _text(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> str:
     return formula.text(cost(formula.symbols(found, {})))
 
 
-DIMS = "bsthgrdejfvp"
-
-
 def sizes(order: tuple[str, ...], shift: int) -> Sizes:
     """Sizes to sample a program at: another prime per axis and per dim, dims times what all axes divide."""
     axes = {axis: PRIMES[at + shift] for at, axis in enumerate(order)}
     whole = 1
     for size in axes.values():
         whole *= size
-    dims = {dim: PRIMES[at + shift] * whole for at, dim in enumerate(DIMS)}
-    return Sizes(dims, axes, PRIMES[shift] * whole, PRIMES[shift + 1])
+    dims = {name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)}
+    return Sizes(dims, axes, {"layers": PRIMES[shift] * whole, "microbatches": PRIMES[shift + 1], "stages": 1})
 
 
 def _exact(value: Any) -> str:

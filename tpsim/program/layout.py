@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tpsim.algebra.sharding import Sharding
@@ -25,11 +25,32 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Bytes per element of each dtype that arrays have."""
 
-WEIGHTS = ("stored", "block", "grad", "state")
-"""The regions where a layer's weights lie: at rest, in use, as gradients, in the optimizer."""
 
-ZERO_GRADIENTS, ZERO_PARAMETERS = 2, 3
-"""The ZeRO stages from which gradients, then parameters, are sharded too (Rajbhandari et al. 2020)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A part of the program whose arrays one row of the table shards.
+
+    carries  its arrays may get a cotangent that still owes; at the edge of others it is settled
+    weights  a layer's weights lie there: at rest, in use, as gradients, in the optimizer
+    zero     the ZeRO stage from which it is sharded over dp (Rajbhandari et al. 2020)
+    """
+
+    carries: bool = False
+    weights: bool = False
+    zero: int | None = None
+
+
+REGIONS: Mapping[str, Region] = {
+    "*": Region(),
+    "residual": Region(),
+    "block": Region(carries=True, weights=True),
+    "heads": Region(carries=True),
+    "vocab": Region(),
+    "stored": Region(weights=True, zero=3),
+    "grad": Region(weights=True, zero=2),
+    "state": Region(weights=True, zero=1),
+}
+"""The regions of a transformer: ``*`` is the default, then the stream, bodies of blocks, attention's heads, logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +89,8 @@ class Practice:
         Where the queries of a kv head lie on axes (tp beyond the kv heads), fused queries would be repeated over them
         as keys and values must be; they have an array of their own.
         """
-        apart = any(layout.type_in(("h", "g", "r", "d"), region).axes("r") for region in WEIGHTS)
+        regions = [name for name, region in REGIONS.items() if region.weights]
+        apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
         return replace(self, qkv="fused_kv") if apart and self.qkv == "fused" else self
 
 
@@ -92,19 +114,30 @@ class Dtypes:
     optimizer: str = "f32"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Which axes shard which dim in which region.
 
     table  region -> dim -> axes, major first; a dim missing in a region inherits region ``*``
-    roles  "tp" and "dp" -> the mesh axes that play them, for symbols and placement only
-    zero   the ZeRO stage; from 1 on, `Practice.zero1` says who completes gradients
     """
 
     table: Table
-    roles: Mapping[str, Axes] = field(default_factory=dict)
-    zero: int = 0
-    sequence_parallel: bool = False
+
+    @property
+    def roles(self) -> Mapping[str, Axes]:
+        """The axes of tensor parallelism, which split an MLP or the heads, and of data parallelism: the batch."""
+        default = self.table.get("*", {})
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ())}
+
+    @property
+    def zero(self) -> int:
+        """The ZeRO stage: the highest whose region is sharded on its own; from 1 on `Practice.zero1` counts."""
+        return max((region.zero or 0 for name, region in REGIONS.items() if name in self.table), default=0)
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """True if the residual stream is split over tokens."""
+        return "s" in self.table.get("residual", {})
 
     def type_in(self, dims: tuple[str, ...], region: str) -> Sharding:
         """The type of an array with `dims` in `region`; if two dims claim an axis, the first keeps it.
@@ -145,6 +178,5 @@ def layout(
     if sequence_parallel:
         table["residual"] = {"s": tp}
     flat = {dim: axes for dim, axes in {"h": dp, "d": dp, "f": (*tp, *dp)}.items() if dim not in whole}
-    stages = {"state": zero > 0, "grad": zero >= ZERO_GRADIENTS, "stored": zero >= ZERO_PARAMETERS}
-    table |= {region: flat for region, sharded in stages.items() if sharded and dp}
-    return Layout(table=table, roles={"tp": tp, "dp": dp}, zero=zero, sequence_parallel=sequence_parallel)
+    table |= {name: flat for name, region in REGIONS.items() if dp and region.zero and zero >= region.zero}
+    return Layout(table)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.program.acts import parted
 from tpsim.program.op import Array, Program, Where
 from tpsim.program.parameters import Parameter, parameters
 from tpsim.program.trace import Path, Trace, book_path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
 
-ROOT = Where("forward", "embedding")
+ROOT = Where("F", "embedding", "embedding", (("stages", 0),))
 BLOCKS = {"embedding": "embedding", "attention": "attention", "mlp": "mlp", "norms": "norm", "output": "head"}
 """The block in which a group of parameters is used."""
 
@@ -48,14 +49,14 @@ def lower(
     gradients: dict[Array, list[Array]] = defaultdict(list)
     losses = []
     for microbatch in range(microbatches):
-        with trace.at(replace(ROOT, microbatch=microbatch)):
+        with trace.at(ROOT.inside("microbatches", microbatch)):
             start = len(trace.ops)
             losses.append(transformer.forward(layers))
             uses = backward.run(trace.ops[start:], losses[-1])
         for weight, parts in uses.items():
-            with trace.at(replace(trace.producer[weight].where, microbatch=microbatch)):
+            with trace.at(trace.producer[weight].where.inside("microbatches", microbatch)):
                 gradients[weight] += update.added(weight, parts)
-    with trace.at(replace(ROOT, block="loss"), "vocab"):
+    with trace.at(replace(ROOT, block="loss", place="head"), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     results = {"loss": total}
     for (name, layer), weight in weights.items():
@@ -63,7 +64,9 @@ def lower(
         with trace.at(trace.producer[weight].where):
             gradient = update.gradient(weight, gradients[weight])
             results[f"grad.{label}"], results[f"new.{label}"] = update.apply(weight, gradient)
-    return Program(tuple(trace.ops), order, layers, microbatches, layout.table, results)
+    settled = [array for name, array in results.items() if name.startswith("grad.")]
+    traced = {"layers": layers, "microbatches": microbatches, "stages": 1}
+    return Program(parted(trace.ops, backward.stream, settled), order, traced, layout.table, results)
 
 
 def _weights(
@@ -73,10 +76,18 @@ def _weights(
     weights: dict[tuple[str, int | None], Array] = {}
     for parameter in _projected(parameters(model), practice):
         for layer in range(layers) if parameter.per_layer else (None,):
-            with trace.at(Where("forward", BLOCKS[parameter.group], layer)):
+            with trace.at(_home(parameter, layer)):
                 leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.params, "param")
             weights[parameter.name, layer] = leaf
     return weights
+
+
+def _home(parameter: Parameter, layer: int | None) -> Where:
+    """Where a parameter belongs to."""
+    where = replace(ROOT, block=BLOCKS[parameter.group])
+    if layer is not None:
+        return replace(where, place="layer").inside("layers", layer)
+    return where if parameter.group == "embedding" else replace(where, place="head")
 
 
 def _projected(all_parameters: tuple[Parameter, ...], practice: Practice) -> list[Parameter]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tpsim.program.dims import DIMS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -56,24 +58,5 @@ class Model:
         return self.ffn in GATED
 
     def dims(self, *, sequences: int, seq: int) -> Mapping[str, int]:
-        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
-
-        b sequences, s and t (keys) tokens, h hidden, g kv heads, r queries per kv head, d head dim, e its image
-        under rotation, j slots of a fused projection (kv of one without queries), f ffn hidden, v padded vocabulary,
-        p learned positions.
-        """
-        return {
-            "b": sequences,
-            "s": seq,
-            "t": seq,
-            "h": self.hidden,
-            "g": self.kv_heads,
-            "r": self.queries_per_kv,
-            "d": self.head_dim,
-            "e": self.head_dim,
-            "j": self.queries_per_kv + 2,
-            "kv": 2,
-            "f": self.ffn_hidden,
-            "v": self.vocab_padded,
-            "p": self.max_positions or seq,
-        }
+        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens."""
+        return {name: dim.size(self, sequences, seq) for name, dim in DIMS.items()}

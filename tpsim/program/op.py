@@ -1,12 +1,12 @@
 """The IR: typed arrays and the few ops that a transformer, its backward and its update are made of.
 
 A `Program` is a flat list of ops in execution order. It may hold one traced layer and one traced microbatch that
-stand for many: `Program.times` says how often an op runs per step.
+stand for many: an op says in which loops it stands, and `Program.times` how often it runs per step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.quantity.size import Size, over, product
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
 
+Act = Literal["F", "B", "W", "U"]
+"""Forward; backward to the cotangent of the stream; backward to gradients of parameters; update."""
+
 Phase = Literal["forward", "backward", "update"]
+PHASES: Mapping[Act, Phase] = {"F": "forward", "B": "backward", "W": "backward", "U": "update"}
+
+Place = Literal["embedding", "layer", "cut", "head", "step"]
+"""The part of the stack that an op belongs to; cut: between two stages; step: none of them."""
+
 Role = Literal["param", "activation", "index", "gradient", "state"]
 
 
@@ -51,17 +59,37 @@ class Array:
 class Where:
     """Where in a step an op stands.
 
-    layer       index of the traced layer, None outside the layers
-    microbatch  index of the traced microbatch, None when the op runs once per step
-    block       embedding, attention, mlp, norm, head, loss, optimizer
-    again       True for an op emitted a second time because backward needs what was not kept
+    act     what it is a part of; a trace writes all of backward as B, `program.acts` tells W from it
+    place   the part of the stack that it belongs to
+    block   what it is for: embedding, attention, mlp, norm, residual, head, loss
+    loops   the loops in which it stands, each with the index of the traced run: (("layers", 0), ("microbatches", 1))
+    kernel  the fused kernel that it is a part of, its kind first: ``norm.attention``; "" for none
+    again   True for an op emitted a second time because backward needs what was not kept
     """
 
-    phase: Phase
+    act: Act
     block: str
-    layer: int | None = None
-    microbatch: int | None = None
+    place: Place = "step"
+    loops: tuple[tuple[str, int], ...] = ()
+    kernel: str = ""
     again: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        """forward, backward or update."""
+        return PHASES[self.act]
+
+    def index(self, loop: str) -> int | None:
+        """The traced run of a loop in which the op stands; None if it stands outside."""
+        return next((index for name, index in self.loops if name == loop), None)
+
+    def inside(self, loop: str, index: int) -> Where:
+        """The same place in a run of a loop."""
+        return replace(self.outside(loop), loops=(*self.outside(loop).loops, (loop, index)))
+
+    def outside(self, loop: str) -> Where:
+        """The same place, once for all runs of a loop."""
+        return replace(self, loops=tuple(one for one in self.loops if one[0] != loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +200,19 @@ class Reshard(Op):
 class Program:
     """A traced training step.
 
-    ops           in execution order
-    axes          mesh axes, major first
-    layers        traced layers: each stands for ``L / layers`` real ones
-    microbatches  traced microbatches: each stands for ``m / microbatches`` real ones
-    table         region -> dim -> axes, as `layout` stated it
-    results       named arrays to compare: "loss", "grad.<param>", "new.<param>"
+    ops      in execution order
+    axes     mesh axes, major first
+    traced   loop -> how many of its runs are traced: each stands for as many real ones
+    table    region -> dim -> axes, as `layout` stated it
+    results  named arrays to compare: "loss", "grad.<param>", "new.<param>"
     """
 
     ops: tuple[Op, ...]
     axes: tuple[str, ...]
-    layers: int
-    microbatches: int
+    traced: Mapping[str, int]
     table: Mapping[str, Mapping[str, tuple[str, ...]]]
     results: Mapping[str, Array] = field(default_factory=dict)
 
-    def times(self, where: Where, L: Size, m: Size) -> Any:
-        """How often an op at `where` runs per step in a model of L layers with m microbatches."""
-        layers = over(L, self.layers) if where.layer is not None else 1
-        microbatches = over(m, self.microbatches) if where.microbatch is not None else 1
-        return layers * microbatches
+    def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
+        """How often an op at `where` runs per step and device, given how often each loop does."""
+        return product(over(runs[loop], self.traced[loop]) for loop, _ in where.loops)

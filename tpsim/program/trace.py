@@ -66,7 +66,15 @@ class Trace:
         self.where, self.region = before
 
     def emit(self, op: Op) -> Array:
-        """Append `op`; its output is the value."""
+        """Append `op`; its output is the value.
+
+        Raises ShardingError for one that reads what another pipeline stage holds.
+        """
+        here = op.where.index("stages")
+        for x in op.inputs:
+            there = self.producer[x].where.index("stages") if x in self.producer else here
+            if there != here:
+                raise ShardingError(f"{op.output.name} of stage {here} reads {x.name}, which stage {there} holds")
         self.ops.append(op)
         self.producer[op.output] = op
         return op.output
@@ -153,7 +161,7 @@ class Trace:
         """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves."""
         moves = self.path(x, to, self.order)
         array = replace(x, name=name or x.name, type=to, region=region or self.region)
-        return self.emit(Reshard((x,), array, self.where, because, moves=moves))
+        return self.emit(Reshard((x,), array, replace(self.where, kernel=""), because, moves=moves))
 
     def pin(self, x: Array, region: str, because: str = "", *, name: str | None = None) -> Array:
         """`x` brought to what `region` declares for its dims: an edge between regions."""

@@ -48,11 +48,14 @@ class Transformer:
 
     def forward(self, layers: int) -> Array:
         """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes."""
-        x = self.embedding()
+        trace, start = self.trace, self.trace.where
+        with trace.at(replace(start, place="embedding", block="embedding")):
+            x = self.embedding()
         for layer in range(layers):
-            with self.trace.at(replace(self.trace.where, layer=layer)):
-                x = self.layer(x)
-        return self.loss(self.head(x))
+            with trace.at(replace(start, place="layer").inside("layers", layer)):
+                x = self.layer(self._edge(x, "layer.in"))
+        with trace.at(replace(start, place="head")):
+            return self.loss(self.head(self._edge(x, "head.edge")))
 
     # --- parts, in order of execution ---
 
@@ -84,7 +87,7 @@ class Transformer:
     def norm(self, x: Array, name: str) -> Array:
         """RMSNorm or LayerNorm on the residual stream."""
         trace, mean = self.trace, Scale(1.0, (("h", -1.0),))
-        with self._in("norm", "residual"):
+        with self._in("norm", "residual", f"norm.{name}"):
             if self.model.norm == "layernorm":
                 centre = trace.lin(f"{name}.mean", trace.einsum(f"{name}.sum", _without(x, "h"), x), scales=(mean,))
                 x = trace.lin(f"{name}.centred", x, centre, scales=(ONE, MINUS))
@@ -101,7 +104,7 @@ class Transformer:
         with self._in("attention", "block"):
             x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
             q, k, v = self._projected(x)
-        with self._in("attention", "heads"):
+        with self._in("attention", "heads", "attention"):
             q, k, v = (trace.pin(head, "heads", "") for head in (self._rotated(q), self._rotated(k), v))
             k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
             mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(q, k), v)
@@ -115,9 +118,9 @@ class Transformer:
             x = trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
             up = self._linear("mlp.up", inner, x, "W1", "b1")
             if self.model.gated:
-                act = trace.map("mlp.act", self.model.ffn, self._linear("mlp.gate", inner, x, "Wgate", "bgate"), up)
-            else:
-                act = trace.map("mlp.act", self.model.ffn, up)
+                gate = self._linear("mlp.gate", inner, x, "Wgate", "bgate")
+            with self._in("mlp", "block", "activation.mlp"):
+                act = trace.map("mlp.act", self.model.ffn, *([gate, up] if self.model.gated else [up]))
             return self._linear("mlp.out", ("b", "s", "h"), act, "W2")
 
     def head(self, x: Array) -> Array:
@@ -130,7 +133,7 @@ class Transformer:
     def loss(self, logits: Array) -> Array:
         """Mean cross entropy of the microbatch's tokens, over all tokens of the step."""
         trace, dtype = self.trace, self.dtypes.loss
-        with self._in("loss", "vocab"):
+        with self._in("loss", "vocab", "loss"):
             if self.practice.cross_entropy == "gathered":
                 whole = trace.layout.type_in(logits.dims, "vocab").with_axes("v", ())
                 logits = trace.reshard(logits, whole, "cross entropy is computed on gathered logits (practice)")
@@ -164,9 +167,10 @@ class Transformer:
         """Rotary positions as a product with a rotation table, so that the transpose comes free."""
         if self.model.positions != "rope":
             return x
-        table = self.trace.index("rotation", ("s", "d", "e"), x.dtype)
         turned = tuple("e" if dim == "d" else dim for dim in x.dims)
-        return self.trace.rename(x.name, self.trace.einsum(x.name, turned, x, table), "e", "d")
+        with self._in("attention", "heads", f"rotary.{x.name}"):
+            table = self.trace.index("rotation", ("s", "d", "e"), x.dtype)
+            return self.trace.rename(x.name, self.trace.einsum(x.name, turned, x, table), "e", "d")
 
     def _weights(self, q: Array, k: Array) -> Array:
         """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
@@ -185,27 +189,32 @@ class Transformer:
 
     def _added(self, x: Array, y: Array, block: str, *biases: str) -> Array:
         """The residual add: what a block owes is settled here, because the stream is declared complete."""
-        with self._in(block, "residual"):
+        with self._in(block, "residual", f"add.{block}"):
             y = self.trace.pin(y, "residual", "")
             held = [self._use(bias) for bias in biases if self._has(bias)]
             return self.trace.lin("residual", x, y, *held)
 
+    def _edge(self, x: Array, name: str) -> Array:
+        """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""
+        with self._in("residual", "residual"):
+            return self.trace.pin(x, "residual", "", name=name)
+
     def _has(self, name: str) -> bool:
-        return (name, self.trace.where.layer) in self.weights
+        return (name, self.trace.where.index("layers")) in self.weights
 
     def _use(self, name: str) -> Array:
         """A parameter as the current region wants it; stored shards are gathered here, once per microbatch."""
         trace = self.trace
-        weight = self.weights.get((name, trace.where.layer)) or self.weights[name, None]
+        weight = self.weights.get((name, trace.where.index("layers"))) or self.weights[name, None]
         wanted = trace.layout.type_in(weight.dims, trace.region)
-        use = weight, wanted, trace.where.microbatch
+        use = weight, wanted, trace.where.index("microbatches")
         if use not in self.used:
             because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
             self.used[use] = trace.reshard(weight, wanted, because)
         return self.used[use]
 
-    def _in(self, block: str, region: str) -> AbstractContextManager[None]:
-        return self.trace.at(replace(self.trace.where, block=block), region)
+    def _in(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
+        return self.trace.at(replace(self.trace.where, block=block, kernel=kernel), region)
 
 
 def _without(x: Array, dim: str) -> tuple[str, ...]:

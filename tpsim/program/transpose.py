@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
+from tpsim.program.layout import REGIONS
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
     from tpsim.program.layout import Practice
-
-CARRYING = frozenset({"block", "heads"})
-"""Regions into whose arrays a reshard may hand a cotangent that still owes; at the edge of others it is settled."""
 
 
 @dataclass(slots=True)
@@ -30,6 +28,7 @@ class Backward:
     bags       array -> its cotangents so far
     gradients  parameter -> cotangents of its uses, as sharded and as owing as they came
     again      forward array -> the array emitted a second time because it was not kept
+    stream     cotangents that a part of the stack hands to the one before it
     """
 
     trace: Trace
@@ -37,29 +36,40 @@ class Backward:
     bags: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
     gradients: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
     again: dict[Array, Array] = field(default_factory=dict)
+    stream: list[Array] = field(default_factory=list)
 
     def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
         self.gradients = defaultdict(list)
-        with self.trace.at(replace(self.trace.where, phase="backward", block="loss"), loss.region):
+        with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         for op in reversed(forward):
             if isinstance(op, Reshard) and op.inputs[0].role == "param":
-                with self.trace.at(replace(op.where, phase="backward"), op.output.region):
+                with self.trace.at(replace(op.where, act="B"), op.output.region):
                     self._saved(op.output)  # frameworks gather a dropped group of weights whole, read or not
             if op.output in self.bags:
-                with self.trace.at(replace(op.where, phase="backward"), op.output.region):
+                with self.trace.at(replace(op.where, act="B"), op.output.region):
                     self._transpose(op)
         return self.gradients
 
     def _transpose(self, op: Op) -> None:
         cotangents = self.bags.pop(op.output)
-        if isinstance(op, Reshard):
+        if isinstance(op, Reshard) and self._is_edge(op):
+            self._reshard(op, self._one(op.output, self._bagged(cotangents)))
+            self.stream += self.bags[op.inputs[0]]
+        elif isinstance(op, Reshard):
             alone = [one for one in cotangents if one.type.owes and self.practice.cotangents == "per_use"]
             for one in [*alone, *self._bagged([one for one in cotangents if one not in alone])]:
                 self._reshard(op, one)
         elif not isinstance(op, Leaf | Index | Max):
             self._rule(op, self._one(op.output, self._bagged(cotangents)))
+
+    def _is_edge(self, op: Reshard) -> bool:
+        """True where an activation enters another part of the stack: one cotangent is handed back there."""
+        (x,) = op.inputs
+        made = self.trace.producer[x].where
+        parted = (made.place, made.index("layers")) != (op.where.place, op.where.index("layers"))
+        return parted and x.active and x.role != "param"
 
     def _rule(self, op: Op, dy: Array) -> None:
         for place, x in enumerate(op.inputs):
@@ -116,8 +126,9 @@ class Backward:
         if isinstance(self.trace.producer[x], Leaf):
             self.gradients[x].append(dy)
             return
-        carried = () if x.region not in CARRYING else [o for o in dy.type.owes if o[0] not in x.type.sharded_axes]
-        target = Sharding(x.dims, x.type.on, frozenset(carried))
+        carries = x.region in REGIONS and REGIONS[x.region].carries
+        owed = [one for one in dy.type.owes if carries and one[0] not in x.type.sharded_axes]
+        target = Sharding(x.dims, x.type.on, frozenset(owed))
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
         self.bags[x].append(self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output)))

@@ -40,7 +40,7 @@ class Update:
         """
         if self.practice.gradients == "per_step":
             return parts
-        with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
+        with self.trace.at(replace(self.trace.where, act="B"), "grad"):
             bags = self._added(param, parts)
             if self.practice.gradients == "per_microbatch":
                 return [self._together(param, bags)]
@@ -48,14 +48,14 @@ class Update:
 
     def gradient(self, param: Array, parts: Iterable[Array]) -> Array:
         """The step's gradient of `param` from its parts over all uses and microbatches; it may still owe (`owing`)."""
-        with self.trace.at(replace(self.trace.where, phase="backward"), "grad"):
+        with self.trace.at(replace(self.trace.where, act="B"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
 
     def apply(self, param: Array, gradient: Array) -> tuple[Array, Array]:
         """AdamW: the gradient in the optimizer's sharding and the new weights as they are stored."""
         trace, to = self.trace, self.layout.type_in(param.dims, "state")
-        with trace.at(replace(trace.where, phase="update"), "state"):
+        with trace.at(replace(trace.where, act="U"), "state"):
             g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
             master = self._master(param)
             moments = [

@@ -8,9 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import Layout, layout
+from tpsim.program.dims import DIMS
+from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Place, Problem, suggest
-from tpsim.question.divides import WORDS, At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
+from tpsim.question.divides import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.question import Assumption, Workload
 
 if TYPE_CHECKING:
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 
 Axes = tuple[str, ...]
-
-REGIONS = ("*", "residual", "block", "heads", "vocab", "stored", "grad", "state")
-"""The regions that a sharding table may name."""
-
-SHARDED_BY_ZERO = ("state", "grad", "stored")
-"""The regions that ZeRO shards, by stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,26 +256,19 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
     _check_table(table, mesh, at)
-    default = table.get("*", {})
-    dp, tp = default.get("b", ()), default.get("f", default.get("g", ()))
-    problems = workload_problems(model, workload, at, tp=1, dp=mesh.size(*dp), zero=0, sequence_parallel=False)
+    made = Layout({region: dict(dims) for region, dims in table.items()})
+    shards = mesh.size(*made.roles["dp"])
+    problems = workload_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
     _raise_all((*problems, *table_problems(table, mesh, sizes, at)))
-    zero = max((stage for stage, region in enumerate(SHARDED_BY_ZERO, 1) if region in table), default=0)
-    made = Layout(
-        table={region: dict(dims) for region, dims in table.items()},
-        roles={"tp": tp, "dp": dp},
-        zero=zero,
-        sequence_parallel="s" in table.get("residual", {}),
-    )
     used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
 
 
 def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, at: At) -> None:
     for region, entries in table.items():
-        _known_word("region", region, REGIONS, at, "shardings", region)
+        _known_word("region", region, tuple(REGIONS), at, "shardings", region)
         for dim, axes in entries.items():
-            _known_word("dim", dim, tuple(WORDS), at, "shardings", region, dim)
+            _known_word("dim", dim, [name for name, one in DIMS.items() if one.split], at, "shardings", region, dim)
             for axis in axes:
                 known_axis(axis, mesh, at, "shardings", region, dim)
             if len(set(axes)) < len(axes):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isqrt, prod
 from typing import TYPE_CHECKING
 
+from tpsim.program.dims import DIMS
 from tpsim.quantity.errors import Place, Problem
 
 if TYPE_CHECKING:
@@ -15,20 +16,6 @@ if TYPE_CHECKING:
 
 At = Callable[..., Place | None]
 """Where a key of the scenario stands: ``at("layout", "tp")``."""
-
-WORDS: Mapping[str, str] = {
-    "b": "sequences per microbatch",
-    "s": "sequence length",
-    "t": "sequence length (keys)",
-    "h": "hidden size",
-    "g": "kv heads",
-    "r": "queries per kv head",
-    "d": "head dim",
-    "f": "ffn hidden size",
-    "v": "vocabulary",
-    "p": "learned positions",
-}
-"""What each dim of a sharding table is, in words."""
 
 
 def legal_tp(model: Model) -> list[int]:
@@ -134,7 +121,7 @@ def table_problems(
                 factors = " x ".join(f"{axis} {mesh.axes[axis]}" for axis in axes)
                 yield Problem(
                     "not-divisible",
-                    f"{dim} = {sizes[dim]} ({WORDS[dim]}) is not divisible by {factors}",
+                    f"{dim} = {sizes[dim]} ({DIMS[dim].meaning}) is not divisible by {factors}",
                     at("shardings", region, dim),
                     "legal: " + _listed(divisors(sizes[dim])),
                 )

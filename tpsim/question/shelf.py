@@ -89,7 +89,6 @@ def structure(question: Question) -> tuple[Any, ...]:
     return (
         *choices(question.model).items(),
         *((region, tuple(dims.items())) for region, dims in table.items()),
-        question.layout.zero,
         question.practice,
         question.dtypes,
         question.mesh.order,

@@ -104,9 +104,8 @@ def execute(
 
 def label(array: Array, op: Op) -> str:
     """Call a leaf by its name with its layer before and its microbatch behind."""
-    layer = "" if op.where.layer is None else f"{op.where.layer}."
-    microbatch = "" if op.where.microbatch is None else f".{op.where.microbatch}"
-    return f"{layer}{array.name}{microbatch}"
+    layer, microbatch = op.where.index("layers"), op.where.index("microbatches")
+    return f"{'' if layer is None else f'{layer}.'}{array.name}{'' if microbatch is None else f'.{microbatch}'}"
 
 
 def _blocks(run: Run, op: Op) -> Blocks:
