@@ -21,7 +21,7 @@ def test_a_scenario_is_answered_check_by_check(tpsim):
         "",
         "run on      4 simulated devices: data 1 x tensor 4",
         "placement   tensor 4 = nvlink 4",
-        "dims        b 1, s 4, t 4, h 4, g 8, r 1, d 4, e 4, j 3, kv 2, f 8, v 8, p 4",
+        "dims        b 1, s 4, t 4, h 4, g 8, r 1, d 4, e 4, j 3, f 8, v 8, p 4, kv 2",
         "stands for  data 1 x tensor 8, 96 layers, 1 microbatch",
         "step        2 layers, 1 microbatch, forward, backward and update",
     ]

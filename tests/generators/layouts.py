@@ -31,6 +31,8 @@ REGIONS: Mapping[str, str] = {
 def tables(draw: st.DrawFn, mesh: Mesh, sizes: Mapping[str, int], *, most: int = 2) -> Table:
     """Region -> dim -> axes that divide the dim, up to `most` of them in any order; a region states half its dims.
 
+    Optimizer states, gradients and parameters have regions of their own up to a ZeRO stage of 0 to 3.
+
     sizes  elements of every dim of the model, as `Model.dims` gives them
 
     >>> from hypothesis import given, settings
@@ -44,7 +46,9 @@ def tables(draw: st.DrawFn, mesh: Mesh, sizes: Mapping[str, int], *, most: int =
     ...     assert 12 % type_.local("f", sizes, mesh.axes) == 0
     >>> law()
     """
-    return {region: draw(_region(mesh, sizes, dims, most)) for region, dims in REGIONS.items()}
+    own = ("state", "grad", "stored")[: draw(st.integers(0, 3))]
+    stated = [region for region in REGIONS if region in own or region not in {"state", "grad", "stored"}]
+    return {region: draw(_region(mesh, sizes, REGIONS[region], most)) for region in stated}
 
 
 @st.composite

@@ -86,7 +86,7 @@ def result(run, name):
 def test_data_parallelism_over_two_axes_and_hybrid_sharding_equal_the_unsharded_program():
     both = layout(dp=("D", "F"), tp=("X",), zero=3, sequence_parallel=True)
     stored = {region: {"h": ("F",)} for region in ("stored", "grad", "state")}
-    hybrid = type(both)(table={**both.table, **stored}, zero=3)
+    hybrid = type(both)(table={**both.table, **stored})
     for where in (both, hybrid):
         sharded = run(LLAMA, where, Practice(), Mesh({"D": 2, "F": 2, "X": 2}))
         assert difference(sharded, whole(LLAMA, Practice())) < 1e-10

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tpsim.cost.step import lost, outlasting
+from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.report.table import Line
 
@@ -48,7 +49,7 @@ def _lost(plan: PlanResult) -> str:
     if not seconds:
         return "nothing lost to communication"
     shares = {name: s / plan.step.time_s for name, s in seconds.items()}
-    whole = sum(shares.values())
+    whole = total(shares.values())
     few = sum(2 * before < whole for before in accumulate(shares.values(), initial=0))
     names = [f"{name} ({percent(share)})" for name, share in list(shares.items())[:few]]
     if len(shares) == 1:

@@ -77,7 +77,8 @@ class Output:
             file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose, folder=file.parent)
             for file in self.files
         }
-        known = [path for path in (*pages, *also) if path.exists()]
+        # Path.exists raises for a name that is too long.
+        known = [path for path in (*pages, *also) if os.path.exists(path)]  # noqa: PTH110
         if any(path in pages for path in known):
             refuse_inputs(pages, (one["path"] for one in answer.to_json().get("inputs", ())))
         write_files([*pages.items(), *also.items()])
@@ -163,7 +164,7 @@ def _refuse_aliases(paths: Sequence[Path]) -> None:
     for path in paths:
         twin = named.setdefault(os.path.realpath(path), path)
         if twin is not path:
-            raise InputError.one("same-file", f"{path} and {twin} are one file", remedy="name each file once")
+            raise InputError.one("same-file", f"{twin} and {path} are one file", remedy="name each file once")
 
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[str]) -> None:
