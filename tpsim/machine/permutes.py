@@ -19,7 +19,7 @@ from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined, ranks_text
 from tpsim.machine.algorithms import Traffic, host_passes
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import Size, largest, over, product, whole
+from tpsim.quantity.size import Size, largest, over, product, total, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Changing:
 
     def latency_s(self, hop_s: Sequence[Any]) -> Any:
         """Seconds of the longest way whose hops take so long on each part."""
-        return largest(*(sum(many * each for many, each in zip(way, hop_s, strict=True)) for way in self.hops))
+        return largest(*(total(many * each for many, each in zip(way, hop_s, strict=True)) for way in self.hops))
 
 
 def changing(parts: Sequence[Sequence[Segment]], V: Size, change: Change) -> Changing:
