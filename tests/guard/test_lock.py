@@ -189,7 +189,7 @@ def test_facts_of_a_plan_are_those_of_its_rows():
     assert len(fact.collectives) == len(result.rows)
     assert fact.results["step_s"] == result.step.time_s
     assert sum(one.wire_in_all for one in fact.collectives.values()) == sum(
-        row.wire_bytes * row.count for row in result.rows
+        row.wire_bytes_per_device * row.count for row in result.rows
     )
     assert sum(one.busy_s for one in fact.collectives.values()) == pytest.approx(result.step.communication_s)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.contract import Contraction, flops
 from tpsim.algebra.moves import wire
+from tpsim.algebra.planner import StepKind
 from tpsim.quantity.size import over, product
+from tpsim.report.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class StepFormulas(Record):
+    """A step's costs in symbols."""
+
+    op: StepKind
+    wire_bytes_per_device: str
+    flops_per_device: str
+
+
+@dataclass(frozen=True, slots=True)
 class SymbolicStep:
     """One step of a plan as sympy expressions in its dims and axes; seconds are None without a machine.
 
@@ -29,7 +40,7 @@ class SymbolicStep:
     bandwidth_s    of a move: what its bytes take
     """
 
-    op: str
+    op: StepKind
     axes: tuple[str, ...]
     output: str
     logical_bytes: Any
@@ -40,12 +51,12 @@ class SymbolicStep:
     bandwidth_s: Any = None
     time_s: Any = None
 
-    def texts(self) -> dict[str, str]:
+    def texts(self) -> StepFormulas:
         """Wire bytes and FLOPs of one device, each as one line with common factors in front."""
         import sympy
 
-        shown = {"wire_bytes_per_device": self.wire_bytes_per_device, "flops_per_device": self.flops_per_device}
-        return {"op": self.op, **{name: str(sympy.factor(cost)) for name, cost in shown.items()}}
+        wire, work = (str(sympy.factor(cost)) for cost in (self.wire_bytes_per_device, self.flops_per_device))
+        return StepFormulas(self.op, wire, work)
 
 
 def symbols(dims: Sequence[str], mesh: Mesh) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

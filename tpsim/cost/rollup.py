@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tpsim.algebra.moves import wire
-from tpsim.program.layout import DTYPE_BYTES
-from tpsim.program.op import Op, Program, Reshard, Role
-from tpsim.quantity.size import Size, product, total
+from tpsim.algebra.moves import MoveKind, wire
+from tpsim.cost import formula
+from tpsim.program.layout import DTYPE_BYTES, Dtype
+from tpsim.program.op import Op, Phase, Program, Reshard, Role
+from tpsim.quantity.size import Size, over, product, total
+from tpsim.report.record import Bytes, Count, Record, Seconds
 
 if TYPE_CHECKING:
-    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
     from tpsim.machine.timing import Timing
     from tpsim.program.op import Where
@@ -32,17 +34,26 @@ class Sizes:
     dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
     axes   sizes of the mesh axes
     loops  how often each loop of the program runs: layers, microbatches, stages
+    roles  the axes of tp and dp, which formulas call t and d
     """
 
     dims: Mapping[str, Size]
     axes: Mapping[str, Size]
     loops: Mapping[str, Size]
+    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def repeats(self) -> Any:
         """Runs of what stands in every loop: once per layer and microbatch."""
         return product(self.loops.values())
+
+    @property
+    def symbols(self) -> Sizes:
+        """The same as symbols, for formulas. Loads sympy."""
+        if "symbols" not in self._known:
+            self._known["symbols"] = formula.symbols(self)
+        return self._known["symbols"]  # type: ignore[no-any-return]  # put there above
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
@@ -90,6 +101,11 @@ class Collective:
     def axes(self) -> tuple[str, ...]:
         """The mesh axes that take part, major first: all parts share them."""
         return self.parts[0].move.axes
+
+    @property
+    def axis(self) -> str:
+        """Its mesh axes joined by commas, major first."""
+        return ",".join(self.axes)
 
     @property
     def dtype(self) -> str:
@@ -213,22 +229,127 @@ Pricer = Callable[["Move", Size], "Timing"]
 """Seconds of one collective: a move that it makes, and V in bytes of all that travel in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A collective with its numbers: of one call (logical, wire, timing) and of all (payload, busy, exposed)."""
+Sent = Annotated[str, ("enum", ("activation", "gradient", "param", "state"))]
+"""A role whose arrays travel: indices are where they are needed."""
 
-    collective: Collective
-    ranks: Any
-    count: Any
-    logical_bytes: Any
-    wire_bytes: Any
+
+@dataclass(frozen=True, slots=True)
+class Row(Record):
+    """Equal calls of one collective: bytes and time_s of one; payload, busy and exposed of all calls.
+
+    call    the traced call
+    sizes   what it was evaluated at
+    ranks   devices that take part in one call
+    count   calls per step and device
+    logical_bytes  V: bytes of the full array taking part
+    wire_bytes_per_device  what a device must inject
+    timing  seconds of one call, the way that it takes, and what they rest on
+    exposed_s  of all calls, what nothing hides
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("phase", "layer", "block", "op", "array", "collective", "axis", "ranks", "dtype", "count"),
+        *("logical_bytes", "wire_bytes_per_device", "payload_bytes"),
+        *("time_s", "latency_s", "bandwidth_s", "busy_s", "exposed_s"),
+        *("algorithm", "protocol", "formula", "because"),
+    )
+
+    call: Collective
+    sizes: Sizes = field(repr=False)
+    ranks: Count
+    count: Count
+    logical_bytes: Bytes
+    wire_bytes_per_device: Bytes
     timing: Timing
-    exposed_s: Any
+    exposed_s: Seconds
 
     @property
-    def busy_s(self) -> Any:
+    def phase(self) -> Phase:
+        """The part of a step that it belongs to."""
+        return self.call.where.phase
+
+    @property
+    def layer(self) -> int | str | None:
+        """An index, a range such as 0-95, or null outside the layers."""
+        index, layers = self.call.where.index("layers"), self.sizes.loops["layers"]
+        if index is None:
+            return None
+        return index if self.call.program.traced["layers"] == layers else f"0-{layers - 1}"
+
+    @property
+    def block(self) -> str:
+        """The block that it belongs to; several joined by commas."""
+        return self.call.block
+
+    @property
+    def op(self) -> Sent:
+        """What it is for: the role of its arrays."""
+        return self.call.op
+
+    @property
+    def array(self) -> str:
+        """The array's name, or how many arrays travel together."""
+        return self.call.array
+
+    @property
+    def collective(self) -> MoveKind:
+        """Which collective it is."""
+        return self.call.kind
+
+    @property
+    def axis(self) -> str:
+        """Mesh axes joined by commas, major first."""
+        return self.call.axis
+
+    @property
+    def dtype(self) -> Dtype:
+        """The type of the numbers on the wire."""
+        return self.call.dtype  # type: ignore[return-value]  # programs have the dtypes that scenarios state
+
+    @property
+    def payload_bytes(self) -> Bytes:
+        """Logical bytes of all calls."""
+        return self.logical_bytes * self.count
+
+    @property
+    def time_s(self) -> Seconds:
+        """Seconds of one call."""
+        return self.timing.time_s
+
+    @property
+    def latency_s(self) -> Seconds:
+        """Of these, launch and steps."""
+        return self.timing.launch_s + self.timing.latency_s
+
+    @property
+    def bandwidth_s(self) -> Seconds:
+        """Of these, bytes at the links' speed."""
+        return self.timing.bandwidth_s
+
+    @property
+    def busy_s(self) -> Seconds:
         """Seconds that all calls keep the network busy."""
         return self.timing.time_s * self.count
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that is taken."""
+        return self.timing.algorithm
+
+    @property
+    def protocol(self) -> str:
+        """The library's protocol that is taken."""
+        return self.timing.protocol
+
+    @property
+    def formula(self) -> str:
+        """The wire bytes of one call, in symbols."""
+        return formula.text(self.call.wire_bytes(self.sizes.symbols))
+
+    @property
+    def because(self) -> str:
+        """Why it exists, as the algebra said it."""
+        return self.call.because
 
 
 def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
@@ -242,7 +363,8 @@ def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Ro
             priced[shape] = (volume, collective.wire_bytes(sizes), pricer(collective.parts[0].move, volume))
         volume, injected, timing = priced[shape]
         count = collective.count(sizes)
-        rows.append(Row(collective, collective.ranks(sizes), count, volume, injected, timing, timing.time_s * count))
+        ranks, busy_s = collective.ranks(sizes), timing.time_s * count
+        rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, busy_s))
     return tuple(rows)
 
 
@@ -260,42 +382,72 @@ def travelling(found: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Co
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
-    """Sums over rows: bytes of one device, seconds of the step.
+class Total(Record):
+    """A sum over rows: bytes of one device, seconds of the step.
 
-    payload         logical bytes over all calls
-    wire            bytes that a device must inject
-    carried         mean bytes that it sends with the chosen algorithms, forwarded chunks included
-    link            bytes on the busiest link, algorithms run in turn
-    latency_s       launches and steps
-    bandwidth_s     bytes at the links' speed
-    busy_s          seconds the network works
-    exposed_s       of those, seconds that nothing hides
+    rows   what is summed
+    alone  True for the share of one layer and one microbatch, of rows that run in each
     """
 
-    payload: Any = 0
-    wire: Any = 0
-    carried: Any = 0
-    link: Any = 0
-    latency_s: Any = 0
-    bandwidth_s: Any = 0
-    busy_s: Any = 0
-    exposed_s: Any = 0
-
-
-def total_of(rows: Iterable[Row]) -> Total:
-    """The sum of `rows` over all their calls."""
-    rows = tuple(rows)
-    return Total(
-        payload=total(row.logical_bytes * row.count for row in rows),
-        wire=total(row.wire_bytes * row.count for row in rows),
-        carried=total(row.timing.carried * row.count for row in rows),
-        link=total(row.timing.link_serial * row.count for row in rows),
-        latency_s=total((row.timing.launch_s + row.timing.latency_s) * row.count for row in rows),
-        bandwidth_s=total(row.timing.bandwidth_s * row.count for row in rows),
-        busy_s=total(row.busy_s for row in rows),
-        exposed_s=total(row.exposed_s for row in rows),
+    told: ClassVar[tuple[str, ...]] = (
+        *("payload_bytes", "wire_bytes_per_device", "carried_bytes_per_device", "link_serial_bytes"),
+        *("time_s", "latency_s", "bandwidth_s", "exposed_s", "formula"),
     )
+
+    rows: tuple[Row, ...]
+    alone: bool = False
+
+    def _sum(self, of: Callable[[Row], Any]) -> Any:
+        sums = total(of(row) for row in self.rows)
+        return over(sums, self.rows[0].sizes.repeats) if self.alone and self.rows else sums
+
+    @property
+    def payload_bytes(self) -> Bytes:
+        """Logical bytes over all calls."""
+        return self._sum(lambda row: row.payload_bytes)
+
+    @property
+    def wire_bytes_per_device(self) -> Bytes:
+        """What a device must inject."""
+        return self._sum(lambda row: row.wire_bytes_per_device * row.count)
+
+    @property
+    def carried_bytes_per_device(self) -> Bytes:
+        """What a device sends with the chosen algorithms on average, forwarded chunks included."""
+        return self._sum(lambda row: row.timing.carried * row.count)
+
+    @property
+    def link_serial_bytes(self) -> Bytes:
+        """Bytes on the busiest link, algorithms run in turn."""
+        return self._sum(lambda row: row.timing.link_serial * row.count)
+
+    @property
+    def time_s(self) -> Seconds:
+        """Seconds that the network works."""
+        return self._sum(lambda row: row.busy_s)
+
+    @property
+    def latency_s(self) -> Seconds:
+        """Launches and steps."""
+        return self._sum(lambda row: row.latency_s * row.count)
+
+    @property
+    def bandwidth_s(self) -> Seconds:
+        """Bytes at the links' speed."""
+        return self._sum(lambda row: row.bandwidth_s * row.count)
+
+    @property
+    def exposed_s(self) -> Seconds:
+        """Seconds that nothing hides."""
+        return self._sum(lambda row: row.exposed_s)
+
+    @property
+    def formula(self) -> str:
+        """The wire bytes of one device, in symbols."""
+        if not self.rows:
+            return "0"
+        symbols = self.rows[0].sizes.symbols
+        return formula.wire_text((row.call for row in self.rows), symbols, symbols.repeats if self.alone else 1)
 
 
 def rolled_up(rows: Iterable[Row], by: Callable[[Collective], str]) -> dict[str, Total]:
@@ -305,13 +457,8 @@ def rolled_up(rows: Iterable[Row], by: Callable[[Collective], str]) -> dict[str,
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(by(row.collective), []).append(row)
-    return {key: total_of(group) for key, group in groups.items()}
-
-
-def axis_name(collective: Collective) -> str:
-    """Its mesh axes joined by commas, major first."""
-    return ",".join(collective.axes)
+        groups.setdefault(by(row.call), []).append(row)
+    return {key: Total(tuple(group)) for key, group in groups.items()}
 
 
 def layer_name(collective: Collective) -> str:
@@ -319,13 +466,15 @@ def layer_name(collective: Collective) -> str:
     return "layers" if collective.per_layer else "outside"
 
 
-KEYS: Mapping[str, Callable[[Collective], str]] = {
-    "op": lambda one: one.op,
-    "block": lambda one: one.block,
-    "layer": layer_name,
-    "phase": lambda one: one.where.phase,
-    "axis": axis_name,
-    "collective": lambda one: one.kind,
-    "step": lambda one: "step",  # noqa: ARG005 - every collective belongs to the one step
+SumKey = Literal["by_op", "by_block", "by_layer", "by_phase", "by_axis", "by_collective", "by_step"]
+
+KEYS: Mapping[SumKey, Callable[[Collective], str]] = {
+    "by_op": lambda one: one.op,
+    "by_block": lambda one: one.block,
+    "by_layer": layer_name,
+    "by_phase": lambda one: one.where.phase,
+    "by_axis": lambda one: one.axis,
+    "by_collective": lambda one: one.kind,
+    "by_step": lambda one: "step",  # noqa: ARG005 - every collective belongs to the one step
 }
 """What rows can be summed by."""
