@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
-from tpsim.report.record import Bytes, Record, Seconds
+from tpsim.report.record import Bytes, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +40,8 @@ class Change(Record):
     old: PlanResult
     new: PlanResult
 
+    time_s = Of[Seconds]("new.step.time_s", "seconds of the step with it")
+
     @property
     def relative(self) -> float:
         """The change of the step as a share of it; below 0 is faster."""
@@ -49,11 +51,6 @@ class Change(Record):
     def activations(self) -> float:
         """How many times as large a microbatch is."""
         return float(self.new.sizes.dims["b"] / self.old.sizes.dims["b"])
-
-    @property
-    def time_s(self) -> Seconds:
-        """Seconds of the step with it."""
-        return self.new.step.time_s
 
     @property
     def static_bytes(self) -> Bytes:

@@ -26,7 +26,7 @@ from tpsim.question.forced import refuse_foreign, written
 from tpsim.question.inputs import asked as asked_as
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Bytes, Count, Number, Record, Seconds
+from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -139,65 +139,34 @@ class CollectiveRow(Record):
     timing: Timing
     measured_s: Seconds | None = None
 
+    wire_bytes_per_device = Of[Bytes]("timing.wire", "what a device must inject, whatever algorithm runs")
+    carried_bytes_per_device = Of[Bytes](
+        "timing.carried", "what a device sends with this algorithm on average, forwarded chunks included"
+    )
+    link_total_bytes = Of[Bytes](
+        "timing.link_total", "on the busiest link over the whole run: what a pipelined one takes"
+    )
+    link_serial_bytes = Of[Bytes](
+        "timing.link_serial", "summed over steps, on the busiest link of each: what a lock-step run takes"
+    )
+    steps = Of[Number]("timing.steps", "steps of the algorithm")
+    time_s = Of[Seconds]("timing.time_s", "seconds of one call")
+    launch_s = Of[Seconds]("timing.launch_s", "what a call takes before its first step")
+    latency_s = Of[Seconds]("timing.latency_s", "what its steps take")
+    bandwidth_s = Of[Seconds]("timing.bandwidth_s", "what its bytes take at the links' speed")
+    ramp_s = Of[Seconds](
+        "timing.ramp_s", "what bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks"
+    )
+    curve_s = Of[Number](
+        "timing.curve_s", "what a curve that was measured on this route adds; negative where the constants are too slow"
+    )
+    algorithm = Of[str]("timing.algorithm", "the algorithm that is taken")
+    protocol = Of[str]("timing.protocol", "the library's protocol that is taken")
+
     @property
     def buffer_bytes(self) -> Bytes:
         """The size as nccl-tests counts it."""
         return over(self.logical_bytes, self.ranks) if self.collective in BUFFER_IS_A_PART else self.logical_bytes
-
-    @property
-    def wire_bytes_per_device(self) -> Bytes:
-        """What a device must inject, whatever algorithm runs."""
-        return self.timing.wire
-
-    @property
-    def carried_bytes_per_device(self) -> Bytes:
-        """What a device sends with this algorithm on average, forwarded chunks included."""
-        return self.timing.carried
-
-    @property
-    def link_total_bytes(self) -> Bytes:
-        """On the busiest link over the whole run: what a pipelined one takes."""
-        return self.timing.link_total
-
-    @property
-    def link_serial_bytes(self) -> Bytes:
-        """Summed over steps, on the busiest link of each: what a lock-step run takes."""
-        return self.timing.link_serial
-
-    @property
-    def steps(self) -> Number:
-        """Steps of the algorithm."""
-        return self.timing.steps
-
-    @property
-    def time_s(self) -> Seconds:
-        """Seconds of one call."""
-        return self.timing.time_s
-
-    @property
-    def launch_s(self) -> Seconds:
-        """What a call takes before its first step."""
-        return self.timing.launch_s
-
-    @property
-    def latency_s(self) -> Seconds:
-        """What its steps take."""
-        return self.timing.latency_s
-
-    @property
-    def bandwidth_s(self) -> Seconds:
-        """What its bytes take at the links' speed."""
-        return self.timing.bandwidth_s
-
-    @property
-    def ramp_s(self) -> Seconds:
-        """What bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks."""
-        return self.timing.ramp_s
-
-    @property
-    def curve_s(self) -> Number:
-        """What a curve that was measured on this route adds; negative where the constants are too slow."""
-        return self.timing.curve_s
 
     @property
     def algbw_bytes_per_s(self) -> float | None:
@@ -208,16 +177,6 @@ class CollectiveRow(Record):
     def busbw_bytes_per_s(self) -> float | None:
         """Wire bytes per second; null if the collective costs nothing."""
         return float(self.wire_bytes_per_device) / float(self.time_s) if self.time_s else None
-
-    @property
-    def algorithm(self) -> str:
-        """The algorithm that is taken."""
-        return self.timing.algorithm
-
-    @property
-    def protocol(self) -> str:
-        """The library's protocol that is taken."""
-        return self.timing.protocol
 
     @property
     def measured_busbw_bytes_per_s(self) -> float | None:

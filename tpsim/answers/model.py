@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.parameters import GROUPS, parameter_counts
 from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,8 @@ class ModelResult(Answer):
     told = ("parameters", "padding_parameters", "source")
 
     read: ModelRead
+
+    source = Of[str | None]("read.source", "where the model's figures are from")
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -52,11 +55,6 @@ class ModelResult(Answer):
             }
             for group in GROUPS
         ]
-
-    @property
-    def source(self) -> str | None:
-        """Where the model's figures are from."""
-        return self.read.source
 
     @property
     def files(self) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -38,11 +38,11 @@ from tpsim.question.inputs import asked
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Bytes, Number, Record, Seconds
+from tpsim.report.record import Bytes, Number, Of, Record, Seconds
 from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tpsim.algebra.moves import Move
@@ -234,6 +234,9 @@ class PlanStep(Step):
 
     plan: PlanResult
 
+    flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
+    useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
+
     @property
     def tokens_per_s(self) -> float:
         """Tokens per second of the whole machine."""
@@ -249,16 +252,6 @@ class PlanStep(Step):
         question = self.plan.question
         peak = question.machine.chip.peak[question.products].value
         return float(self.useful_flops / (self.time_s * self.plan.chips * peak))
-
-    @property
-    def flops_per_device(self) -> Number:
-        """FLOPs of one chip, repeated work included."""
-        return self.compute.flops
-
-    @property
-    def useful_flops(self) -> Number:
-        """FLOPs of all chips together, without repetition."""
-        return self.compute.useful_flops
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
@@ -294,15 +287,8 @@ class Requirement(Record):
     limit: Limit
     value: Number
 
-    @property
-    def name(self) -> str:
-        """What is limited."""
-        return self.limit.name
-
-    @property
-    def required(self) -> str:
-        """The limit as it is stated."""
-        return self.limit.text
+    name = Of[str]("limit.name", "what is limited")
+    required = Of[str]("limit.text", "the limit as it is stated")
 
     @property
     def ok(self) -> bool:
@@ -334,6 +320,11 @@ class PlanResult(Answer):
     path: Paths
     shelf: Shelf
 
+    tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
+    chips = Of[int]("question.mesh.devices", "chips of the mesh")
+    files = Of[Sequence[tuple[str, str]]]("question.inputs", "path and sha256 of every file that was read")
+    resolved = Of[Mapping[str, Any]]("question.resolved", "what files, flags and defaults came to")
+
     @property
     def collectives(self) -> tuple[Row, ...]:
         """The rows, by the name that documents give them."""
@@ -355,16 +346,6 @@ class PlanResult(Answer):
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
         return PlanStep(self.rows, self.compute, self)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of one step, over all chips."""
-        return self.question.workload.tokens
-
-    @property
-    def chips(self) -> int:
-        """Chips of the mesh."""
-        return self.question.mesh.devices
 
     def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
@@ -420,16 +401,6 @@ class PlanResult(Answer):
             size = self.question.mesh.axes[axis]
             remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
             yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
-
-    @property
-    def files(self) -> Sequence[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return self.question.inputs
-
-    @property
-    def resolved(self) -> Mapping[str, Any]:
-        """What files, flags and defaults came to."""
-        return self.question.resolved
 
     @property
     def assumptions(self) -> list[Assumption]:

@@ -29,7 +29,7 @@ from tpsim.quantity.size import over, total
 from tpsim.quantity.units import show
 from tpsim.question.options import chosen, read_binding, read_dims, read_mesh
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Bytes, Count, Number, Record, Seconds
+from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,10 +205,15 @@ class ShardResult(Answer):
     clock: Clock | None = None
     files: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def plans(self) -> tuple[Plan, ...]:
-        """Every plan, cheapest first; none for an array alone."""
-        return self.ways.plans
+    plans = Of[tuple[Plan, ...]]("ways.plans", "every plan, cheapest first; none for an array alone")
+    steps = Of[tuple[ShardStep, ...]]("way.steps", "the steps of the chosen plan")
+    total_time_s = Of[Seconds | None]("way.total_time_s", "seconds of all steps; null without a machine and dims")
+    wire_bytes_per_device = Of[Bytes | None](
+        "way.wire_bytes_per_device", "what a device must inject in all steps; null without dims"
+    )
+    flops_per_device = Of[Number | None](
+        "way.flops_per_device", "what a device computes in all steps; null without dims"
+    )
 
     @property
     def chosen(self) -> Plan | None:
@@ -227,26 +232,6 @@ class ShardResult(Answer):
     def way(self) -> Way:
         """The chosen plan with its costs; of no steps for an array alone."""
         return self._way(self.chosen) if self.chosen else Way((), (), timed=False)
-
-    @property
-    def steps(self) -> tuple[ShardStep, ...]:
-        """The steps of the chosen plan."""
-        return self.way.steps
-
-    @property
-    def total_time_s(self) -> Seconds | None:
-        """Seconds of all steps; null without a machine and dims."""
-        return self.way.total_time_s
-
-    @property
-    def wire_bytes_per_device(self) -> Bytes | None:
-        """What a device must inject in all steps; null without dims."""
-        return self.way.wire_bytes_per_device
-
-    @property
-    def flops_per_device(self) -> Number | None:
-        """What a device computes in all steps; null without dims."""
-        return self.way.flops_per_device
 
     @cached_property
     def symbolic(self) -> list[SymbolicStep]:

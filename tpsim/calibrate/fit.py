@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -22,9 +23,10 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tpsim.calibrate.determine import Array
     from tpsim.calibrate.logs import Run
@@ -66,6 +68,10 @@ class FitResult(Answer):
     calibrated: Calibrated
     measured: tuple[Measured, ...]
     warnings: tuple[str, ...]
+
+    undetermined = Of[Sequence[str]](
+        "calibrated.fit.merged", "figures that matter and that the logs cannot tell from those that moved"
+    )
 
     @property
     def machine(self) -> Machine:
@@ -123,11 +129,6 @@ class FitResult(Answer):
             f"{moved} figure{'s' * (moved != 1)} fitted to {every['points']} points: median error "
             f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
         )
-
-    @property
-    def undetermined(self) -> Sequence[str]:
-        """Figures that matter and that the logs cannot tell from those that moved."""
-        return self.calibrated.fit.merged
 
     @property
     def curves(self) -> list[dict[str, Any]]:

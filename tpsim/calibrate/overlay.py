@@ -15,6 +15,7 @@ from tpsim.answers.collective import (
     kind_of,
     placed,
 )
+from tpsim.answers.curve import Curve
 from tpsim.calibrate.fit import level_of, series_of
 from tpsim.calibrate.logs import Measured, Point, read
 from tpsim.machine import timing
@@ -22,13 +23,13 @@ from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.answers.curve import Curve
     from tpsim.fabric.wires import Route
     from tpsim.machine.additive import Launch
     from tpsim.machine.profile import Machine
@@ -65,10 +66,7 @@ class OverlayResult(Answer):
     predicted: CollectiveResult
     overlay: Overlay
 
-    @property
-    def curve(self) -> Curve:
-        """The predicted curve over all sizes."""
-        return self.predicted.curve
+    curve = Of[Curve]("predicted.curve", "the predicted curve over all sizes")
 
     @cached_property
     def rows(self) -> list[CollectiveRow]:

@@ -15,7 +15,7 @@ from tpsim.cost import formula
 from tpsim.program.layout import DTYPE_BYTES, Dtype
 from tpsim.program.op import Op, Phase, Program, Reshard, Role
 from tpsim.quantity.size import Size, over, product, total
-from tpsim.report.record import Bytes, Count, Record, Seconds
+from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
@@ -263,10 +263,18 @@ class Row(Record):
     timing: Timing
     exposed_s: Seconds
 
-    @property
-    def phase(self) -> Phase:
-        """The part of a step that it belongs to."""
-        return self.call.where.phase
+    phase = Of[Phase]("call.where.phase", "the part of a step that it belongs to")
+    block = Of[str]("call.block", "the block that it belongs to; several joined by commas")
+    op = Of[Sent]("call.op", "what it is for: the role of its arrays")
+    array = Of[str]("call.array", "the array's name, or how many arrays travel together")
+    collective = Of[MoveKind]("call.kind", "which collective it is")
+    axis = Of[str]("call.axis", "mesh axes joined by commas, major first")
+    dtype = Of[Dtype]("call.dtype", "the type of the numbers on the wire")
+    time_s = Of[Seconds]("timing.time_s", "seconds of one call")
+    bandwidth_s = Of[Seconds]("timing.bandwidth_s", "of these, bytes at the links' speed")
+    algorithm = Of[str]("timing.algorithm", "the algorithm that is taken")
+    protocol = Of[str]("timing.protocol", "the library's protocol that is taken")
+    because = Of[str]("call.because", "why it exists, as the algebra said it")
 
     @property
     def layer(self) -> int | str | None:
@@ -277,44 +285,9 @@ class Row(Record):
         return index if self.call.program.traced["layers"] == layers else f"0-{layers - 1}"
 
     @property
-    def block(self) -> str:
-        """The block that it belongs to; several joined by commas."""
-        return self.call.block
-
-    @property
-    def op(self) -> Sent:
-        """What it is for: the role of its arrays."""
-        return self.call.op
-
-    @property
-    def array(self) -> str:
-        """The array's name, or how many arrays travel together."""
-        return self.call.array
-
-    @property
-    def collective(self) -> MoveKind:
-        """Which collective it is."""
-        return self.call.kind
-
-    @property
-    def axis(self) -> str:
-        """Mesh axes joined by commas, major first."""
-        return self.call.axis
-
-    @property
-    def dtype(self) -> Dtype:
-        """The type of the numbers on the wire."""
-        return self.call.dtype  # type: ignore[return-value]  # programs have the dtypes that scenarios state
-
-    @property
     def payload_bytes(self) -> Bytes:
         """Logical bytes of all calls."""
         return self.logical_bytes * self.count
-
-    @property
-    def time_s(self) -> Seconds:
-        """Seconds of one call."""
-        return self.timing.time_s
 
     @property
     def latency_s(self) -> Seconds:
@@ -322,34 +295,14 @@ class Row(Record):
         return self.timing.launch_s + self.timing.latency_s
 
     @property
-    def bandwidth_s(self) -> Seconds:
-        """Of these, bytes at the links' speed."""
-        return self.timing.bandwidth_s
-
-    @property
     def busy_s(self) -> Seconds:
         """Seconds that all calls keep the network busy."""
         return self.timing.time_s * self.count
 
     @property
-    def algorithm(self) -> str:
-        """The algorithm that is taken."""
-        return self.timing.algorithm
-
-    @property
-    def protocol(self) -> str:
-        """The library's protocol that is taken."""
-        return self.timing.protocol
-
-    @property
     def formula(self) -> str:
         """The wire bytes of one call, in symbols."""
         return formula.text(self.call.wire_bytes(self.sizes.symbols))
-
-    @property
-    def because(self) -> str:
-        """Why it exists, as the algebra said it."""
-        return self.call.because
 
 
 def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
@@ -381,6 +334,16 @@ def travelling(found: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Co
     return tuple(one for one in found if product(axes[axis] for axis in one.axes) > 1)
 
 
+def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:
+    """What `of` says of each of a total's rows, added up; of a total that stands for one layer, its share."""
+
+    def sums(whole: Total) -> Any:
+        every = total(of(row) for row in whole.rows)
+        return over(every, whole.rows[0].sizes.repeats) if whole.alone and whole.rows else every
+
+    return sums
+
+
 @dataclass(frozen=True, slots=True)
 class Total(Record):
     """A sum over rows: bytes of one device, seconds of the step.
@@ -397,49 +360,18 @@ class Total(Record):
     rows: tuple[Row, ...]
     alone: bool = False
 
-    def _sum(self, of: Callable[[Row], Any]) -> Any:
-        sums = total(of(row) for row in self.rows)
-        return over(sums, self.rows[0].sizes.repeats) if self.alone and self.rows else sums
-
-    @property
-    def payload_bytes(self) -> Bytes:
-        """Logical bytes over all calls."""
-        return self._sum(lambda row: row.payload_bytes)
-
-    @property
-    def wire_bytes_per_device(self) -> Bytes:
-        """What a device must inject."""
-        return self._sum(lambda row: row.wire_bytes_per_device * row.count)
-
-    @property
-    def carried_bytes_per_device(self) -> Bytes:
-        """What a device sends with the chosen algorithms on average, forwarded chunks included."""
-        return self._sum(lambda row: row.timing.carried * row.count)
-
-    @property
-    def link_serial_bytes(self) -> Bytes:
-        """Bytes on the busiest link, algorithms run in turn."""
-        return self._sum(lambda row: row.timing.link_serial * row.count)
-
-    @property
-    def time_s(self) -> Seconds:
-        """Seconds that the network works."""
-        return self._sum(lambda row: row.busy_s)
-
-    @property
-    def latency_s(self) -> Seconds:
-        """Launches and steps."""
-        return self._sum(lambda row: row.latency_s * row.count)
-
-    @property
-    def bandwidth_s(self) -> Seconds:
-        """Bytes at the links' speed."""
-        return self._sum(lambda row: row.bandwidth_s * row.count)
-
-    @property
-    def exposed_s(self) -> Seconds:
-        """Seconds that nothing hides."""
-        return self._sum(lambda row: row.exposed_s)
+    payload_bytes = Of[Bytes](summed(lambda row: row.payload_bytes), "logical bytes over all calls")
+    wire_bytes_per_device = Of[Bytes](summed(lambda row: row.wire_bytes_per_device * row.count), "what it must inject")
+    carried_bytes_per_device = Of[Bytes](
+        summed(lambda row: row.timing.carried * row.count), "what it sends on average, forwarded chunks included"
+    )
+    link_serial_bytes = Of[Bytes](
+        summed(lambda row: row.timing.link_serial * row.count), "on the busiest link, algorithms run in turn"
+    )
+    time_s = Of[Seconds](summed(lambda row: row.busy_s), "that the network works")
+    latency_s = Of[Seconds](summed(lambda row: row.latency_s * row.count), "of these, launches and steps")
+    bandwidth_s = Of[Seconds](summed(lambda row: row.bandwidth_s * row.count), "of these, bytes at the links' speed")
+    exposed_s = Of[Seconds](summed(lambda row: row.exposed_s), "of these, what nothing hides")
 
     @property
     def formula(self) -> str:

@@ -11,7 +11,7 @@ from tpsim.guard.uses import VERSION, uses
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
-from tpsim.report.record import Record
+from tpsim.report.record import Of, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,6 +78,9 @@ class Drifted(Answer):
 
     drift: Drift
 
+    new_scenarios = Of[Sequence[str]]("drift.added", "scenarios that only the new side has")
+    gone_scenarios = Of[Sequence[str]]("drift.dropped", "scenarios that only the old side has")
+
     @property
     def summary(self) -> str:
         """What moved in one line."""
@@ -126,16 +129,6 @@ class Drifted(Answer):
             )
             for one in self.drift.causes
         ]
-
-    @property
-    def new_scenarios(self) -> Sequence[str]:
-        """Scenarios that only the new side has."""
-        return self.drift.added
-
-    @property
-    def gone_scenarios(self) -> Sequence[str]:
-        """Scenarios that only the old side has."""
-        return self.drift.dropped
 
     @property
     def notices(self) -> tuple[str, ...]:

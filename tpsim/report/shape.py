@@ -11,7 +11,7 @@ from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tpsim.report.answer import DOCUMENT
-from tpsim.report.record import Record, plain
+from tpsim.report.record import Of, Record, names, plain
 
 if TYPE_CHECKING:
     from tpsim.report.answer import Answer
@@ -70,9 +70,9 @@ def _container(outer: Any, inner: Sequence[Any], named: dict[str, Schema]) -> Sc
 
 
 def _record(kind: type[Record], named: dict[str, Schema]) -> Schema:
-    fields = {name: _field(kind, name, named) for name in kind.parts()}
+    fields = {name: _field(kind, name, named) for name in names(kind)}
     said = {"description": _paragraph(getdoc(kind) or ""), "title": kind.__name__}
-    return _sorted({**_map(fields, [name for name, always in kind.parts().items() if always]), **said})
+    return _sorted({**_map(fields, [name for name, always in names(kind).items() if always]), **said})
 
 
 def _map(fields: Mapping[str, Schema], required: Sequence[str]) -> Schema:
@@ -81,23 +81,26 @@ def _map(fields: Mapping[str, Schema], required: Sequence[str]) -> Schema:
 
 def _field(kind: type[Record], name: str, named: dict[str, Schema]) -> Schema:
     """The schema of one attribute, with its title and its meaning."""
-    owner, text, meaning = _declared(kind, name)
-    told = get_type_hints(SimpleNamespace(__annotations__={name: text}), vars(sys.modules[owner]), include_extras=True)
-    made = _shape(told[name], named)
+    told, meaning = _declared(kind, name)
+    made = _shape(told, named)
     title = {} if "$ref" in made else {"title": name.title().replace("_", " ")}
-    return _sorted({**made, **title, **({"description": meaning} if meaning else {})})
+    said = {"description": f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."} if meaning else {}
+    return _sorted({**made, **title, **said})
 
 
-def _declared(kind: type, name: str) -> tuple[str, str, str]:
-    """The module that declares an attribute, its type as written, and its meaning: a docstring, or the class's line."""
+def _declared(kind: type, name: str) -> tuple[Any, str]:
+    """The type of an attribute and its meaning: a docstring, or the class's line."""
     found = getattr_static(kind, name, None)
+    if isinstance(found, Of):
+        return get_args(found.__orig_class__)[0], found.meaning  # type: ignore[attr-defined]  # of what is subscripted
     function = {property: "fget", cached_property: "func"}.get(type(found))
     if function:
         made = getattr(found, function)
-        return made.__module__, made.__annotations__["return"], _paragraph(getdoc(made) or "")
+        return get_type_hints(made, include_extras=True)["return"], _paragraph(getdoc(made) or "")
     owner = next(one for one in kind.__mro__ if name in get_annotations(one))
-    text = re.sub(r"^ClassVar\[(.*)\]$", r"\1", get_annotations(owner)[name])
-    return owner.__module__, text, _line(getdoc(owner) or "", name)
+    alone = SimpleNamespace(__annotations__={name: re.sub(r"^ClassVar\[(.*)\]$", r"\1", get_annotations(owner)[name])})
+    told = get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)
+    return told[name], _line(getdoc(owner) or "", name)
 
 
 def _paragraph(doc: str) -> str:
