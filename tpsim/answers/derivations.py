@@ -6,12 +6,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
-from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import MEANINGS, ROLES
-from tpsim.program.lower import lower
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row, Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Program
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
@@ -222,7 +219,7 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part not in MEMORY:
         return
-    program = _program(result)
+    program = result.shelf.lowered(result.question).program
     yield _derived(
         result,
         f"bytes of {part} on one chip",
@@ -254,7 +251,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             checks=CHECKS["compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
-        products = matmuls(_program(result))
+        products = result.shelf.lowered(result.question).products
         yield _derived(
             result,
             "FLOPs of one chip per step",
@@ -305,11 +302,6 @@ def _roofline(result: PlanResult) -> Iterator[str]:
         yield "matrix products at their peak (the cost model book)"
     else:
         yield _said(chip.matmul_efficiency)
-
-
-def _program(result: PlanResult) -> Program:
-    question = result.question
-    return lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
 
 
 def _number(value: Any) -> int | float:
