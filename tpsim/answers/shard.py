@@ -19,10 +19,11 @@ from tpsim.algebra.notation import (
     format_array,
     parse_expression,
 )
-from tpsim.algebra.planner import Plan, Planner, Step, StepKind, Ways, product_ways, reshard_ways
+from tpsim.algebra.planner import Plan, Planner, Ways, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
 from tpsim.answers.pricing import Clock, Pricing, fits
-from tpsim.answers.symbolic import StepFormulas, SymbolicStep, symbolic, symbols
+from tpsim.answers.shard_step import ShardStep, StepFormulas, costed
+from tpsim.answers.symbolic import symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over, total
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.moves import Move
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
 
@@ -88,34 +88,6 @@ def shard(
     found = _ways(read, grid, pricing)
     files = () if clock is None else _files(clock.machine)
     return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, found, clock, files)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStep(Record):
-    """One move or product; costs are null without dims, seconds also without a machine.
-
-    input, output  arrays in the notation
-    """
-
-    told: ClassVar[tuple[str, ...]] = (
-        *("op", "axes", "input", "output", "logical_bytes", "wire_bytes_per_device", "flops_per_device"),
-        *("latency_s", "bandwidth_s", "time_s", "because"),
-    )
-
-    op: StepKind
-    axes: tuple[str, ...]
-    input: str
-    output: str
-    because: str
-    logical_bytes: Bytes | None = None
-    wire_bytes_per_device: Bytes | None = None
-    flops_per_device: Number | None = None
-    latency_s: Seconds | None = None
-    bandwidth_s: Seconds | None = None
-    time_s: Seconds | None = None
-
-    def __str__(self) -> str:
-        return f"{self.op}({','.join(self.axes)})" if self.axes else self.op
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +206,7 @@ class ShardResult(Answer):
         return self._way(self.chosen) if self.chosen else Way((), (), timed=False)
 
     @cached_property
-    def symbolic(self) -> list[SymbolicStep]:
+    def symbolic(self) -> list[ShardStep]:
         """The steps of the chosen plan with symbols for the sizes of dims and axes, seconds too. Loads sympy."""
         return symbolic(self.chosen, self.mesh, self.pricing.width, self.clock) if self.chosen else []
 
@@ -253,7 +225,7 @@ class ShardResult(Answer):
     def formulas(self) -> list[StepFormulas]:
         """Wire bytes and FLOPs of each step as text. Loads sympy."""
         steps = symbolic(self.chosen, self.mesh, self.pricing.width, None) if self.chosen else []
-        return [step.texts() for step in steps]
+        return [step.formulas for step in steps]
 
     @cached_property
     def alternatives(self) -> list[Way]:
@@ -344,29 +316,8 @@ class ShardResult(Answer):
     def _way(self, plan: Plan) -> Way:
         choosers: Mapping[Planner, bool] = {"cheapest": plan is self.plans[0], "book": plan.planner == "book"}
         planners = tuple(name for name, chooses in choosers.items() if chooses)
-        return Way(planners, tuple(map(self._step, plan.steps)), timed=self.pricing.clock is not None)
-
-    def _step(self, step: Step) -> ShardStep:
-        inputs = " . ".join(format_array(*array) for array in step.inputs)
-        axes = step.move.axes if step.move else ()
-        told = ShardStep(step.op, axes, inputs, format_array(*step.output), step.because)
-        if self.dims is None:
-            return told
-        return self._moved(told, step.move) if step.move else self._multiplied(told, _product_of(step), self.dims)
-
-    def _moved(self, told: ShardStep, move: Move) -> ShardStep:
-        volume, wire = self.pricing.volume(move), self.pricing.wire(move)
-        costed = replace(told, logical_bytes=volume, wire_bytes_per_device=wire, flops_per_device=0)
-        if timing := self.pricing.timing(move):
-            latency_s = timing.launch_s + timing.latency_s
-            return replace(costed, latency_s=latency_s, bandwidth_s=timing.bandwidth_s, time_s=timing.time_s)
-        free = self.pricing.clock and move.kind == "slice"
-        return replace(costed, latency_s=0, bandwidth_s=0, time_s=0) if free else costed
-
-    def _multiplied(self, told: ShardStep, ask: Contraction, dims: Mapping[str, int]) -> ShardStep:
-        work, clock = flops(ask, dims, self.mesh.axes), self.pricing.clock
-        costed = replace(told, logical_bytes=0, wire_bytes_per_device=0, flops_per_device=work)
-        return replace(costed, latency_s=0, bandwidth_s=0, time_s=clock.product(work)) if clock else costed
+        steps = tuple(costed(step, self.pricing) for step in plan.steps)
+        return Way(planners, steps, timed=self.pricing.clock is not None)
 
     def _array(self, array: NamedArray) -> HeldArray:
         type_, axes = array.type, self.mesh.axes
@@ -378,11 +329,6 @@ class ShardResult(Answer):
         held = self.pricing.width * type_.local_elements(self.dims, axes)
         shape = [type_.local(dim, self.dims, axes) for dim in type_.dims]
         return replace(row, local_shape=shape, local_bytes=held, total_bytes=held * self.mesh.devices)
-
-
-def _product_of(step: Step) -> Contraction:
-    left, right = step.inputs
-    return Contraction(left, right, step.output[0], step.output[1].dims)
 
 
 def _contraction(read: Product) -> Contraction:
