@@ -45,9 +45,9 @@ def test_a_tensor_parallel_layer_is_four_all_reduces_of_bsh(qkv):
     assert streams(plan) == {"all_reduce": 4}
     layer = [row for row in plan.collectives if row["layer"] == "0-95"]
     assert all(row[key] == value for row in layer for key, value in ALL_REDUCE.items())
-    assert plan.per_layer["total"].wire == LAYER_WIRE
-    assert plan.per_layer["total"].payload == 4 * ALL_REDUCE["logical_bytes"]
-    assert plan.layer_formula("total") == "16*b*h*s*(t - 1)/t"
+    assert plan.per_layer["total"].wire_bytes_per_device == LAYER_WIRE
+    assert plan.per_layer["total"].payload_bytes == 4 * ALL_REDUCE["logical_bytes"]
+    assert plan.per_layer["total"].formula == "16*b*h*s*(t - 1)/t"
 
 
 def test_settling_per_use_is_six_all_reduces():
@@ -58,15 +58,15 @@ def test_settling_per_use_is_six_all_reduces():
 def test_kept_sequence_parallelism_is_four_gathers_and_four_scatters_of_the_same_wire():
     plan = planned(sequence_parallel=True)
     assert streams(plan) == {"all_gather": 4, "reduce_scatter": 4}
-    assert plan.per_layer["total"].wire == LAYER_WIRE
-    assert plan.layer_formula("total") == "16*b*h*s*(t - 1)/t"
+    assert plan.per_layer["total"].wire_bytes_per_device == LAYER_WIRE
+    assert plan.per_layer["total"].formula == "16*b*h*s*(t - 1)/t"
 
 
 def test_regathered_sequence_parallelism_is_six_gathers_and_four_scatters():
     plan = planned(sequence_parallel=True, regather="true")
     assert streams(plan) == {"all_gather": 6, "reduce_scatter": 4}
-    assert plan.per_layer["total"].wire * 8 == LAYER_WIRE * 10
-    assert plan.layer_formula("total") == "20*b*h*s*(t - 1)/t"
+    assert plan.per_layer["total"].wire_bytes_per_device * 8 == LAYER_WIRE * 10
+    assert plan.per_layer["total"].formula == "20*b*h*s*(t - 1)/t"
 
 
 def test_parameters_used_on_the_sharded_stream_owe_six_small_sums_per_layer_and_step():
@@ -80,7 +80,7 @@ def test_the_loss_is_three_all_reduces_of_bs_and_gathering_it_moves_the_logits()
     gathered = planned(cross_entropy="gathered")
     rows = [row for row in gathered.collectives if row["block"] == "loss"]
     assert [(row["collective"], row["logical_bytes"]) for row in rows] == [("all_gather", 2048 * 51200 * 2)]
-    assert gathered.memory.logits > planned().memory.logits
+    assert gathered.memory.logits_bytes > planned().memory.logits_bytes
 
 
 def test_embedding_and_output_each_move_one_bsh():

@@ -205,9 +205,9 @@ def test_each_zero_stage_holds_what_it_leaves_whole(zero):
     held = (LAYERS * PRODUCTS + 2 * VOCAB * H) // t + GAINS
     memory = plan("llama3-70b-h100", overrides=[f"layout.zero={zero}"]).memory
     parameters, gradients, optimizer = (d if zero >= stage else 1 for stage in (3, 2, 1))
-    assert memory.parameters * parameters == 2 * held
-    assert memory.gradients * gradients == 4 * held
-    assert memory.optimizer * optimizer == 12 * held
+    assert memory.parameters_bytes * parameters == 2 * held
+    assert memory.gradients_bytes * gradients == 4 * held
+    assert memory.optimizer_bytes * optimizer == 12 * held
 
 
 def test_the_flops_are_six_per_parameter_in_products_and_token_and_those_of_attention():
@@ -217,13 +217,13 @@ def test_the_flops_are_six_per_parameter_in_products_and_token_and_those_of_atte
     attention = 3 * LAYERS * 2 * 2 * seq * H * tokens
     assert result.compute.useful_flops == products + attention
     assert result.step.compute_s == pytest.approx((products + attention) / 256 / (0.5 * 989e12))
-    assert result.mfu == pytest.approx((products + attention) / (256 * 989e12 * result.step.time_s))
+    assert result.step.mfu == pytest.approx((products + attention) / (256 * 989e12 * result.step.time_s))
 
 
 def test_gradients_hide_behind_the_last_backward_and_new_weights_do_not():
     result = plan("llama3-70b-h100")
     once = result.compute.seconds["backward"] / 4
-    settled = [row for row in result.rows if row.collective.op == "gradient" and row.collective.axes == ("data",)]
+    settled = [row for row in result.rows if row.call.op == "gradient" and row.call.axes == ("data",)]
     scattered = sum(row.busy_s for row in settled)
     assert scattered < once
     hidden = [row for row in result.rows if row.exposed_s == 0]

@@ -219,7 +219,7 @@ def sent(q, *, activation):
 
 def remembered(q):
     memory = planned(q).memory
-    return {kind: getattr(memory, kind) for kind in ("parameters", "gradients", "optimizer")}
+    return {kind: getattr(memory, f"{kind}_bytes") for kind in ("parameters", "gradients", "optimizer")}
 
 
 @twelve

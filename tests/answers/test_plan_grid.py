@@ -34,6 +34,6 @@ def test_a_grid_prices_a_layout_as_plan_does_when_it_chooses_the_placement(data,
     )
     found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
     priced = study.priced(found, tp=tensor, dp=data, batch=512)
-    assert priced.static_bytes == answer.memory.static
-    assert priced.wire_bytes == answer.totals["by_step"]["step"].wire
+    assert priced.static_bytes == answer.memory.static_bytes
+    assert priced.wire_bytes == answer.totals["by_step"]["step"].wire_bytes_per_device
     assert float(priced.time_s) == pytest.approx(answer.step.time_s, rel=1e-12)

@@ -18,7 +18,7 @@ def symbolic(expr=GATHER, mesh="X=16", **options):
 
 def test_bytes_and_flops_are_formulas_in_dims_and_axes():
     gather, matmul = symbolic()
-    assert (gather.op, gather.axes, gather.output) == ("all_gather", ("X",), "W")
+    assert (gather.op, gather.axes, gather.output) == ("all_gather", ("X",), "W[D, F]")
     assert sympy.simplify(gather.wire_bytes_per_device - 2 * D * F * (X - 1) / X) == 0
     assert gather.logical_bytes == 2 * D * F
     assert matmul.flops_per_device == 2 * B * D * F

@@ -121,12 +121,12 @@ def test_most_of_what_is_lost_is_said_by_name(answers):
 def test_the_change_comes_to_what_set_then_comes_to(answers):
     for name in ("fitting", "tight", "wide", "outlasting"):
         change, asked = answers[name].change, dict(ASKED[name])
-        again = plan(asked.pop("scenario", None), overrides=[change.setting], **asked)
+        again = plan(asked.pop("scenario", None), overrides=[change.set], **asked)
         assert answers[name].to_json()["result"]["change"] == {
-            "set": change.setting,
+            "set": change.set,
             "time_s": again.step.time_s,
             "relative": again.step.time_s / answers[name].step.time_s - 1,
-            "static_bytes": again.memory.static,
+            "static_bytes": again.memory.static_bytes,
         }
 
 
@@ -134,7 +134,7 @@ def test_the_change_is_the_fastest_of_those_that_fit():
     base = plan(BASE, zero=3)
     stages = {stage: plan(BASE, zero=stage) for stage in (0, 1, 2)}
     assert stages[0].step.time_s < stages[1].step.time_s <= stages[2].step.time_s < base.step.time_s
-    assert not stages[0].states_fit
+    assert not stages[0].memory.states_fit
     assert lines(base)["change"] == "--set layout.zero=1: 10.28 s a step (-10.7 %), states 56.23 GB"
 
 
@@ -167,14 +167,14 @@ def test_a_change_that_saves_next_to_nothing_is_not_worth_a_word():
 def test_a_change_that_is_not_legal_is_none():
     """Hidden 5120 is not divisible by 48, which every stage of ZeRO would split it over."""
     asked = {"model": "llama-2-13b", "hw": "dgx-h100", "dp": 48, "seq": 4096, "batch": 48}
-    assert not plan(**asked).states_fit
+    assert not plan(**asked).memory.states_fit
     assert plan(**asked).change is None
-    assert plan(**{**asked, "dp": 64, "batch": 64}).change.setting == "layout.zero=2"
+    assert plan(**{**asked, "dp": 64, "batch": 64}).change.set == "layout.zero=2"
 
 
 def test_a_change_keeps_the_demands_that_the_plan_meets():
     asked = ("llama3-70b-h100", ["layout.zero=3", "require={memory: < 50 GB}"])
-    assert plan(asked[0], overrides=asked[1]).change.setting == "layout.zero=2"
+    assert plan(asked[0], overrides=asked[1]).change.set == "layout.zero=2"
 
 
 def test_a_scenario_that_no_file_holds_is_changed_too():
@@ -186,4 +186,4 @@ def test_a_scenario_that_no_file_holds_is_changed_too():
         "layout": {"dp": "data"},
         "workload": {"global_batch": 8, "seq": 4096},
     }
-    assert plan(data).change.setting == "layout.zero=1"
+    assert plan(data).change.set == "layout.zero=1"

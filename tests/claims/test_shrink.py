@@ -48,9 +48,9 @@ def test_a_shipped_question_keeps_its_structure_and_becomes_small(name):
 def test_a_shrunk_question_has_the_collectives_of_the_question_on_the_same_wires(name):
     asked = resolve(name)
     large, small = priced(asked), priced(shrink(asked))
-    assert [row.collective.shape for row in small.rows] == [row.collective.shape for row in large.rows]
+    assert [row.call.shape for row in small.rows] == [row.call.shape for row in large.rows]
     for row in small.rows:
-        axes = row.collective.axes
+        axes = row.call.axes
         assert wires(small.question, axes) == wires(asked, axes)
 
 

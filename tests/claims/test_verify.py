@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 import tpsim
 from tpsim.algebra import moves
 from tpsim.answers import plan as plan_module
-from tpsim.answers.plan import PlanResult
 from tpsim.answers.schema import schema
 from tpsim.claims import trial as trial_module
 from tpsim.claims.verify import verify
+from tpsim.cost.rollup import Row, Total
 from tpsim.machine import algorithms, timing
 from tpsim.program.op import Reshard
 from tpsim.program.transpose import Backward
@@ -45,7 +45,7 @@ def test_a_shipped_scenario_verifies(name):
     assert result.ok, result.verdict
     assert run.difference < 1e-10
     assert run.arrays > 400
-    assert run.calls > 10
+    assert run.collectives > 10
 
 
 def test_some_shipped_scenarios_run_on_64_devices():
@@ -199,16 +199,16 @@ def test_a_link_that_carries_more_on_the_devices_than_the_schedule_says_is_seen(
 
 
 def test_a_formula_that_is_printed_wrong_is_seen(monkeypatch):
-    formula = PlanResult.formula
-    monkeypatch.setattr(PlanResult, "formula", lambda self, row: formula(self, row).replace("(t - 1)", "(t + 1)"))
+    formula = Row.formula
+    monkeypatch.setattr(Row, "formula", property(lambda row: formula.fget(row).replace("(t - 1)", "(t + 1)")))
     found = failing(SMALL)
     assert set(found) == {"formulas"}
     assert "(t + 1)/t is 80, counted 48" in found["formulas"]
 
 
 def test_a_formula_of_a_layer_that_is_printed_wrong_is_seen_in_every_layer(monkeypatch):
-    formula = PlanResult.layer_formula
-    monkeypatch.setattr(PlanResult, "layer_formula", lambda self, phase: "2*" + formula(self, phase))
+    formula = Total.formula
+    monkeypatch.setattr(Total, "formula", property(lambda layer: "2*" + formula.fget(layer)))
     found = failing(SMALL)
     assert set(found) == {"formulas"}
     assert found["formulas"].startswith("layer 0, microbatch 0, forward: 2*8*b*h*s*(t - 1)/t is 192, counted 96")
@@ -264,7 +264,7 @@ def _by_rings(question, row):
     """A row whose levels run in turn, by a ring on every one."""
     if row.timing.algorithm != "hierarchical":
         return row
-    one, route = row.collective, question.placement.route(row.collective.axes)
+    one, route = row.call, question.placement.route(row.call.axes)
     return replace(row, timing=timing.time(question.machine, route, one.kind, row.logical_bytes, algorithm="ring"))
 
 

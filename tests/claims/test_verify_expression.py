@@ -63,7 +63,7 @@ def test_every_way_to_an_expression_runs_as_claimed(expression, machine):
     names = ["values", "blocks", "collectives", "links", "formulas"]
     seen = [check.check for check in run.checks]
     assert seen == [name for name in names if name in seen]
-    assert ({"collectives", "formulas"} <= set(seen)) == (run.calls > 0)
+    assert ({"collectives", "formulas"} <= set(seen)) == (run.collectives > 0)
     assert machine or "links" not in seen
     assert result.ok, result.verdict
     assert run.difference < 1e-12
@@ -78,7 +78,7 @@ def test_dims_are_the_least_that_every_way_divides_unless_given():
 
 def test_an_axis_of_one_device_sends_nothing():
     (run,) = verify_expression("A[I_X,J] -> A[I,J]", "X=1").runs
-    assert (run.ok, run.devices, run.calls) == (True, 1, 0)
+    assert (run.ok, run.devices, run.collectives) == (True, 1, 0)
 
 
 def test_a_check_with_nothing_to_check_is_not_said_to_hold():
@@ -100,7 +100,7 @@ def test_an_array_that_is_the_result_is_one_array():
 
 def test_every_way_is_run_not_only_the_cheapest():
     (run,) = verify_expression("A[I,J_X] . B[J_X,K] -> C[I,K]", "X=4").runs
-    assert run.calls == 3, "one all-reduce, or two gathers"
+    assert run.collectives == 3, "one all-reduce, or two gathers"
 
 
 def test_a_wrong_factor_is_seen_with_the_way_and_the_move(monkeypatch):

@@ -13,7 +13,7 @@ from tests.models import MIDDLE, loops
 from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_of
+from tpsim.cost.rollup import KEYS, Sizes, Total, collectives, price, rolled_up
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 
@@ -56,7 +56,7 @@ def same(exact, array, symbol, known):
 
 @pytest.mark.parametrize(("practice", "zero", "sp"), VARIANTS)
 def test_bytes_ranks_and_counts_of_every_collective_agree_exactly(practice, zero, sp):
-    symbols, arrays = formula.symbols(SIZES, ROLES), as_arrays(SIZES)
+    symbols, arrays = replace(SIZES, roles=ROLES).symbols, as_arrays(SIZES)
     known = values(symbols)
     for one in collectives(program(practice, zero, sp), coalesce=PRACTICES[practice].coalesce):
         for cost in (one.logical_bytes, one.wire_bytes, one.count, one.ranks):
@@ -65,9 +65,9 @@ def test_bytes_ranks_and_counts_of_every_collective_agree_exactly(practice, zero
 
 @pytest.mark.parametrize(("practice", "zero", "sp"), VARIANTS[:3])
 def test_memory_and_flops_agree_exactly(practice, zero, sp):
-    symbols, arrays = formula.symbols(SIZES, ROLES), as_arrays(SIZES)
+    symbols, arrays = replace(SIZES, roles=ROLES).symbols, as_arrays(SIZES)
     known, traced = values(symbols), program(practice, zero, sp)
-    for held in ("parameters", "gradients", "optimizer", "logits"):
+    for held in ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "logits_bytes"):
         same(*(getattr(memory(traced, sizes), held) for sizes in (SIZES, arrays, symbols)), known)
     for one in matmuls(traced):
         for cost in (one.flops, one.useful_flops, one.memory_bytes):
@@ -76,15 +76,15 @@ def test_memory_and_flops_agree_exactly(practice, zero, sp):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_roll_ups_agree_exactly_in_bytes_and_to_1e_12_in_seconds(key, pricer_for):
-    symbols = formula.symbols(SIZES, ROLES)
+    symbols = replace(SIZES, roles=ROLES).symbols
     known = values(symbols)
     found = collectives(program("megatron", 1, True), coalesce=True)
     rolled = [rolled_up(price(found, s, pricer_for(s)), KEYS[key]) for s in (SIZES, as_arrays(SIZES), symbols)]
     for name, exact in rolled[0].items():
         array, symbol = rolled[1][name], rolled[2][name]
-        for field in ("payload", "wire", "carried", "link"):
+        for field in ("payload_bytes", "wire_bytes_per_device", "carried_bytes_per_device", "link_serial_bytes"):
             same(*(getattr(each, field) for each in (exact, array, symbol)), known)
-        for field in ("latency_s", "bandwidth_s", "busy_s", "exposed_s"):
+        for field in ("latency_s", "bandwidth_s", "time_s", "exposed_s"):
             seconds = float(getattr(exact, field))
             assert np.asarray(getattr(array, field)).item() == pytest.approx(seconds, rel=1e-12)
             assert float(sympy.sympify(getattr(symbol, field)).subs(known)) == pytest.approx(seconds, rel=1e-12)
@@ -92,7 +92,7 @@ def test_roll_ups_agree_exactly_in_bytes_and_to_1e_12_in_seconds(key, pricer_for
 
 def test_tensor_parallelism_alone_sends_what_the_literature_says():
     alone = replace(SIZES, axes={"data": 1, "tensor": 8})
-    symbols = formula.symbols(alone, ROLES)
+    symbols = replace(alone, roles=ROLES).symbols
     for practice, sp, stated in (
         ("ideal", False, "16*b*h*s*(t - 1)/t"),
         ("megatron", False, "16*b*h*s*(t - 1)/t"),
@@ -114,5 +114,5 @@ def test_zero_sends_the_elements_that_its_paper_says(zero, microbatches, stated,
     sizes = Sizes(SIZES.dims, {"data": 4}, loops(MIDDLE.layers, microbatches))
     found = [one for one in collectives(traced, coalesce=True) if one.op != "activation"]
     rows = price(found, sizes, pricer_for(sizes))
-    psi = memory(traced, replace(sizes, axes={"data": 1})).parameters // 2
-    assert total_of(rows).wire == 2 * stated * psi * 3 // 4
+    psi = memory(traced, replace(sizes, axes={"data": 1})).parameters_bytes // 2
+    assert Total(rows).wire_bytes_per_device == 2 * stated * psi * 3 // 4

@@ -10,7 +10,7 @@ import sympy
 
 from tests.models import LLAMA, loops
 from tpsim.cost import formula
-from tpsim.cost.rollup import KEYS, Sizes, collectives, price, rolled_up, total_of, travelling
+from tpsim.cost.rollup import KEYS, Sizes, Total, collectives, price, rolled_up, travelling
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
@@ -67,33 +67,32 @@ def test_equal_shapes_are_priced_once(program, sizes, pricer):
 def test_sums_by_any_key_add_up_to_the_step(key, program, sizes, pricer):
     rows = price(collectives(program, coalesce=False), sizes, pricer)
     parts = rolled_up(rows, KEYS[key]).values()
-    assert sum(part.wire for part in parts) == total_of(rows).wire
-    assert sum(part.busy_s for part in parts) == total_of(rows).busy_s
+    assert sum(part.wire_bytes_per_device for part in parts) == Total(rows).wire_bytes_per_device
+    assert sum(part.time_s for part in parts) == Total(rows).time_s
 
 
 def test_a_step_of_nothing_sends_nothing():
-    assert total_of(()).payload == 0
-    assert total_of(()).busy_s == 0
+    assert Total(()).payload_bytes == 0
+    assert Total(()).time_s == 0
 
 
 def test_a_tensor_parallel_mlp_prints_its_formula(program, sizes):
     alone = replace(sizes, axes={"data": 1, "tensor": 8})
-    symbols = formula.symbols(alone, {"tp": ("tensor",), "dp": ("data",)})
+    symbols = replace(alone, roles={"tp": ("tensor",), "dp": ("data",)}).symbols
     layer = [c for c in collectives(program, coalesce=False) if c.per_microbatch]
     assert formula.wire_text(layer, symbols, per=symbols.repeats) == "8*b*h*s*(t - 1)/t"
-    both = formula.symbols(sizes, {"tp": ("tensor",), "dp": ("data",)})
+    both = replace(sizes, roles={"tp": ("tensor",), "dp": ("data",)}).symbols
     assert formula.wire_text(layer, both, per=both.repeats) == "8*b*h*s*(t - 1)/(d*t)"
 
 
-def test_a_role_of_two_axes_shows_its_product_as_one_symbol(sizes):
-    sizes = Sizes({"b": 4}, {"kv": 8, "rep": 2}, loops(2))
-    axes = formula.symbols(sizes, {"tp": ("kv", "rep")}).axes
+def test_a_role_of_two_axes_shows_its_product_as_one_symbol():
+    axes = Sizes({"b": 4}, {"kv": 8, "rep": 2}, loops(2), {"tp": ("kv", "rep")}).symbols.axes
     assert str(axes["kv"] * axes["rep"]) == "t"
 
 
 def test_ints_arrays_and_symbols_give_the_same_bytes_and_counts(program, sizes):
     roles = {"tp": ("tensor",), "dp": ("data",)}
-    symbols = formula.symbols(sizes, roles)
+    symbols = replace(sizes, roles=roles).symbols
     many = Sizes(
         {dim: np.array([float(size)]) for dim, size in sizes.dims.items()},
         {axis: np.array([float(size)]) for axis, size in sizes.axes.items()},
@@ -135,14 +134,14 @@ def test_calls_travel_together_only_within_a_phase_layer_microbatch_kind_axes_an
 def test_a_price_that_is_shared_is_every_call_s_own(coalesce, pricer_for):
     program, sizes = hybrid()
     for row in price(collectives(program, coalesce=coalesce), sizes, pricer_for(sizes)):
-        assert row.logical_bytes == row.collective.logical_bytes(sizes)
-        assert row.wire_bytes == row.collective.wire_bytes(sizes) == row.timing.wire
+        assert row.logical_bytes == row.call.logical_bytes(sizes)
+        assert row.wire_bytes_per_device == row.call.wire_bytes(sizes) == row.timing.wire
 
 
 def test_launches_count_as_latency(program, sizes, pricer):
     (row, *_) = price(collectives(program, coalesce=False), sizes, pricer)
     launched = replace(row, timing=replace(row.timing, launch_s=3.0))
-    assert total_of([launched]).latency_s - total_of([row]).latency_s == pytest.approx(3 * 160)
+    assert Total((launched,)).latency_s - Total((row,)).latency_s == pytest.approx(3 * 160)
 
 
 def test_a_total_counts_every_call(program, sizes, pricer):
@@ -151,9 +150,14 @@ def test_a_total_counts_every_call(program, sizes, pricer):
         for row in price(collectives(program, coalesce=False), sizes, pricer)
     ]
     calls = 160 + 160 + 80 + 80
-    found = total_of(rows)
-    assert (found.carried, found.link, found.bandwidth_s) == (5 * calls, 7 * calls, 0.5 * calls)
-    assert found.payload == sum(row.logical_bytes * row.count for row in rows) != sum(row.logical_bytes for row in rows)
+    found = Total(tuple(rows))
+    assert (found.carried_bytes_per_device, found.link_serial_bytes, found.bandwidth_s) == (
+        5 * calls,
+        7 * calls,
+        0.5 * calls,
+    )
+    payload = sum(row.logical_bytes * row.count for row in rows)
+    assert found.payload_bytes == payload != sum(row.logical_bytes for row in rows)
 
 
 @pytest.mark.parametrize("coalesce", [False, True])

@@ -9,7 +9,7 @@ import pytest
 from tests.models import LLAMA
 from tpsim.cost.compute import Compute
 from tpsim.cost.rollup import collectives, price
-from tpsim.cost.step import beside, bound_by, crossing, expose, exposed_s, may_hide, step, turning_scale
+from tpsim.cost.step import Step, beside, crossing, expose, exposed_s, may_hide, turning_scale
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 
@@ -34,7 +34,7 @@ def again(program, sizes, pricer_for):
 
 
 def gradient_seconds(rows) -> float:
-    return float(sum(r.busy_s for r in rows if r.collective.op == "gradient"))
+    return float(sum(r.busy_s for r in rows if r.call.op == "gradient"))
 
 
 def test_nothing_is_hidden_unless_stated(rows):
@@ -50,7 +50,7 @@ def test_gradients_stated_to_overlap_hide_behind_enough_backward(rows):
 def test_a_once_per_step_reduction_hides_only_behind_the_last_microbatch(rows):
     busy = gradient_seconds(rows)
     seen = expose(rows, work(busy), 2, {"data": "backward"})
-    left = sum(r.exposed_s for r in seen if r.collective.op == "gradient")
+    left = sum(r.exposed_s for r in seen if r.call.op == "gradient")
     assert left == pytest.approx(busy / 2)
 
 
@@ -72,13 +72,13 @@ def test_the_sum_of_exposed_rows_is_the_exposed_sum(rows):
 
 
 def test_the_bound_names_the_collective_that_is_exposed_longest(rows):
-    assert bound_by(rows, work(1e6)) == "compute"
-    assert bound_by(rows, work(1e-3)) == "communication (all_reduce over tensor)"
+    assert Step(rows, work(1e6)).bound_by == "compute"
+    assert Step(rows, work(1e-3)).bound_by == "communication (all_reduce over tensor)"
 
 
 def test_a_step_is_compute_and_exposed_communication(rows):
     seen = expose(rows, work(3.0), 2, {"data": "backward"})
-    whole = step(seen, work(3.0))
+    whole = Step(seen, work(3.0))
     assert whole.time_s == whole.compute_s + whole.exposed_s
     assert whole.communication_s > whole.exposed_s
 
@@ -86,7 +86,7 @@ def test_a_step_is_compute_and_exposed_communication(rows):
 def test_at_the_turning_scale_communication_equals_compute(rows, program, sizes, pricer_for):
     busy = work(100.0)
     scale = turning_scale(again(program, sizes, pricer_for), busy, 2, {})
-    growing = [r for r in rows if r.collective.op == "activation"]
+    growing = [r for r in rows if r.call.op == "activation"]
     moved = sum(r.timing.bandwidth_s * r.count for r in growing)
     fixed = float(sum(r.busy_s for r in rows) - moved)
     assert scale == pytest.approx(fixed / (busy.time_s - float(moved)), rel=1e-5)
@@ -96,7 +96,7 @@ def test_hidden_communication_binds_the_step_once_it_outlasts_the_compute_that_h
     busy = float(sum(r.busy_s for r in rows))
     everywhere = {"data": "both", "tensor": "both"}
     for backward, bound in ((busy, "compute"), (busy / 2, "communication (all_reduce over tensor)")):
-        assert bound_by(expose(rows, work(backward), 1, everywhere), work(backward)) == bound
+        assert Step(expose(rows, work(backward), 1, everywhere), work(backward)).bound_by == bound
 
 
 def test_communication_that_grows_faster_than_compute_has_no_turning_point(program, sizes, pricer_for):

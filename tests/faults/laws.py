@@ -52,7 +52,7 @@ as many, and two gathers more where inputs are not kept (Korthikanti et al. 2022
 def a_layer_sends_what_its_paper_says():
     for (split, practice), calls in LAYERS.items():
         overrides = [f"layout.sequence_parallel={split}", f"practice={practice}"]
-        found = tpsim.plan(GPT, overrides=overrides).layer_formula("total")
+        found = tpsim.plan(GPT, overrides=overrides).per_layer["total"].formula
         assert found == f"{4 * calls}*b*h*s*(t - 1)/t", (split, practice, found)
 
 
@@ -72,7 +72,7 @@ def a_zero_stage_sends_what_its_paper_says():
     for (stage, practice), volume in ZERO.items():
         plan = tpsim.plan("gpt2-xl-a100-dp", overrides=[f"layout.zero={stage}", f"practice={practice}"])
         (n,) = plan.question.mesh.axes.values()
-        found = {kind: total.wire for kind, total in plan.totals["by_collective"].items()}
+        found = {kind: total.wire_bytes_per_device for kind, total in plan.totals["by_collective"].items()}
         for kind, per_parameter in volume.items():
             whole = per_parameter * parameters() * (n - 1) / n
             assert abs(found.get(kind, 0) - whole) < 0.01 * whole, (stage, practice, kind)
@@ -81,12 +81,12 @@ def a_zero_stage_sends_what_its_paper_says():
 @cache
 def parameters():
     """Elements of all parameters, two bytes each where nothing is sharded."""
-    return tpsim.plan("gpt2-xl-a100-dp", overrides=["layout.zero=0"]).memory.parameters // 2
+    return tpsim.plan("gpt2-xl-a100-dp", overrides=["layout.zero=0"]).memory.parameters_bytes // 2
 
 
 def an_activation_travels_alone():
     for row in tpsim.plan(LLAMA).rows:
-        assert row.collective.op != "activation" or len(row.collective.parts) == 1, row.collective.array
+        assert row.call.op != "activation" or len(row.call.parts) == 1, row.call.array
 
 
 def a_dtype_has_the_bits_of_its_name():
@@ -220,7 +220,7 @@ def first(run, array):
 
 def a_chip_holds_what_its_blocks_say():
     run, plan = held(LLAMA), replanned(LLAMA)
-    for role, claimed in (("param", plan.memory.parameters), ("state", plan.memory.optimizer)):
+    for role, claimed in (("param", plan.memory.parameters_bytes), ("state", plan.memory.optimizer_bytes)):
         leaves = [op.output for op in run.program.ops if isinstance(op, Leaf) and op.output.role == role]
         assert claimed == sum(first(run, leaf).size * DTYPE_BYTES[leaf.dtype] for leaf in leaves), role
 
@@ -294,7 +294,7 @@ def what_runs_once_per_step_hides_behind_one_microbatch():
     """Gradients are complete in the last backward only, and new weights are wanted by the first forward."""
     for name, many in (("gpt2-xl-a100-dp", 8), (LLAMA, 16)):
         plan = tpsim.plan(name, overrides=[f"workload.microbatches={many}"])
-        once = [row for row in plan.rows if not row.collective.per_microbatch]
+        once = [row for row in plan.rows if not row.call.per_microbatch]
         hidden, phases = sum(row.busy_s - row.exposed_s for row in once), plan.compute.seconds
         assert 0 < hidden <= (phases["forward"] + phases["backward"]) / many, name
 
@@ -340,8 +340,8 @@ def a_grid_prices_a_layout_as_a_plan_does():
         )
         found = study.traced(zero=zero, sequence_parallel=split)
         grid = study.priced(found, tp=tensor, dp=data, batch=256)
-        assert grid.static_bytes == plan.memory.static
-        assert grid.wire_bytes == plan.totals["by_step"]["step"].wire
+        assert grid.static_bytes == plan.memory.static_bytes
+        assert grid.wire_bytes == plan.totals["by_step"]["step"].wire_bytes_per_device
         for seconds in ("time_s", "compute_s", "communication_s", "exposed_s"):
             mine, yours = float(getattr(grid, seconds)), getattr(plan.step, seconds)
             assert abs(mine - yours) <= 1e-12 * yours, (seconds, data, tensor)

@@ -67,7 +67,7 @@ def test_a_workload_in_tf32_computes_at_its_peak_on_arrays_of_four_bytes():
     assert (question.products, question.dtypes) == ("tf32", single.question.dtypes)
     assert question.dtypes.params == question.dtypes.activations == "f32"
     assert tensor.memory == single.memory
-    assert [row.wire_bytes for row in tensor.rows] == [row.wire_bytes for row in single.rows]
+    assert [row.wire_bytes_per_device for row in tensor.rows] == [row.wire_bytes_per_device for row in single.rows]
     assert tensor.compute.flops == single.compute.flops
     assert tensor.compute.time_s < single.compute.time_s
     assert question.resolved["dtypes"]["products"] == "tf32"
@@ -79,7 +79,7 @@ def test_compute_bound_products_take_their_flops_over_the_peak_in_tf32():
     result = plan(None, dtype="tf32", **asked)
     peak = load("dgx-h100").chip.peak["tf32"].value * load("dgx-h100").chip.matmul_efficiency.value
     assert result.compute.time_s == pytest.approx(result.compute.flops / peak, rel=1e-3)
-    assert result.mfu == pytest.approx(result.compute.useful_flops / (result.step.time_s * peak / 0.55))
+    assert result.step.mfu == pytest.approx(result.compute.useful_flops / (result.step.time_s * peak / 0.55))
 
 
 def test_parameters_may_be_kept_otherwise_and_no_array_is_in_tf32():

@@ -32,7 +32,7 @@ def test_tracing_more_layers_or_microbatches_changes_no_total(zero):
         )
         calls = [one for one in collectives(program, coalesce=False) if one.op != "activation" or one.per_microbatch]
         sent = sum(one.wire_bytes(sizes) * one.count(sizes) for one in calls)
-        found.append((sent, sum(one.count(sizes) for one in calls), memory(program, sizes).static))
+        found.append((sent, sum(one.count(sizes) for one in calls), memory(program, sizes).static_bytes))
     assert found == [found[0]] * 4
 
 

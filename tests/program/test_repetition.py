@@ -43,7 +43,7 @@ def test_nothing_but_keys_and_values_is_repeated_and_they_only_beyond_their_head
     keys_and_values = 2 * model.hidden * model.kv_heads * model.head_dim * model.layers
     held = parameter_count(model, padded=True) + (copies - 1) * keys_and_values
     norms = parameter_counts(model)["norms"]
-    assert memory(program, sizes).parameters * tensor / 2 == held + (tensor - 1) * norms
+    assert memory(program, sizes).parameters_bytes * tensor / 2 == held + (tensor - 1) * norms
     tokens = 8 * 8 * MICROBATCHES
     useful = sum(one.useful_flops(sizes) * one.count(sizes) for one in matmuls(program))
     assert flops(program, sizes) * CUBE.devices == useful + (copies - 1) * 6 * tokens * keys_and_values
@@ -65,7 +65,7 @@ def test_under_any_table_fused_projections_hold_and_multiply_what_separate_ones_
             program = lower(model, where, replace(practice, qkv=qkv), Dtypes(), mesh.order)
         except ShardingError:
             reject()
-        found.append((flops(program, sizes), memory(program, sizes).static))
+        found.append((flops(program, sizes), memory(program, sizes).static_bytes))
     assert found == [found[0]] * 3
 
 

@@ -12,9 +12,10 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
-from tpsim.question.question import Assumption, Limit, Question
+from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, ScenarioFile, WorkloadFields
+from tpsim.report.answer import Assumption
 
 BASE = """\
 tpsim: scenario/1

@@ -16,7 +16,8 @@ from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.answers.model import model_list, model_show
 from tpsim.answers.schema import schema, schema_list
 from tpsim.calibrate.fit import hw_fit
-from tpsim.report.answer import Answer
+from tpsim.report.answer import DOCUMENT, Answer
+from tpsim.report.record import plain
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "all-reduce-8-debug.txt"
 ANSWERS = {
@@ -76,3 +77,14 @@ def test_a_notebook_shows_the_verdict_over_a_row_per_record(shown):
 def test_a_frame_has_the_records(shown):
     for answer in shown:
         assert len(answer.to_frame()) == len(answer.records())
+
+
+def test_one_base_writes_every_document(shown):
+    own = {kind.__name__ for kind in kinds() if "to_json" in vars(kind)}
+    assert own == {"SchemaResult"}, "a JSON Schema is printed as it is, for editors"
+    for answer in shown:
+        if type(answer).__name__ not in own:
+            document = answer.to_json()
+            assert tuple(document) == DOCUMENT
+            assert document["result"] == plain(answer.result)
+            assert [tuple(one.values()) for one in document["inputs"]] == list(answer.files)

@@ -161,7 +161,7 @@ ANSWERS = {
     "TR-18": {
         "sequences": Answer(lambda: sequences(3 * 2**20, 32_768), COUNT),
         "min_batch_fsdp": Answer(lambda: equal(three_axes().math(X=4096), three_axes().moves(), "B")),
-        "dp_fits": Answer(lambda: data_parallel_13b().states_fit, COUNT),
+        "dp_fits": Answer(lambda: data_parallel_13b().memory.states_fit, COUNT),
         "fsdp_compute_bound": Answer(fsdp_compute_bound),
     },
     "AT-05": {"max_dp": Answer(lambda: sequences(4_194_304, 4096), COUNT)},

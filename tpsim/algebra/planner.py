@@ -12,6 +12,7 @@ from tpsim.algebra.because import joined, operand_reason, product_reason, result
 from tpsim.algebra.contract import Contraction, local_product
 from tpsim.algebra.four_cases import met_by_the_book
 from tpsim.algebra.meetings import Meetings, meetings
+from tpsim.algebra.moves import MoveKind
 from tpsim.algebra.reshard import Routes, book_path, cheap
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.quantity.size import total
@@ -19,11 +20,13 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.moves import Move
 
 Planner = Literal["book", "cheapest"]
 Planning = Literal["book", "any"]
 """Who would choose a plan: the book, or none but the cheapest planner."""
+
+StepKind = MoveKind | Literal["matmul"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Step:
     move            None for the product
     """
 
-    op: MoveKind | Literal["matmul"]
+    op: StepKind
     inputs: tuple[tuple[str, Sharding], ...]
     output: tuple[str, Sharding]
     because: str

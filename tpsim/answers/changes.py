@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
+from tpsim.report.record import Bytes, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,16 +27,24 @@ MOST = 3
 
 
 @dataclass(frozen=True)
-class Change:
-    """One field changed, as ``--set`` writes it, and what the plan `old` then comes to."""
+class Change(Record):
+    """One field changed: the best of a few that were priced.
 
-    setting: str
+    set  as --set takes it
+    old, new  the plan as it is, and with the change
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("set", "time_s", "relative", "static_bytes")
+
+    set: str
     old: PlanResult
     new: PlanResult
 
+    time_s = Of[Seconds]("new.step.time_s", "seconds of the step with it")
+
     @property
     def relative(self) -> float:
-        """The change of the step as a share of it: below 0 is faster."""
+        """The change of the step as a share of it; below 0 is faster."""
         return float(self.new.step.time_s / self.old.step.time_s) - 1
 
     @property
@@ -43,10 +52,10 @@ class Change:
         """How many times as large a microbatch is."""
         return float(self.new.sizes.dims["b"] / self.old.sizes.dims["b"])
 
-    def record(self) -> dict[str, Any]:
-        """The change as a document says it."""
-        step_s, held = float(self.new.step.time_s), float(self.new.memory.static)
-        return {"set": self.setting, "time_s": step_s, "relative": self.relative, "static_bytes": held}
+    @property
+    def static_bytes(self) -> Bytes:
+        """What a chip then holds from step to step."""
+        return float(self.new.memory.static_bytes)
 
 
 def best_change(plan: PlanResult, price: Priced) -> Change | None:
@@ -58,9 +67,9 @@ def best_change(plan: PlanResult, price: Priced) -> Change | None:
     save `LEAST` of the step, and fit, too. None may violate a demand that the plan meets.
     """
     asked = (_changed(plan, setting, price) for setting in _settings(plan))
-    found = [one for one in asked if one and one.new.room_bytes >= 0 and (one.new.ok or not plan.ok)]
+    found = [one for one in asked if one and one.new.memory.room_bytes >= 0 and (one.new.ok or not plan.ok)]
     best = min(found, key=lambda one: one.relative, default=None)
-    return best if best and (plan.room_bytes < 0 or best.relative <= -LEAST) else None
+    return best if best and (plan.memory.room_bytes < 0 or best.relative <= -LEAST) else None
 
 
 def _changed(plan: PlanResult, setting: str, price: Priced) -> Change | None:
@@ -79,7 +88,7 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     sums) and the memory that it saves are not counted. Nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
-    full = plan.room_bytes < 0
+    full = plan.memory.room_bytes < 0
     exposed = plan.step.exposed_s >= LEAST * plan.step.time_s
     if (full or exposed) and mesh.size(*layout.roles.get("dp", ())) > 1:
         above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
@@ -88,8 +97,8 @@ def _settings(plan: PlanResult) -> Iterator[str]:
         yield "layout.sequence_parallel=true"
     if "workload.global_batch" in plan.question.left_open:
         return
-    beside_states = plan.capacity_bytes - float(plan.memory.static)
+    beside_states = plan.memory.capacity_bytes - float(plan.memory.static_bytes)
     if full and beside_states > 0:
-        yield f"workload.microbatches={parts * 2 ** ceil(log2(plan.memory.logits / beside_states))}"
+        yield f"workload.microbatches={parts * 2 ** ceil(log2(plan.memory.logits_bytes / beside_states))}"
     if not full and not parts % 2:
         yield f"workload.microbatches={parts // 2}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
-from tpsim import __version__
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.answers.curve import Curve, curve
@@ -17,7 +17,7 @@ from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import said
 from tpsim.machine.profile import Machine, load
-from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.layout import DTYPE_BYTES, Dtype
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.sizes import Sizes, read_sizes
@@ -25,18 +25,16 @@ from tpsim.quantity.units import UnitError, show
 from tpsim.question.forced import refuse_foreign, written
 from tpsim.question.inputs import asked as asked_as
 from tpsim.question.inputs import inputs
-from tpsim.question.question import Assumption
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
-
-SCHEMA = "tpsim.collective/1"
 
 NOT_MODELLED = (
     "other traffic on the same links",
@@ -101,7 +99,7 @@ def collective(
     rounded = sum(size * parts != V for V, size in zip(volumes, wanted.bytes, strict=True))
     notes = (*wanted.notes, *_rounding(rounded, shares, width), *beside)
     force = Choice(launch, algorithm, protocol)
-    asked = Asked(kind, ranks, level, dtype, cost_model, buffer=buffer, force=force)
+    asked = Asked(kind, ranks, level, cast("Dtype", dtype), cost_model, buffer=buffer, force=force)
     whole = curve(timed, shares * width)
     return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(map(timed, volumes)), whole, notes)
 
@@ -113,20 +111,125 @@ class Asked:
     collective: MoveKind
     ranks: int
     level: str | None
-    dtype: str
+    dtype: Dtype
     cost_model: CostModel
     buffer: bool
     force: Choice
 
 
+@dataclass(frozen=True, slots=True)
+class CollectiveRow(Record):
+    """One size.
+
+    logical_bytes  of the whole array
+    measured_s     with --measured: what the log says; the next two come with it
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("collective", "ranks", "logical_bytes", "buffer_bytes", "wire_bytes_per_device", "carried_bytes_per_device"),
+        *("link_total_bytes", "link_serial_bytes", "steps"),
+        *("time_s", "launch_s", "latency_s", "bandwidth_s", "ramp_s", "curve_s"),
+        *("algbw_bytes_per_s", "busbw_bytes_per_s", "algorithm", "protocol"),
+        *("measured_s?", "measured_busbw_bytes_per_s?", "predicted_over_measured?"),
+    )
+
+    collective: MoveKind
+    ranks: Count
+    logical_bytes: Bytes
+    timing: Timing
+    measured_s: Seconds | None = None
+
+    wire_bytes_per_device = Of[Bytes]("timing.wire", "what a device must inject, whatever algorithm runs")
+    carried_bytes_per_device = Of[Bytes](
+        "timing.carried", "what a device sends with this algorithm on average, forwarded chunks included"
+    )
+    link_total_bytes = Of[Bytes](
+        "timing.link_total", "on the busiest link over the whole run: what a pipelined one takes"
+    )
+    link_serial_bytes = Of[Bytes](
+        "timing.link_serial", "summed over steps, on the busiest link of each: what a lock-step run takes"
+    )
+    steps = Of[Number]("timing.steps", "steps of the algorithm")
+    time_s = Of[Seconds]("timing.time_s", "seconds of one call")
+    launch_s = Of[Seconds]("timing.launch_s", "what a call takes before its first step")
+    latency_s = Of[Seconds]("timing.latency_s", "what its steps take")
+    bandwidth_s = Of[Seconds]("timing.bandwidth_s", "what its bytes take at the links' speed")
+    ramp_s = Of[Seconds](
+        "timing.ramp_s", "what bytes cost beyond the links' bandwidth: the own share's way through memory, and chunks"
+    )
+    curve_s = Of[Number](
+        "timing.curve_s", "what a curve that was measured on this route adds; negative where the constants are too slow"
+    )
+    algorithm = Of[str]("timing.algorithm", "the algorithm that is taken")
+    protocol = Of[str]("timing.protocol", "the library's protocol that is taken")
+
+    @property
+    def buffer_bytes(self) -> Bytes:
+        """The size as nccl-tests counts it."""
+        return over(self.logical_bytes, self.ranks) if self.collective in BUFFER_IS_A_PART else self.logical_bytes
+
+    @property
+    def algbw_bytes_per_s(self) -> float | None:
+        """Buffer bytes per second; null if the collective costs nothing."""
+        return float(self.buffer_bytes) / float(self.time_s) if self.time_s else None
+
+    @property
+    def busbw_bytes_per_s(self) -> float | None:
+        """Wire bytes per second; null if the collective costs nothing."""
+        return float(self.wire_bytes_per_device) / float(self.time_s) if self.time_s else None
+
+    @property
+    def measured_busbw_bytes_per_s(self) -> float | None:
+        """Wire bytes per second that was measured."""
+        return float(self.wire_bytes_per_device) / self.measured_s if self.measured_s else None
+
+    @property
+    def predicted_over_measured(self) -> float | None:
+        """1 where the prediction is right; above, it is too slow."""
+        return float(self.time_s) / self.measured_s if self.measured_s else None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveResolved(Record):
+    """What was asked for.
+
+    sizes_bytes  of --sizes: FROM:TO doubles, FROM:TO:x4 or :+1MB; each ends at TO
+    measured     with --measured: the log, whose launch, algorithm and protocol the predictions take
+    launch, algorithm, protocol  where they are not chosen
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("collective", "hardware", "ranks", "level", "placement", "sizes_bytes", "dtype", "buffer", "cost_model"),
+        *("launch?", "algorithm?", "protocol?", "measured?"),
+    )
+
+    collective: MoveKind
+    hardware: str
+    ranks: Count
+    level: str | None
+    placement: Sequence[str]
+    sizes_bytes: Sequence[int]
+    dtype: Dtype
+    buffer: bool
+    cost_model: timing.CostModel
+    launch: str | float | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    measured: str | None = None
+
+
 @dataclass(frozen=True)
 class CollectiveResult(Answer):
-    """A collective at several sizes.
+    """A collective: the curve over all sizes, and a row per size asked for, ascending.
 
-    volumes  logical bytes, ascending; timings has one for each
-    curve    over all sizes, not these only
+    volumes  logical bytes; timings has one for each
     notes    what was rounded or taken for granted
     """
+
+    schema = "tpsim.collective/1"
+    not_modelled = NOT_MODELLED
+    told: ClassVar[tuple[str, ...]] = ("verdict", "curve", "rows")
+    table = "rows"
 
     asked: Asked
     machine: Machine
@@ -137,13 +240,32 @@ class CollectiveResult(Answer):
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """One row per size, with the keys of the interface."""
-        return [self._row(V, timed) for V, timed in zip(self.volumes, self.timings, strict=True)]
+    def rows(self) -> list[CollectiveRow]:
+        """One row per size."""
+        kind, ranks = self.asked.collective, self.asked.ranks
+        return [CollectiveRow(kind, ranks, V, timed) for V, timed in zip(self.volumes, self.timings, strict=True)]
 
-    def records(self) -> list[dict[str, Any]]:
-        """The rows, flat, as csv and frames want them."""
-        return self.rows
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of every file that was read."""
+        return inputs(self.machine)
+
+    @property
+    def resolved(self) -> CollectiveResolved:
+        """What was asked for."""
+        asked = self.asked
+        return CollectiveResolved(
+            collective=asked.collective,
+            hardware=self.machine.name,
+            ranks=asked.ranks,
+            level=asked.level,
+            placement=self.placement.describe(),
+            sizes_bytes=self.volumes,
+            dtype=asked.dtype,
+            buffer=asked.buffer,
+            cost_model=asked.cost_model,
+            **written(asked.force),
+        )
 
     @property
     def route(self) -> str:
@@ -167,64 +289,11 @@ class CollectiveResult(Answer):
     def verdict(self) -> str:
         """One line: the largest size."""
         last = self.rows[-1]
-        what = f"{self.asked.collective} of {show(last['logical_bytes'], 'bytes')} over {self.route}"
-        if not last["time_s"]:
+        what = f"{self.asked.collective} of {show(last.logical_bytes, 'bytes')} over {self.route}"
+        if not last.time_s:
             return f"{what} costs nothing"
         rate = show(last["busbw_bytes_per_s"], "bytes_per_s")
-        return f"{what} takes {show(last['time_s'], 'seconds')}, bus bandwidth {rate}"
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole document as the interface states it."""
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in inputs(self.machine)],
-            "resolved": {
-                "collective": self.asked.collective,
-                "hardware": self.machine.name,
-                "ranks": self.asked.ranks,
-                "level": self.asked.level,
-                "placement": self.placement.describe(),
-                "sizes_bytes": list(self.volumes),
-                "dtype": self.asked.dtype,
-                "buffer": self.asked.buffer,
-                "cost_model": self.asked.cost_model,
-                **written(self.asked.force),
-            },
-            "result": {"verdict": self.verdict, "curve": self.curve.record(), "rows": self.rows},
-            "assumptions": [asdict(one) for one in self.assumptions],
-            "not_modelled": list(NOT_MODELLED),
-        }
-
-    def _row(self, V: int, timed: Timing) -> dict[str, Any]:
-        seconds = float(timed.time_s)
-        buffer = over(V, self.asked.ranks) if self.asked.collective in BUFFER_IS_A_PART else V
-        return {
-            "collective": self.asked.collective,
-            "ranks": self.asked.ranks,
-            "logical_bytes": V,
-            "buffer_bytes": _number(buffer),
-            "wire_bytes_per_device": _number(timed.wire),
-            "carried_bytes_per_device": _number(timed.carried),
-            "link_total_bytes": _number(timed.link_total),
-            "link_serial_bytes": _number(timed.link_serial),
-            "steps": _number(timed.steps),
-            "time_s": seconds,
-            "launch_s": float(timed.launch_s),
-            "latency_s": float(timed.latency_s),
-            "bandwidth_s": float(timed.bandwidth_s),
-            "ramp_s": float(timed.ramp_s),
-            "curve_s": float(timed.curve_s),
-            "algbw_bytes_per_s": float(buffer) / seconds if seconds else None,
-            "busbw_bytes_per_s": float(timed.wire) / seconds if seconds else None,
-            "algorithm": timed.algorithm,
-            "protocol": timed.protocol,
-        }
-
-
-def _number(value: Any) -> int | float:
-    """An int where the value is whole, else a float."""
-    return int(value) if value == int(value) else float(value)
+        return f"{what} takes {show(float(last.time_s), 'seconds')}, bus bandwidth {rate}"
 
 
 def kind_of(name: str) -> MoveKind:

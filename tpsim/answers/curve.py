@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tpsim.report.record import Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +23,8 @@ HALF, NEARLY = 0.5, 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The way that is taken from a size on: algorithm and protocol."""
+class Way(Record):
+    """The way that is taken from a size on."""
 
     from_bytes: int
     algorithm: str
@@ -30,33 +32,20 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Record):
     """A collective over all sizes.
 
-    floor_s    what the smallest array takes
-    peak       bus bandwidth that ever larger arrays approach, bytes per second; None if nothing is sent
-    half, nearly  bytes from which on half, and 95 %, of it is reached
-    ways       those taken, ascending
+    floor_s  what the smallest array takes
+    peak_busbw_bytes_per_s  what ever larger arrays approach; null, like the sizes, if the collective costs nothing
+    half_peak_bytes, p95_peak_bytes  from which on half, and 95 %, of it is reached
+    ways     ascending; each one serves up to the next
     """
 
-    floor_s: float
-    peak: float | None
-    half: int | None
-    nearly: int | None
+    floor_s: Seconds
+    peak_busbw_bytes_per_s: float | None
+    half_peak_bytes: int | None
+    p95_peak_bytes: int | None
     ways: tuple[Way, ...]
-
-    def record(self) -> dict[str, Any]:
-        """The curve as plain data."""
-        return {
-            "floor_s": self.floor_s,
-            "peak_busbw_bytes_per_s": self.peak,
-            "half_peak_bytes": self.half,
-            "p95_peak_bytes": self.nearly,
-            "ways": [
-                {"from_bytes": way.from_bytes, "algorithm": way.algorithm, "protocol": way.protocol}
-                for way in self.ways
-            ],
-        }
 
 
 def curve(timed: Callable[[int], Timing], least: int) -> Curve:

@@ -6,13 +6,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
-from tpsim.answers.verdict import memory_text
-from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import MEANINGS, ROLES
-from tpsim.program.lower import lower
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row, Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Program
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
@@ -54,10 +50,10 @@ PARTS = (LAYER, "memory", "step", *RATES)
 
 def names_in(result: PlanResult) -> dict[str, str]:
     """Every name that can be explained of `result` but the constants of its machine, and what bears it."""
-    rows = result.collectives
-    arrays = [name for row in rows for name in row["array"].split() if not name[0].isdigit() and name != "arrays"]
-    blocks = [block for row in rows for block in row["block"].split(",")]
-    calls = {row["collective"]: f"every {row['collective']}" for row in rows}
+    rows = result.rows
+    arrays = [name for row in rows for name in row.array.split() if not name[0].isdigit() and name != "arrays"]
+    blocks = [block for row in rows for block in row.block.split(",")]
+    calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
     return {**calls, **numbers()}
@@ -92,7 +88,7 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
 
 def values(result: PlanResult) -> dict[str, Any]:
     """The number that each symbol of the plan's formulas stands for."""
-    numbers, letters = result.sizes, result.symbols
+    numbers, letters = result.sizes, result.sizes.symbols
     pairs = [(letters.dims[dim], size) for dim, size in numbers.dims.items()]
     pairs += [(letters.loops[loop], size) for loop, size in numbers.loops.items()]
     pairs += [(letters.axes[axis], size) for axis, size in numbers.axes.items()]
@@ -109,9 +105,9 @@ def _derived(
     return Derivation(
         what=what,
         dimension=dimension,
-        expression=cost(result.symbols),
+        expression=cost(result.sizes.symbols),
         value=_number(cost(result.sizes)),
-        symbols=known,
+        known=known,
         meanings={name: MEANINGS[name] for name in known if name in MEANINGS},
         **rest,
     )
@@ -120,20 +116,19 @@ def _derived(
 def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
     groups: dict[Any, list[Row]] = {}
-    for row, record in zip(result.rows, result.collectives, strict=True):
-        blocks = record["block"].split(",")
-        if name in (record["collective"], record["array"], record["block"], *record["array"].split(), *blocks):
-            groups.setdefault((row.collective.kind, row.collective.axes, row.collective.shape), []).append(row)
+    for row in result.rows:
+        blocks = row.block.split(",")
+        if name in (row.collective, row.array, row.block, *row.array.split(), *blocks):
+            groups.setdefault((row.collective, row.axis, row.call.shape), []).append(row)
     for rows in groups.values():
-        one = rows[0].collective
-        arrays = ", ".join(dict.fromkeys(row.collective.array for row in rows))
-        over = ",".join(one.axes)
+        one = rows[0].call
+        arrays = ", ".join(dict.fromkeys(row.array for row in rows))
         yield _derived(
             result,
-            f"wire bytes of one {one.kind} over {over} ({arrays})",
+            f"wire bytes of one {one.kind} over {one.axis} ({arrays})",
             "bytes",
             one.wire_bytes,
-            because=tuple(dict.fromkeys(row.collective.because for row in rows if row.collective.because)),
+            because=tuple(dict.fromkeys(row.because for row in rows if row.because)),
             sources=("How to Scale Your Model, chapter 3, with the finite factor",),
             checks=(*CHECKS["wire"], *CHECKS["program"]),
         )
@@ -150,10 +145,10 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
-    levels = {segment.level for segment in result.question.placement.route(row.collective.axes)}
+    levels = {segment.level for segment in result.question.placement.route(row.call.axes)}
     calls = _number(sum(one.count for one in rows))
     return Derivation(
-        what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} ({way})",
+        what=f"time of one {row.collective} over {row.axis} ({way})",
         dimension="seconds",
         text=said,
         value=float(timing.time_s),
@@ -199,16 +194,16 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
     phase, part = phase or "total", part.removesuffix("_bytes_per_device").removesuffix("_bytes")
     if phase not in PHASES or part not in ("wire", "payload"):
         return
-    rows = result.layer_rows[phase]
+    rows = result.per_layer[phase].rows  # type: ignore[index]  # one of `PHASES`
 
     def cost(sizes: Sizes) -> Any:
-        calls = [(row.collective, row.collective.count(sizes)) for row in rows]
+        calls = [(row.call, row.call.count(sizes)) for row in rows]
         repeats = sizes.repeats
         sums = total((one.wire_bytes(sizes) if part == "wire" else one.logical_bytes(sizes)) * n for one, n in calls)
         return Fraction(sums) / repeats if isinstance(sums, int) else sums / repeats
 
     word = "all phases" if phase == "total" else phase
-    calls = [f"{row.collective.kind} of {row.collective.array}" for row in rows]
+    calls = [f"{row.collective} of {row.array}" for row in rows]
     yield _derived(
         result,
         f"{part} bytes of one layer and one microbatch, {word}",
@@ -224,13 +219,13 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part not in MEMORY:
         return
-    program = _program(result)
+    program = result.shelf.lowered(result.question).program
     yield _derived(
         result,
         f"bytes of {part} on one chip",
         "bytes",
-        lambda sizes: getattr(memory(program, sizes), part),
-        because=(f"ZeRO {result.question.layout.zero}; {memory_text(result)}",),
+        lambda sizes: getattr(memory(program, sizes), f"{part}_bytes"),
+        because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
         checks=CHECKS["memory"],
     )
 
@@ -256,7 +251,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             checks=CHECKS["compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
-        products = matmuls(_program(result))
+        products = result.shelf.lowered(result.question).products
         yield _derived(
             result,
             "FLOPs of one chip per step",
@@ -281,8 +276,8 @@ def _rate(result: PlanResult, name: str) -> Derivation:
         what=RATE[name],
         dimension="ratio" if name == "mfu" else "count",
         text=text,
-        value=getattr(result, name),
-        because=(result.breakeven,) if name == "breakeven_tokens_per_chip" else (),
+        value=getattr(result.step, name),
+        because=(result.step.breakeven,) if name == "breakeven_tokens_per_chip" else (),
         sources=(_said(peak),) if name == "mfu" else (),
         checks=CHECKS["compute"],
     )
@@ -290,7 +285,7 @@ def _rate(result: PlanResult, name: str) -> Derivation:
 
 def _turning(result: PlanResult) -> str:
     """Where the bound turns, from where the plan is."""
-    now, turns = result.tokens / result.chips, result.breakeven_tokens_per_chip
+    now, turns = result.tokens / result.chips, result.step.breakeven_tokens_per_chip
     if turns is None:
         return f"at no multiple of {now:,.0f} tokens now"
     return f"{now:,.0f} tokens now x {turns / now:.4g}, where both take as long"
@@ -307,11 +302,6 @@ def _roofline(result: PlanResult) -> Iterator[str]:
         yield "matrix products at their peak (the cost model book)"
     else:
         yield _said(chip.matmul_efficiency)
-
-
-def _program(result: PlanResult) -> Program:
-    question = result.question
-    return lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
 
 
 def _number(value: Any) -> int | float:

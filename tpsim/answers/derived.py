@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost import formula
 from tpsim.quantity.units import show
+from tpsim.report.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,22 +27,26 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Derivation:
+class Derivation(Record):
     """A number explained.
 
     what        the number in words
     expression  a sympy expression, None if the number is given and not derived
     text        the formula in words, where it is no expression in symbols
-    symbols     the values of the expression's symbols, by name; meanings say what the symbols are
+    known       the values of symbols, by name; meanings say what the symbols are
     value       None if nothing says what the symbols are
     because     why it exists
     """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("what", "formula", "latex", "symbols", "value", "dimension", "because", "sources", "checks"),
+    )
 
     what: str
     dimension: Dimension
     expression: Any = None
     text: str = ""
-    symbols: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
     meanings: Mapping[str, str] = field(default_factory=dict)
     value: float | None = None
     because: tuple[str, ...] = ()
@@ -49,24 +54,24 @@ class Derivation:
     checks: tuple[str, ...] = ()
 
     @property
-    def formula(self) -> str:
-        """The formula as text; empty for a given number."""
-        return self.text if self.expression is None else formula.text(self.expression)
+    def formula(self) -> str | None:
+        """The formula as text; None for a given number."""
+        return self.text or None if self.expression is None else formula.text(self.expression)
 
     @property
-    def latex(self) -> str:
-        """The formula in LaTeX."""
+    def latex(self) -> str | None:
+        """The formula in LaTeX; None for a given number."""
         if self.expression is None:
-            return rf"\text{{{self.text}}}" if self.text else ""
+            return rf"\text{{{self.text}}}" if self.text else None
         import sympy
 
         return str(sympy.latex(sympy.factor(sympy.sympify(self.expression))))
 
     @property
-    def used(self) -> dict[str, Any]:
+    def symbols(self) -> dict[str, Any]:
         """The symbols that the expression has, with their values."""
         free = sorted(str(one) for one in getattr(self.expression, "free_symbols", ()))
-        return {name: self.symbols[name] for name in free if name in self.symbols}
+        return {name: self.known[name] for name in free if name in self.known}
 
     @property
     def shown(self) -> str:
@@ -78,32 +83,11 @@ class Derivation:
         """The number in one line."""
         return f"{self.what} = " + " = ".join(filter(None, [self.formula, self.shown]))
 
-    def record(self) -> dict[str, Any]:
-        """A flat row."""
-        return {
-            "what": self.what,
-            "formula": self.formula or None,
-            "symbols": ", ".join(f"{name}={value}" for name, value in self.used.items()) or None,
-            "value": self.value,
-            "dimension": self.dimension,
-            "because": "; ".join(self.because) or None,
-            "sources": "; ".join(self.sources) or None,
-            "checks": "; ".join(self.checks) or None,
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON shows it."""
-        return {
-            "what": self.what,
-            "formula": self.formula or None,
-            "latex": self.latex or None,
-            "symbols": self.used,
-            "value": self.value,
-            "dimension": self.dimension,
-            "because": list(self.because),
-            "sources": list(self.sources),
-            "checks": list(self.checks),
-        }
+    def flat(self) -> dict[str, Any]:
+        """A flat row, without LaTeX."""
+        symbols = ", ".join(f"{name}={value}" for name, value in self.symbols.items())
+        lists = {name: "; ".join(self[name]) or None for name in ("because", "sources", "checks")}
+        return {name: {**lists, "symbols": symbols or None}.get(name, self[name]) for name in self if name != "latex"}
 
 
 def symbol(name: str) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tpsim import __version__
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.answers.derivations import PARTS, derivations, names_in, numbers
 from tpsim.answers.derived import CHECKS, Derivation, symbol
@@ -19,14 +18,13 @@ from tpsim.quantity.errors import InputError, suggest
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked, inputs
 from tpsim.report.answer import Answer
+from tpsim.report.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.machine.profile import Machine
     from tpsim.question.flags import Flags
-
-SCHEMA, LIST_SCHEMA = "tpsim.explain/1", "tpsim.explain-list/1"
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,9 @@ class ExplainResult(Answer):
     machine  the same of the machine whose constant it is; "" for other numbers
     wires    the machine, its ranks and their level that a collective was asked on, as a command line says them; or ""
     """
+
+    schema = "tpsim.explain/1"
+    told = ("derivations",)
 
     name: str
     scenario: str | None
@@ -54,30 +55,35 @@ class ExplainResult(Answer):
 
     def records(self) -> list[dict[str, Any]]:
         """One row per derivation."""
-        return [{"name": self.name, "scenario": self.scenario, **one.record()} for one in self.derivations]
+        return [{"name": self.name, "scenario": self.scenario, **one.flat()} for one in self.derivations]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.files],
-            "resolved": {"name": self.name, "scenario": self.scenario} | ({"wires": self.wires} if self.wires else {}),
-            "result": {"derivations": [one.to_json() for one in self.derivations]},
-            "assumptions": [],
-            "not_modelled": [],
-        }
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {"name": self.name, "scenario": self.scenario} | ({"wires": self.wires} if self.wires else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Record):
+    """What can be explained: what bears the name, and what it is."""
+
+    name: str
+    of: str
+    what: str
 
 
 @dataclass(frozen=True)
 class ExplainListResult(Answer):
     """What can be explained: of a plan if a scenario was asked about, else of every plan, collective and machine.
 
-    names  name, what it is of, and what it is
     asked  how a command line names the scenario again; "" without a scenario
     """
 
-    names: tuple[tuple[str, str, str], ...]
+    schema = "tpsim.explain-list/1"
+    told = ("names",)
+    table = "names"
+
+    names: tuple[Name, ...]
     scenario: str | None = None
     files: tuple[tuple[str, str], ...] = ()
     asked: str = ""
@@ -87,21 +93,10 @@ class ExplainListResult(Answer):
         """How many there are."""
         return f"{len(self.names)} names{f' of {self.scenario}' if self.scenario else ''} can be explained"
 
-    def records(self) -> list[dict[str, Any]]:
-        """One row per name."""
-        return [{"name": name, "of": of, "what": what} for name, of, what in self.names]
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        return {
-            "schema": LIST_SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.files],
-            "resolved": {"scenario": self.scenario},
-            "result": {"names": self.records()},
-            "assumptions": [],
-            "not_modelled": [],
-        }
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {"scenario": self.scenario}
 
 
 def explain_list(
@@ -114,17 +109,17 @@ def explain_list(
     if scenario is None and not overrides and all(value is None for value in flags.values()):
         from tpsim.machine.profile import names
 
-        kinds = [(str(kind), "collectives", f"wire bytes of one {kind}") for kind in MOVES]
-        plans = [(name, "every scenario", what) for name, what in numbers().items()]
-        machines = [(name, "machines", "all of its constants") for name in names()]
+        kinds = [Name(kind, "collectives", f"wire bytes of one {kind}") for kind in MOVES]
+        plans = [Name(name, "every scenario", what) for name, what in numbers().items()]
+        machines = [Name(name, "machines", "all of its constants") for name in names()]
         return ExplainListResult((*kinds, *plans, *machines))
     from tpsim.answers.plan import plan
 
     result = plan(scenario, overrides=overrides, **flags)
     one, machine = result.question, result.question.machine
-    own = [(name, one.name, what) for name, what in names_in(result).items()]
+    own = [Name(name, one.name, what) for name, what in names_in(result).items()]
     constants = [
-        (constant.path, machine.name, show(constant.value, constant.dimension)) for constant in machine.constants()
+        Name(constant.path, machine.name, show(constant.value, constant.dimension)) for constant in machine.constants()
     ]
     return ExplainListResult((*own, *constants), one.name, tuple(one.inputs), one.asked)
 
@@ -214,7 +209,7 @@ def _on_wires(name: str, hw: str | Path | None, ranks: int | None, level: str | 
         raise InputError.one("missing-flag", message, remedy=f"add it: --{lacks} {example}")
     machine = load(hw)
     route = placed(machine, ranks, level)[0].route(["ranks"])
-    derived = (replace(_collective(kind), symbols={"n": ranks}), *(on_wires(machine, route, kind) if route else ()))
+    derived = (replace(_collective(kind), known={"n": ranks}), *(on_wires(machine, route, kind) if route else ()))
     words = on_command_line(machine, ranks, level)
     return ExplainResult(name, None, derived, tuple(inputs(machine)), wires=words)
 

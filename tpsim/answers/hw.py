@@ -6,28 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim import __version__
 from tpsim.quantity.errors import InputError
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Constant, Level, Machine
     from tpsim.quantity.errors import Problem
-
-SCHEMA, LIST_SCHEMA, VALIDATE_SCHEMA = "tpsim.hw/1", "tpsim.hw-list/1", "tpsim.hw-validate/1"
 
 
 @dataclass(frozen=True)
 class HwResult(Answer):
     """A machine and every constant of it."""
 
+    schema = "tpsim.hw/1"
+    told = ("levels", "constants", "measured", "sources", "guesses")
+    table = "constants"
+
     machine: Machine
 
-    def records(self) -> list[dict[str, Any]]:
+    @property
+    def constants(self) -> list[dict[str, Any]]:
         """One row per constant: where it stands, its value in SI, and where it is from."""
         return [constant_record(self.machine, one) for one in self.machine.constants()]
 
@@ -40,40 +42,61 @@ class HwResult(Answer):
     def verdict(self) -> str:
         """How many constants it has, and how many of them are guesses."""
         guesses = "1 of them a guess" if self.guesses == 1 else f"{self.guesses} of them guesses"
-        return f"{len(self.machine.constants())} constants, {guesses}; bandwidths are of one link in one direction"
+        return f"{len(self.constants)} constants, {guesses}; bandwidths are of one link in one direction"
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        machine = self.machine
-        levels = [level_record(one) for one in machine.levels]
-        curves = [curve_record(one) for one in machine.measured]
-        sources = {
-            key: {"title": one.title, "read": one.read or None, "sha256": list(one.sha256)}
-            for key, one in machine.sources.items()
+    @property
+    def levels(self) -> list[dict[str, Any]]:
+        """What its levels are beside their constants."""
+        return [level_record(one) for one in self.machine.levels]
+
+    @property
+    def measured(self) -> list[dict[str, Any]]:
+        """Its curves."""
+        return [curve_record(one) for one in self.machine.measured]
+
+    @property
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """Where its constants are from."""
+        return {
+            key: {"title": one.title, "read": one.read or None, "sha256": one.sha256}
+            for key, one in self.machine.sources.items()
         }
-        tables = {"levels": levels, "constants": self.records(), "measured": curves}
-        result = {**tables, "sources": sources, "guesses": self.guesses}
-        return _document(SCHEMA, [machine], {"hardware": machine.name}, result)
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of every file that was read."""
+        return inputs(self.machine)
+
+    @property
+    def resolved(self) -> dict[str, str]:
+        """What was asked for."""
+        return {"hardware": self.machine.name}
 
 
 @dataclass(frozen=True)
 class HwListResult(Answer):
     """The machines of the library."""
 
-    machines: tuple[Machine, ...]
+    schema = "tpsim.hw-list/1"
+    told = ("machines",)
+    table = "machines"
+
+    each: tuple[Machine, ...]
 
     @property
     def verdict(self) -> str:
         """How many there are, and how another one gets in."""
-        return f"{len(self.machines)} machines; your own: a .yaml file, or a folder in TPSIM_PATH"
+        return f"{len(self.each)} machines; your own: a .yaml file, or a folder in TPSIM_PATH"
 
-    def records(self) -> list[dict[str, Any]]:
+    @property
+    def machines(self) -> list[dict[str, Any]]:
         """One row per machine."""
-        return [_row(machine) for machine in self.machines]
+        return [_row(machine) for machine in self.each]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        return _document(LIST_SCHEMA, self.machines, {}, {"machines": self.records()})
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of every file that was read."""
+        return inputs(*self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +131,8 @@ class Checked:
 class HwValidateResult(Answer):
     """What is wrong with profiles."""
 
+    schema = "tpsim.hw-validate/1"
+
     profiles: tuple[Checked, ...]
 
     @property
@@ -136,8 +161,14 @@ class HwValidateResult(Answer):
         """One row per profile."""
         return [one.record() for one in self.profiles]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of every file that was read."""
+        return inputs(*(one.machine for one in self.profiles if one.machine))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Each profile with what is wrong with it, and what to look at."""
         checks = [
             {
                 **one.record(),
@@ -146,8 +177,7 @@ class HwValidateResult(Answer):
             }
             for one in self.profiles
         ]
-        machines = [one.machine for one in self.profiles if one.machine]
-        return _document(VALIDATE_SCHEMA, machines, {}, {"ok": self.ok, "profiles": checks})
+        return {"ok": self.ok, "profiles": checks}
 
 
 def hw_list() -> HwListResult:
@@ -286,17 +316,3 @@ def _level(level: Level) -> str:
 
 def _guesses(machine: Machine) -> int:
     return sum(one.kind == "guess" for one in machine.constants())
-
-
-def _document(
-    schema: str, machines: Sequence[Machine], resolved: Mapping[str, Any], result: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {
-        "schema": schema,
-        "tpsim": __version__,
-        "inputs": [{"path": path, "sha256": digest} for path, digest in inputs(*machines)],
-        "resolved": resolved,
-        "result": result,
-        "assumptions": [],
-        "not_modelled": [],
-    }

@@ -5,24 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim import __version__
 from tpsim.program.parameters import GROUPS, parameter_counts
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.program.model_file import ModelRead
 
-SCHEMA = "tpsim.model/1"
-LIST_SCHEMA = "tpsim.model-list/1"
-
 
 @dataclass(frozen=True)
 class ModelResult(Answer):
     """A model as it was read, with its parameters by group."""
 
+    schema = "tpsim.model/1"
+    told = ("parameters", "padding_parameters", "source")
+
     read: ModelRead
+
+    source = Of[str | None]("read.source", "where the model's figures are from")
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -54,49 +56,46 @@ class ModelResult(Answer):
             for group in GROUPS
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": _inputs(self.read),
-            "resolved": asdict(self.read.model),
-            "result": {
-                "parameters": self.parameters,
-                "padding_parameters": self.padding_parameters,
-                "source": self.read.source,
-            },
-            "assumptions": [{"text": note, "kind": "derived"} for note in self.read.notes],
-            "not_modelled": [],
-        }
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of the model's file."""
+        return _files(self.read)
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The model as it is computed with."""
+        return asdict(self.read.model)
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """What reading took for granted."""
+        return [Assumption(note, "derived") for note in self.read.notes]
 
 
 @dataclass(frozen=True)
 class ModelListResult(Answer):
     """The models of the library, by name."""
 
-    models: tuple[ModelResult, ...]
+    schema = "tpsim.model-list/1"
+    told = ("models",)
+    table = "models"
+
+    each: tuple[ModelResult, ...]
 
     @property
     def verdict(self) -> str:
         """How many there are, and how to ask of another one."""
-        return f"{len(self.models)} models; any other: --model path/to/config.json"
+        return f"{len(self.each)} models; any other: --model path/to/config.json"
 
-    def records(self) -> list[dict[str, Any]]:
+    @property
+    def models(self) -> list[dict[str, Any]]:
         """One row per model: its sizes and its parameters."""
-        return [_row(one) for one in self.models]
+        return [_row(one) for one in self.each]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        return {
-            "schema": LIST_SCHEMA,
-            "tpsim": __version__,
-            "inputs": _inputs(*(one.read for one in self.models)),
-            "resolved": {},
-            "result": {"models": self.records()},
-            "assumptions": [],
-            "not_modelled": [],
-        }
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of every file that was read."""
+        return _files(*(one.read for one in self.each))
 
 
 def model_list() -> ModelListResult:
@@ -117,10 +116,10 @@ def model_show(name_or_path: str | Path) -> ModelResult:
     return ModelResult(load_model(name_or_path))
 
 
-def _inputs(*reads: ModelRead) -> list[dict[str, str]]:
+def _files(*reads: ModelRead) -> list[tuple[str, str]]:
     from tpsim.question.inputs import inputs
 
-    return [{"path": path, "sha256": digest} for path, digest in inputs(*(read.document for read in reads))]
+    return inputs(*(read.document for read in reads))
 
 
 def _row(result: ModelResult) -> dict[str, Any]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
-from tpsim import __version__
 from tpsim.algebra.reshard import Routes
-from tpsim.answers.changes import best_change
-from tpsim.answers.plan_record import asked_record, each, number, row_record, total_record
+from tpsim.answers.changes import Change, best_change
 from tpsim.answers.pricing import fits
-from tpsim.answers.verdict import memory_text, verdict_lines
-from tpsim.cost import formula
+from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
@@ -23,39 +21,38 @@ from tpsim.cost.rollup import (
     Pricer,
     Row,
     Sizes,
+    SumKey,
     Total,
     price,
     rolled_up,
-    total_of,
     travelling,
 )
-from tpsim.cost.step import Step, bound_by, expose, lost, step, turning_scale
+from tpsim.cost.step import Step, expose, turning_scale
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Bytes, Number, Of, Record, Seconds
 from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
-    from tpsim.answers.changes import Change
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
     from tpsim.report.table import Line
-
-SCHEMA = "tpsim.plan/2"
 
 NOT_MODELLED = (
     "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
@@ -115,12 +112,14 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    held, taken = memory(lowered.program, sizes), step(rows, work)
-    if not isfinite(taken.time_s):
-        message = f"a step takes {taken.time_s} s on {question.machine.name}, which is no number"
+    time_s = Step(rows, work).time_s
+    if not isfinite(time_s):
+        message = f"a step takes {time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
-    return PlanResult(question, sizes, rows, work, held, taken, lowered.path, shelf)
+    capacity = float(question.machine.chip.memory_capacity.value)
+    held = ChipMemory(**asdict(memory(lowered.program, sizes)), capacity_bytes=capacity)
+    return PlanResult(question, sizes, rows, work, held, lowered.path, shelf)
 
 
 def pricer(question: Question) -> Pricer:
@@ -186,74 +185,62 @@ def sizes_of(question: Question) -> Sizes:
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
     loops = {"layers": question.model.layers, "microbatches": workload.microbatches, "stages": 1}
-    return Sizes(dims, question.mesh.axes, loops)
+    return Sizes(dims, question.mesh.axes, loops, question.layout.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class ChipMemory(Memory):
+    """What a chip holds, and what it has."""
+
+    told: ClassVar[tuple[str, ...]] = (*Memory.told, "capacity_bytes", "fits", "verdict")
+
+    capacity_bytes: Bytes
+
+    @property
+    def room_bytes(self) -> Any:
+        """What states and logits leave of the chip's memory; below 0 they outgrow it."""
+        return self.capacity_bytes - float(self.static_bytes + self.logits_bytes)
+
+    @property
+    def states_fit(self) -> bool:
+        """True if what is held from step to step is no more than the chip's memory."""
+        return bool(self.static_bytes <= self.capacity_bytes)
+
+    @property
+    def fits(self) -> bool | None:
+        """False if what is held from step to step outgrows the chip; null if not: activations are not counted."""
+        return None if self.states_fit else False
+
+    @property
+    def verdict(self) -> str:
+        """What states take of a chip, what they cannot stand beside, and that activations are not in it."""
+        held, room = show(float(self.static_bytes), "bytes"), show(self.capacity_bytes, "bytes")
+        if not self.states_fit:
+            return f"DOES NOT FIT: states take {held} of {room}; activations not counted"
+        if self.room_bytes >= 0:
+            return f"states {held} of {room}; activations not counted"
+        logits = show(float(self.logits_bytes), "bytes")
+        return f"states {held} of {room}; logits of {logits} do not fit beside them; other activations not counted"
 
 
 @dataclass(frozen=True)
-class PlanResult(Answer):
-    """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
+class PlanStep(Step):
+    """The step as a whole."""
 
-    rows     every collective with its numbers
-    compute, memory, step  see `tpsim.cost`
-    path     how arrays that must change their type get there
-    shelf    what the request has read and lowered, for what is asked beside it
-    """
+    told: ClassVar[tuple[str, ...]] = (
+        *(*Step.told, "tokens_per_s", "mfu", "flops_per_device", "useful_flops"),
+        *("breakeven_tokens_per_chip", "breakeven", "cheapest_saves_s"),
+    )
 
-    question: Question
-    sizes: Sizes
-    rows: tuple[Row, ...]
-    compute: Compute
-    memory: Memory
-    step: Step
-    path: Paths
-    shelf: Shelf
+    plan: PlanResult
 
-    @cached_property
-    def collectives(self) -> list[dict[str, Any]]:
-        """The rows under the interface's names, without formulas and reasons."""
-        return [row_record(row, self.sizes) for row in self.rows]
-
-    @cached_property
-    def per_layer(self) -> dict[str, Total]:
-        """Forward, backward and total of one layer and one microbatch.
-
-        Of the collectives that run in every layer and every microbatch; what runs once per step (most gradients,
-        the update) is in the totals only.
-        """
-        return {phase: each(total_of(rows), self._repeats) for phase, rows in self.layer_rows.items()}
-
-    @property
-    def _repeats(self) -> int:
-        return int(self.sizes.repeats)
-
-    @property
-    def layer_rows(self) -> dict[str, list[Row]]:
-        """The rows that run in every layer and every microbatch: forward, backward, and all of them."""
-        repeated = [row for row in self.rows if row.collective.per_layer and row.collective.per_microbatch]
-        phases = {
-            phase: [r for r in repeated if r.collective.where.phase == phase] for phase in ("forward", "backward")
-        }
-        return {**phases, "total": repeated}
-
-    @cached_property
-    def totals(self) -> dict[str, dict[str, Total]]:
-        """Sums over the step: by_axis, by_phase, by_block and so on, each per key."""
-        return {f"by_{name}": rolled_up(self.rows, by) for name, by in KEYS.items()}
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of one step, over all chips."""
-        return self.question.workload.tokens
-
-    @property
-    def chips(self) -> int:
-        """Chips of the mesh."""
-        return self.question.mesh.devices
+    flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
+    useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
 
     @property
     def tokens_per_s(self) -> float:
         """Tokens per second of the whole machine."""
-        return float(self.tokens / self.step.time_s)
+        return float(self.plan.tokens / self.time_s)
 
     @property
     def mfu(self) -> float:
@@ -262,33 +249,16 @@ class PlanResult(Answer):
         Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
         more than 6 x parameters x tokens by what attention does.
         """
-        peak = self.question.machine.chip.peak[self.question.products].value
-        return float(self.compute.useful_flops / (self.step.time_s * self.chips * peak))
-
-    @property
-    def bound_by(self) -> str:
-        """``compute`` or ``communication (COLLECTIVE over AXES)``."""
-        return bound_by(self.rows, self.compute)
+        question = self.plan.question
+        peak = question.machine.chip.peak[question.products].value
+        return float(self.useful_flops / (self.time_s * self.plan.chips * peak))
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
-        """Tokens per chip and step above which compute outlasts the exposed communication; None if none does."""
-        scale = turning_scale(
-            self.rows_at, self.compute, self.question.workload.microbatches, self.question.assume.overlap
-        )
-        return None if scale is None else scale * self.tokens / self.chips
-
-    def rows_at(self, scale: float) -> list[Row]:
-        """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
-        grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
-        growing = [row.collective for row in self.rows if row.collective.grows]
-        again = iter(price(growing, grown, pricer(self.question)))
-        return [next(again) if row.collective.grows else row for row in self.rows]
-
-    @cached_property
-    def cheapest_saves_s(self) -> float:
-        """Seconds of the step that the planner ``cheapest`` would save; 0 if the book's paths are as good."""
-        return float(self.step.time_s - priced(replace(self.question, planner="cheapest"), self.shelf).step.time_s)
+        """Tokens per chip and step above which compute outlasts the exposed communication; null if none does."""
+        work, overlap = self.plan.question.workload, self.plan.question.assume.overlap
+        scale = turning_scale(self.plan.rows_at, self.compute, work.microbatches, overlap)
+        return None if scale is None else scale * self.plan.tokens / self.plan.chips
 
     @property
     def breakeven(self) -> str:
@@ -298,48 +268,113 @@ class PlanResult(Answer):
             return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"
         return f"bound by {self.bound_by.partition(' ')[0]} at any number of tokens"
 
-    @property
-    def capacity_bytes(self) -> float:
-        """Memory of one chip."""
-        return float(self.question.machine.chip.memory_capacity.value)
+    @cached_property
+    def cheapest_saves_s(self) -> Seconds:
+        """Seconds of the step that the planner `cheapest` would save; 0 if the book's paths are as good."""
+        cheapest = replace(self.plan.question, planner="cheapest")
+        return float(self.time_s - priced(cheapest, self.plan.shelf).step.time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement(Record):
+    """One limit of the scenario, and what came out.
+
+    value  SI; of memory what is held from step to step, without activations
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
+
+    limit: Limit
+    value: Number
+
+    name = Of[str]("limit.name", "what is limited")
+    required = Of[str]("limit.text", "the limit as it is stated")
 
     @property
-    def states_fit(self) -> bool:
-        """True if what is held from step to step is no more than the chip's memory."""
-        return bool(self.memory.static <= self.capacity_bytes)
+    def ok(self) -> bool:
+        """True if it holds."""
+        return self.limit.holds(self.value)
+
+
+@dataclass(frozen=True)
+class PlanResult(Answer):
+    """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
+
+    rows     every collective with its numbers
+    compute, memory  see `tpsim.cost`
+    path     how arrays that must change their type get there
+    shelf    what the request has read and lowered, for what is asked beside it
+    """
+
+    schema = "tpsim.plan/2"
+    not_modelled = NOT_MODELLED
+    told: ClassVar[tuple[str, ...]] = (
+        *("verdict", "collectives", "per_layer", "totals", "memory", "step", "change", "require"),
+    )
+
+    question: Question
+    sizes: Sizes
+    rows: tuple[Row, ...]
+    compute: Compute
+    memory: ChipMemory
+    path: Paths
+    shelf: Shelf
+
+    tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
+    chips = Of[int]("question.mesh.devices", "chips of the mesh")
+    files = Of[Sequence[tuple[str, str]]]("question.inputs", "path and sha256 of every file that was read")
+    resolved = Of[Mapping[str, Any]]("question.resolved", "what files, flags and defaults came to")
 
     @property
-    def fits(self) -> Literal[False] | None:
-        """False if states alone outgrow the chip; None if they do not, for activations are not counted."""
-        return None if self.states_fit else False
+    def collectives(self) -> tuple[Row, ...]:
+        """The rows, by the name that documents give them."""
+        return self.rows
 
-    @property
-    def room_bytes(self) -> float:
-        """What states and logits leave of the chip's memory; below 0 they outgrow it."""
-        return self.capacity_bytes - float(self.memory.static + self.memory.logits)
+    @cached_property
+    def per_layer(self) -> Mapping[Literal["forward", "backward", "total"], Total]:
+        """One layer and one microbatch, of what runs in every one of them; the rest is in totals only."""
+        repeated = tuple(row for row in self.rows if row.call.per_layer and row.call.per_microbatch)
+        forward, backward = (tuple(r for r in repeated if r.phase == phase) for phase in ("forward", "backward"))
+        return {"forward": Total(forward, True), "backward": Total(backward, True), "total": Total(repeated, True)}
+
+    @cached_property
+    def totals(self) -> Mapping[SumKey, Mapping[str, Total]]:
+        """Sums over the step, each per key."""
+        return {name: rolled_up(self.rows, by) for name, by in KEYS.items()}
+
+    @cached_property
+    def step(self) -> PlanStep:
+        """Seconds, what bounds them and the rates that follow."""
+        return PlanStep(self.rows, self.compute, self)
+
+    def rows_at(self, scale: float) -> list[Row]:
+        """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
+        grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
+        growing = [row.call for row in self.rows if row.call.grows]
+        again = iter(price(growing, grown, pricer(self.question)))
+        return [next(again) if row.call.grows else row for row in self.rows]
 
     @cached_property
     def change(self) -> Change | None:
-        """The best of a few priced changes; None where none is better."""
+        """The best of a few changes that were priced; null if none is better."""
         return best_change(self, priced)
 
     @cached_property
-    def requirements(self) -> list[tuple[Limit, float, bool]]:
-        """What the scenario requires: the limit, what came out (SI), whether it holds."""
+    def require(self) -> list[Requirement]:
+        """What the scenario requires, and whether it holds."""
         values = {
             "step": self.step.time_s,
             "exposed": self.step.exposed_s,
-            "memory": float(self.memory.static),
-            "mfu": self.mfu,
-            "tokens_per_s": self.tokens_per_s,
+            "memory": self.memory.static_bytes,
+            "mfu": self.step.mfu,
+            "tokens_per_s": self.step.tokens_per_s,
         }
-        held = [(limit, float(values[limit.name])) for limit in self.question.limits]
-        return [(limit, value, limit.holds(value)) for limit, value in held]
+        return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
 
     @property
     def broken(self) -> list[Limit]:
         """The requirements that do not hold."""
-        return [limit for limit, _, holds in self.requirements if not holds]
+        return [one.limit for one in self.require if not one.ok]
 
     @property
     def ok(self) -> bool:
@@ -368,113 +403,37 @@ class PlanResult(Answer):
             yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
 
     @property
-    def assumptions(self) -> list[dict[str, str]]:
+    def assumptions(self) -> list[Assumption]:
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
-        own = [{"text": one.text, "kind": one.kind} for one in self.question.assumptions]
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
-        measured = [{"text": f"as measured: {said(one)}", "kind": "stated"} for one in curves]
-        return [*own, *measured, *({"text": text, "kind": "model"} for text in ASSUMED)]
-
-    @property
-    def not_modelled(self) -> list[str]:
-        """What the plan leaves out."""
-        return list(NOT_MODELLED)
-
-    @cached_property
-    def symbols(self) -> Sizes:
-        """The sizes as symbols, for formulas. Loads sympy."""
-        return formula.symbols(self.sizes, self.question.layout.roles)
-
-    def formula(self, row: Row) -> str:
-        """Wire bytes of one call of `row`, as text."""
-        return formula.text(row.collective.wire_bytes(self.symbols))
-
-    def layer_formula(self, phase: str) -> str:
-        """Wire bytes of one layer and microbatch in ``forward``, ``backward`` or ``total``, as text."""
-        found = [row.collective for row in self.layer_rows[phase]]
-        return formula.wire_text(found, self.symbols, per=self.symbols.repeats)
+        measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
+        return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ASSUMED)]
 
     def shown(self) -> list[dict[str, Any]]:
-        """The collectives without formulas, which would load sympy."""
-        return self.collectives
+        """The collectives without formulas, which would load sympy, and reasons."""
+        return [{name: row[name] for name in Row.told[:-2]} for row in self.rows]
 
     def records(self) -> list[dict[str, Any]]:
         """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas.
 
         Each ends with what was asked, so that rows of several plans can be put together.
         """
-        return [{**row, **asked_record(self.question)} for row in self.formulated()]
-
-    def formulated(self) -> list[dict[str, Any]]:
-        """The collectives with formulas and reasons."""
-        return [
-            {**record, "formula": self.formula(row), "because": row.collective.because}
-            for record, row in zip(self.collectives, self.rows, strict=True)
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole document as the interface states it."""
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.question.inputs],
-            "resolved": self.question.resolved,
-            "result": {
-                "verdict": self.verdict,
-                "collectives": self.formulated(),
-                "per_layer": {
-                    phase: total_record(total, self.layer_formula(phase)) for phase, total in self.per_layer.items()
-                },
-                "totals": {f"by_{name}": self._totals_record(by) for name, by in KEYS.items()},
-                "memory": self._memory_record(),
-                "step": self._step_record(),
-                "change": self.change and self.change.record(),
-                "require": [
-                    {"name": limit.name, "required": limit.text, "value": value, "ok": holds}
-                    for limit, value, holds in self.requirements
-                ],
-            },
-            "assumptions": self.assumptions,
-            "not_modelled": self.not_modelled,
+        question, layout = self.question, self.question.layout
+        columns = {
+            "scenario": question.name,
+            "model": question.model.name,
+            "hardware": question.machine.name,
+            "chips": self.chips,
+            "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
+            "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
+            "zero": layout.zero,
+            "sequence_parallel": layout.sequence_parallel,
+            "global_batch": question.workload.global_batch,
+            "seq": question.workload.seq,
+            "microbatches": question.workload.microbatches,
+            "cost_model": question.cost_model,
+            "planner": question.planner,
+            "guesses": question.guesses,
+            "tpsim": self.tpsim,
         }
-
-    def _totals_record(self, by: Callable[[Collective], str]) -> dict[str, Any]:
-        found = [row.collective for row in self.rows]
-        return {
-            key: total_record(total, formula.wire_text((one for one in found if by(one) == key), self.symbols))
-            for key, total in rolled_up(self.rows, by).items()
-        }
-
-    def _memory_record(self) -> dict[str, Any]:
-        held = self.memory
-        return {
-            "parameters_bytes": number(held.parameters),
-            "gradients_bytes": number(held.gradients),
-            "optimizer_bytes": number(held.optimizer),
-            "static_bytes": number(held.static),
-            "logits_bytes": number(held.logits),
-            "capacity_bytes": number(self.capacity_bytes),
-            "fits": self.fits,
-            "verdict": memory_text(self),
-        }
-
-    def _step_record(self) -> dict[str, Any]:
-        return {
-            "time_s": self.step.time_s,
-            "compute_s": self.step.compute_s,
-            "communication_s": self.step.communication_s,
-            "exposed_s": self.step.exposed_s,
-            "bound_by": self.bound_by,
-            "lost": [
-                {"collective": name, "exposed_s": float(s), "share": float(s / self.step.time_s)}
-                for name, s in lost(self.rows).items()
-                if s > 0
-            ],
-            "tokens_per_s": self.tokens_per_s,
-            "mfu": self.mfu,
-            "flops_per_device": number(self.compute.flops),
-            "useful_flops": number(self.compute.useful_flops),
-            "breakeven_tokens_per_chip": self.breakeven_tokens_per_chip,
-            "breakeven": self.breakeven,
-            "cheapest_saves_s": self.cheapest_saves_s,
-        }
+        return [{**row, **columns} for row in self.rows]

@@ -32,11 +32,11 @@ class Clock:
     dtype: str
     cost_model: CostModel
 
-    def move(self, move: Move, volume: Any) -> Any:
+    def move(self, move: Move, volume: Any) -> Timing:
         """The timing of one move of `volume` logical bytes."""
         return self.timed(move, self.placement.route(move.axes), volume)
 
-    def timed(self, move: Move, route: Route, volume: Any) -> Any:
+    def timed(self, move: Move, route: Route, volume: Any) -> Timing:
         """The same on another route. Raises InputError where no closed form is known."""
         from tpsim.machine import timing
 
@@ -68,17 +68,22 @@ class Pricing:
     _known: dict[Hashable, Timing] = field(default_factory=dict, repr=False, compare=False)
 
     @property
+    def axes(self) -> Mapping[str, Size]:
+        """Sizes of the mesh axes."""
+        return self.mesh.axes
+
+    @property
     def ranking_dims(self) -> Mapping[str, Size]:
         """The dims that plans are compared with."""
         return _Alike() if self.dims is None else self.dims
 
     def volume(self, move: Move) -> Any:
         """Logical bytes of a move."""
-        return self.width * move.logical_elements(self.ranking_dims, self.mesh.axes)
+        return self.width * move.logical_elements(self.ranking_dims, self.axes)
 
     def wire(self, move: Move) -> Any:
         """Bytes that each device injects."""
-        return wire(move.kind, self.volume(move), move.ranks(self.mesh.axes))
+        return wire(move.kind, self.volume(move), move.ranks(self.axes))
 
     def timing(self, move: Move) -> Timing | None:
         """Latency, bandwidth and seconds of a move, worked out once for moves that take as long; None for a slice.
@@ -98,7 +103,7 @@ class Pricing:
         return Prices(
             self.wire if self.clock is None else self._seconds,
             (lambda _: 0) if self.clock is None else self.clock.product,
-            lambda ask: flops(ask, self.ranking_dims, self.mesh.axes),
+            lambda ask: flops(ask, self.ranking_dims, self.axes),
             lambda type_: self.dims is None or all(fits(type_, dim, self.dims, self.mesh) for dim in type_.dims),
         )
 

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim import __version__
 from tpsim.quantity.errors import unknown
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-LIST_SCHEMA = "tpsim.schema-list/1"
-
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Something that has a JSON Schema, and where the type is that it is made from."""
+    """Something that has a JSON Schema, and where the type is that it is made from: a file's, or an answer's."""
 
     name: str
     describes: Literal["file", "output"]
@@ -28,25 +25,30 @@ class Described:
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
+        kind = getattr(import_module(self.module), self.type)
+        if self.describes == "output":
+            from tpsim.report import shape
+
+            return shape.document_schema(kind, self.name)
         from tpsim.quantity import spec
 
-        made = spec.schema_of(getattr(import_module(self.module), self.type), f"{self.name}.json")
+        made = spec.schema_of(kind, f"{self.name}.json")
         return _or_extending(made, self.type) if "extends" in made["properties"] else made
 
-
-DOCUMENTS = "tpsim.answers.documents"
 
 DESCRIBED: tuple[Described, ...] = (
     Described("hardware", "file", "tpsim.machine.profile_file", "HardwareFile", "a machine"),
     Described("model", "file", "tpsim.program.model_file", "ModelFile", "a model"),
     Described("scenario", "file", "tpsim.question.scenario_file", "ScenarioFile", "a scenario"),
     Described("lock", "file", "tpsim.guard.lock_file", "LockFile", "what tpsim check holds scenarios to"),
-    Described("plan", "output", DOCUMENTS, "PlanOutput", "what tpsim plan -f json prints"),
-    Described("shard", "output", DOCUMENTS, "ShardOutput", "what tpsim shard -f json prints"),
-    Described("collective", "output", DOCUMENTS, "CollectiveOutput", "what tpsim collective -f json prints"),
-    Described("verify", "output", DOCUMENTS, "VerifyOutput", "what tpsim verify -f json prints"),
-    Described("check", "output", DOCUMENTS, "CheckOutput", "what tpsim check -f json prints"),
-    Described("diff", "output", DOCUMENTS, "DiffOutput", "what tpsim diff -f json prints"),
+    Described("plan", "output", "tpsim.answers.plan", "PlanResult", "what tpsim plan -f json prints"),
+    Described("shard", "output", "tpsim.answers.shard", "ShardResult", "what tpsim shard -f json prints"),
+    Described(
+        "collective", "output", "tpsim.answers.collective", "CollectiveResult", "what tpsim collective -f json prints"
+    ),
+    Described("verify", "output", "tpsim.claims.verified", "VerifyResult", "what tpsim verify -f json prints"),
+    Described("check", "output", "tpsim.guard.check", "CheckResult", "what tpsim check -f json prints"),
+    Described("diff", "output", "tpsim.guard.diff", "DiffResult", "what tpsim diff -f json prints"),
 )
 
 
@@ -55,7 +57,7 @@ class SchemaResult(Answer):
     """One JSON Schema: `to_json` is the schema itself, so that an editor can use what is printed."""
 
     described: Described
-    schema: Mapping[str, Any]
+    made: Mapping[str, Any]
 
     @property
     def verdict(self) -> str:
@@ -65,17 +67,21 @@ class SchemaResult(Answer):
 
     def records(self) -> list[dict[str, Any]]:
         """One row per field: its path, what may stand there, whether it must."""
-        named = self.schema.get("$defs", {})
-        return [{"schema": self.described.name, **row} for row in _fields(self.schema, named, "")]
+        named = self.made.get("$defs", {})
+        return [{"schema": self.described.name, **row} for row in _fields(self.made, named, "")]
 
     def to_json(self) -> dict[str, Any]:
         """The JSON Schema."""
-        return dict(self.schema)
+        return dict(self.made)
 
 
 @dataclass(frozen=True)
 class SchemaListResult(Answer):
     """Everything that has a JSON Schema."""
+
+    schema = "tpsim.schema-list/1"
+    told = ("schemas",)
+    table = "schemas"
 
     described: tuple[Described, ...] = DESCRIBED
 
@@ -84,21 +90,10 @@ class SchemaListResult(Answer):
         """How many there are, and what they are for."""
         return f"{len(self.described)} schemas; the files of tpsim name theirs in their first line, for editors"
 
-    def records(self) -> list[dict[str, Any]]:
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
         """One row per schema."""
         return [{"schema": one.name, "describes": one.describes, "what": one.what} for one in self.described]
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        return {
-            "schema": LIST_SCHEMA,
-            "tpsim": __version__,
-            "inputs": [],
-            "resolved": {},
-            "result": {"schemas": self.records()},
-            "assumptions": [],
-            "not_modelled": [],
-        }
 
 
 def schema_list() -> SchemaListResult:

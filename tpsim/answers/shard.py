@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim import __version__
 from tpsim.algebra.because import joined
 from tpsim.algebra.contract import Contraction, cases, flops, free_dims
 from tpsim.algebra.notation import (
@@ -19,27 +19,25 @@ from tpsim.algebra.notation import (
     format_array,
     parse_expression,
 )
-from tpsim.algebra.planner import Plan, Planner, Step, Ways, product_ways, reshard_ways
+from tpsim.algebra.planner import Plan, Planner, Ways, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
 from tpsim.answers.pricing import Clock, Pricing, fits
-from tpsim.answers.symbolic import SymbolicStep, symbolic, symbols
+from tpsim.answers.shard_step import ShardStep, StepFormulas, costed
+from tpsim.answers.symbolic import symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over, total
 from tpsim.quantity.units import show
 from tpsim.question.options import chosen, read_binding, read_dims, read_mesh
-from tpsim.question.question import Assumption
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.moves import Move
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
-
-SCHEMA = "tpsim.shard/1"
 
 NOT_MODELLED = (
     "overlap of moves with the product",
@@ -89,12 +87,83 @@ def shard(
     pricing = Pricing(grid, sizes, DTYPE_BYTES[dtype], None if sizes is None else clock)
     found = _ways(read, grid, pricing)
     files = () if clock is None else _files(clock.machine)
-    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, files, pricing, found, clock)
+    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, found, clock, files)
+
+
+@dataclass(frozen=True, slots=True)
+class Way(Record):
+    """One way to the result.
+
+    planners  all who choose it
+    timed     True with a machine
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("planner", "planners", "steps", "total_time_s", "wire_bytes_per_device", "flops_per_device"),
+    )
+
+    planners: tuple[Planner, ...]
+    steps: tuple[ShardStep, ...]
+    timed: bool
+
+    @property
+    def planner(self) -> Planner | Literal["other"]:
+        """Whose it is."""
+        return self.planners[-1] if self.planners else "other"
+
+    @property
+    def total_time_s(self) -> Seconds | None:
+        """Seconds of all steps; null without a machine or dims."""
+        return _sum(step.time_s for step in self.steps) if self.timed else None
+
+    @property
+    def wire_bytes_per_device(self) -> Bytes | None:
+        """What a device must inject in all steps; null without dims."""
+        return _sum(step.wire_bytes_per_device for step in self.steps)
+
+    @property
+    def flops_per_device(self) -> Number | None:
+        """What a device computes in all steps; null without dims."""
+        return _sum(step.flops_per_device for step in self.steps)
+
+    def __str__(self) -> str:
+        return " -> ".join(map(str, self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldArray(Record):
+    """What each device holds of an array; sizes are null without dims, and the formula with them.
+
+    shards, replication  parts that it is in, and how often the whole is stored in the mesh
+    """
+
+    array: str
+    shards: Count
+    replication: Count
+    local_shape: list[int] | None = None
+    local_bytes: Bytes | None = None
+    total_bytes: Bytes | None = None
+    local_formula: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut(Record):
+    """Ways that were not compared with the others: a move that they make or what they cost, and why."""
+
+    way: str
+    because: str
 
 
 @dataclass(frozen=True)
 class ShardResult(Answer):
-    """The answer: steps of the planner asked for, every alternative, and what each device holds."""
+    """The chosen planner's way, every way, cheapest first, and what each device holds."""
+
+    schema = "tpsim.shard/1"
+    not_modelled = NOT_MODELLED
+    told: ClassVar[tuple[str, ...]] = (
+        *("verdict", "planner", "cases", "arrays", "steps", "total_time_s", "wire_bytes_per_device"),
+        *("flops_per_device", "formulas", "alternatives", "left_out"),
+    )
 
     expression: Expression
     mesh: Mesh
@@ -103,15 +172,20 @@ class ShardResult(Answer):
     planner: Planner
     cost_model: str
     hardware: str | None
-    inputs: tuple[tuple[str, str], ...]
     pricing: Pricing
     ways: Ways
     clock: Clock | None = None
+    files: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def plans(self) -> tuple[Plan, ...]:
-        """Every plan, cheapest first; none for an array alone."""
-        return self.ways.plans
+    plans = Of[tuple[Plan, ...]]("ways.plans", "every plan, cheapest first; none for an array alone")
+    steps = Of[tuple[ShardStep, ...]]("way.steps", "the steps of the chosen plan")
+    total_time_s = Of[Seconds | None]("way.total_time_s", "seconds of all steps; null without a machine and dims")
+    wire_bytes_per_device = Of[Bytes | None](
+        "way.wire_bytes_per_device", "what a device must inject in all steps; null without dims"
+    )
+    flops_per_device = Of[Number | None](
+        "way.flops_per_device", "what a device computes in all steps; null without dims"
+    )
 
     @property
     def chosen(self) -> Plan | None:
@@ -126,13 +200,13 @@ class ShardResult(Answer):
             raise NotationError(message, text, target.spans["array", target.name], remedy)
         return next(plan for plan in self.plans if plan.planner == "book")
 
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """The steps of the chosen plan."""
-        return [self._step(step) for step in self.chosen.steps] if self.chosen else []
+    @cached_property
+    def way(self) -> Way:
+        """The chosen plan with its costs; of no steps for an array alone."""
+        return self._way(self.chosen) if self.chosen else Way((), (), timed=False)
 
     @cached_property
-    def symbolic(self) -> list[SymbolicStep]:
+    def symbolic(self) -> list[ShardStep]:
         """The steps of the chosen plan with symbols for the sizes of dims and axes, seconds too. Loads sympy."""
         return symbolic(self.chosen, self.mesh, self.pricing.width, self.clock) if self.chosen else []
 
@@ -148,45 +222,40 @@ class ShardResult(Answer):
         return over(self.chosen.flops * self.mesh.devices, once)
 
     @property
-    def formulas(self) -> list[dict[str, str]]:
+    def formulas(self) -> list[StepFormulas]:
         """Wire bytes and FLOPs of each step as text. Loads sympy."""
         steps = symbolic(self.chosen, self.mesh, self.pricing.width, None) if self.chosen else []
-        return [step.texts() for step in steps]
+        return [step.formulas for step in steps]
 
     @cached_property
-    def alternatives(self) -> list[dict[str, Any]]:
-        """Every plan, cheapest first: `planner` says whose it is, `planners` all who choose it."""
-        return [self._plan(place, plan) for place, plan in enumerate(self.plans)]
+    def alternatives(self) -> list[Way]:
+        """Every plan, cheapest first."""
+        return [self._way(plan) for plan in self.plans]
 
     @property
-    def left_out(self) -> list[dict[str, str]]:
-        """Ways that were not compared with the others: what they would do or cost, and why."""
+    def left_out(self) -> list[LeftOut]:
+        """Ways that were not compared with the others."""
         unpriced = self.pricing.unpriced.items()
-        found = [{"way": f"{kind}({','.join(move.axes)})", "because": why} for (kind, why), move in unpriced]
+        found = [LeftOut(f"{kind}({','.join(move.axes)})", why) for (kind, why), move in unpriced]
         if self.ways.refused:
-            found.append({"way": "the book's", "because": str(self.ways.refused)})
+            found.append(LeftOut("the book's", str(self.ways.refused)))
         if self.ways.horizon != inf:
             least = show(self.ways.horizon, "seconds" if self.pricing.clock else "bytes")
             proven = self.ways.horizon >= self.plans[0].price
             end = "none is cheaper than the first way" if proven else "one may be cheaper than the first way"
             way = "dearer ways" if self.dims is None else f"ways of {least} and more"
-            found.append({"way": way, "because": f"there are too many to price them all; {end}"})
+            found.append(LeftOut(way, f"there are too many to price them all; {end}"))
         return found
 
     @property
     def cases(self) -> tuple[int, ...]:
-        """The book's cases that a product is in; empty for anything else."""
+        """The book's cases that a product is in, 1 to 4; empty for anything else."""
         return cases(_contraction(self.expression)) if isinstance(self.expression, Product) else ()
 
     @property
-    def arrays(self) -> list[dict[str, Any]]:
+    def arrays(self) -> list[HeldArray]:
         """What each device holds of every array in the expression."""
         return [self._array(array) for array in self.expression.arrays]
-
-    @property
-    def total_time_s(self) -> float | None:
-        """Seconds of all steps; None without a machine and dims."""
-        return self._plan(0, self.chosen)["total_time_s"] if self.chosen else None
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -208,135 +277,58 @@ class ShardResult(Answer):
         """The answer in one line."""
         if self.chosen is None:
             return self._array_verdict()
-        ops = " -> ".join(f"{row['op']}({','.join(row['axes'])})" if row["axes"] else row["op"] for row in self.steps)
-        if not ops:
+        if not self.steps:
             return "the types are the same: nothing to do"
         case = f"case {' and '.join(map(str, self.cases))}: " if self.cases else ""
         last = self.chosen.steps[-1].output
-        return f"{case}{ops} gives {format_array(*last)}"
+        return f"{case}{self.way} gives {format_array(*last)}"
 
     def _array_verdict(self) -> str:
         row = self.arrays[0]
         if self.dims is None:
-            return f"each device holds {row['local_formula']} elements of {row['array']}"
-        shape = " x ".join(str(size) for size in row["local_shape"])
-        return f"each device holds {shape} of {row['array']}: {show(row['local_bytes'], 'bytes')}"
+            return f"each device holds {row.local_formula} elements of {row.array}"
+        shape = " x ".join(map(str, row.local_shape or ()))
+        return f"each device holds {shape} of {row.array}: {show(row.local_bytes or 0, 'bytes')}"
 
     def records(self) -> list[dict[str, Any]]:
         """One flat row per step of every alternative; for an array alone, one row per array."""
         if not self.plans:
-            return [{**row, "local_shape": _shape_text(row["local_shape"])} for row in self.arrays]
+            return [{**row, "local_shape": _shape_text(row.local_shape)} for row in self.arrays]
         return [
-            {"alternative": place, "planner": plan["planner"], "step": number, **row, "axes": ",".join(row["axes"])}
-            for place, plan in enumerate(self.alternatives)
-            for number, row in enumerate(plan["steps"])
+            {"alternative": place, "planner": way.planner, "step": number, **row, "axes": ",".join(row.axes)}
+            for place, way in enumerate(self.alternatives)
+            for number, row in enumerate(way.steps)
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document as the interface states it."""
-        chosen = self._plan(0, self.chosen) if self.chosen else None
+    @property
+    def resolved(self) -> Mapping[str, Any]:
+        """What files, flags and defaults came to."""
         return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.inputs],
-            "resolved": {
-                "expression": self.expression.text,
-                "mesh": dict(self.mesh.axes),
-                "dims": None if self.dims is None else dict(self.dims),
-                "dtype": self.dtype,
-                "hardware": self.hardware,
-                "cost_model": self.cost_model,
-                "planner": self.planner,
-            },
-            "result": {
-                "verdict": self.verdict,
-                "planner": self.planner,
-                "cases": list(self.cases),
-                "arrays": self.arrays,
-                "steps": chosen["steps"] if chosen else [],
-                "total_time_s": chosen["total_time_s"] if chosen else None,
-                "wire_bytes_per_device": chosen["wire_bytes_per_device"] if chosen else 0,
-                "flops_per_device": chosen["flops_per_device"] if chosen else 0,
-                "formulas": self.formulas,
-                "alternatives": self.alternatives,
-                "left_out": self.left_out,
-            },
-            "assumptions": [asdict(one) for one in self.assumptions],
-            "not_modelled": list(NOT_MODELLED),
+            "expression": self.expression.text,
+            "mesh": self.mesh.axes,
+            "dims": self.dims,
+            "dtype": self.dtype,
+            "hardware": self.hardware,
+            "cost_model": self.cost_model,
+            "planner": self.planner,
         }
 
-    def _plan(self, place: int, plan: Plan) -> dict[str, Any]:
-        names = [name for name, holds in (("cheapest", place == 0), ("book", plan.planner == "book")) if holds]
-        steps = [self._step(step) for step in plan.steps]
-        return {
-            "planner": names[-1] if names else "other",
-            "planners": names,
-            "steps": steps,
-            "total_time_s": _sum(step["time_s"] for step in steps) if self.pricing.clock else None,
-            "wire_bytes_per_device": _sum(step["wire_bytes_per_device"] for step in steps),
-            "flops_per_device": _sum(step["flops_per_device"] for step in steps),
-        }
+    def _way(self, plan: Plan) -> Way:
+        choosers: Mapping[Planner, bool] = {"cheapest": plan is self.plans[0], "book": plan.planner == "book"}
+        planners = tuple(name for name, chooses in choosers.items() if chooses)
+        steps = tuple(costed(step, self.pricing) for step in plan.steps)
+        return Way(planners, steps, timed=self.pricing.clock is not None)
 
-    def _step(self, step: Step) -> dict[str, Any]:
-        return {
-            "op": step.op,
-            "axes": list(step.move.axes) if step.move else [],
-            "input": " . ".join(format_array(*array) for array in step.inputs),
-            "output": format_array(*step.output),
-            **(self._move_costs(step.move) if step.move else self._product_costs(step)),
-            "because": step.because,
-        }
-
-    def _move_costs(self, move: Move) -> dict[str, Any]:
-        costs: dict[str, Any] = dict.fromkeys(COSTS)
-        if self.dims is not None:
-            costs["logical_bytes"] = _number(self.pricing.volume(move))
-            costs["wire_bytes_per_device"] = _number(self.pricing.wire(move))
-            costs["flops_per_device"] = 0
-        if self.pricing.clock and move.kind == "slice":
-            costs.update(dict.fromkeys(TIMES, 0.0))
-        elif timing := self.pricing.timing(move):
-            spent = (timing.launch_s + timing.latency_s, timing.bandwidth_s, timing.time_s)
-            costs.update(zip(TIMES, map(float, spent), strict=True))
-        return costs
-
-    def _product_costs(self, step: Step) -> dict[str, Any]:
-        costs: dict[str, Any] = dict.fromkeys(COSTS)
-        if self.dims is not None:
-            work = flops(_product_of(step), self.dims, self.mesh.axes)
-            costs.update(logical_bytes=0, wire_bytes_per_device=0, flops_per_device=_number(work))
-            if self.pricing.clock:
-                costs.update(zip(TIMES, (0.0, 0.0, float(self.pricing.clock.product(work))), strict=True))
-        return costs
-
-    def _array(self, array: NamedArray) -> dict[str, Any]:
-        """What each device holds, and how often the whole array is stored in the mesh."""
+    def _array(self, array: NamedArray) -> HeldArray:
         type_, axes = array.type, self.mesh.axes
-        copies = self.mesh.devices // self.mesh.size(*type_.sharded_axes)
-        row: dict[str, Any] = {
-            "array": str(array),
-            "shards": self.mesh.size(*type_.sharded_axes),
-            "replication": copies,
-            "local_shape": None,
-            "local_bytes": None,
-            "total_bytes": None,
-            "local_formula": None,
-        }
+        shards = self.mesh.size(*type_.sharded_axes)
+        row = HeldArray(str(array), shards, self.mesh.devices // shards)
         if self.dims is None:
             names, degrees = symbols(type_.dims, self.mesh)
-            return {**row, "local_formula": str(type_.local_elements(names, degrees))}
+            return replace(row, local_formula=str(type_.local_elements(names, degrees)))
         held = self.pricing.width * type_.local_elements(self.dims, axes)
-        shape = [_number(type_.local(dim, self.dims, axes)) for dim in type_.dims]
-        return {**row, "local_shape": shape, "local_bytes": held, "total_bytes": held * self.mesh.devices}
-
-
-TIMES = ("latency_s", "bandwidth_s", "time_s")
-COSTS = ("logical_bytes", "wire_bytes_per_device", "flops_per_device", *TIMES)
-
-
-def _product_of(step: Step) -> Contraction:
-    left, right = step.inputs
-    return Contraction(left, right, step.output[0], step.output[1].dims)
+        shape = [type_.local(dim, self.dims, axes) for dim in type_.dims]
+        return replace(row, local_shape=shape, local_bytes=held, total_bytes=held * self.mesh.devices)
 
 
 def _contraction(read: Product) -> Contraction:
@@ -391,11 +383,6 @@ def _clock(hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype
 
     machine = load(hw)
     return Clock(machine, place(machine.levels, mesh, read_binding(placement)), dtype, cost_model)
-
-
-def _number(value: Any) -> int | float:
-    """An int where the value is whole, else a float."""
-    return int(value) if value == int(value) else float(value)
 
 
 def _sum(values: Any) -> Any:

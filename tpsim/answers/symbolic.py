@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.contract import Contraction, flops
-from tpsim.algebra.moves import wire
+from tpsim.answers.pricing import Pricing
+from tpsim.answers.shard_step import ShardStep, costed
 from tpsim.quantity.size import over, product
 
 if TYPE_CHECKING:
@@ -14,38 +14,11 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.planner import Plan, Step
+    from tpsim.algebra.planner import Plan
     from tpsim.answers.pricing import Clock
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolicStep:
-    """One step of a plan as sympy expressions in its dims and axes; seconds are None without a machine.
-
-    flops_of_mesh  of all devices together, repeated work included
-    latency_s      of a move: launch and steps
-    bandwidth_s    of a move: what its bytes take
-    """
-
-    op: str
-    axes: tuple[str, ...]
-    output: str
-    logical_bytes: Any
-    wire_bytes_per_device: Any
-    flops_per_device: Any
-    flops_of_mesh: Any
-    latency_s: Any = None
-    bandwidth_s: Any = None
-    time_s: Any = None
-
-    def texts(self) -> dict[str, str]:
-        """Wire bytes and FLOPs of one device, each as one line with common factors in front."""
-        import sympy
-
-        shown = {"wire_bytes_per_device": self.wire_bytes_per_device, "flops_per_device": self.flops_per_device}
-        return {"op": self.op, **{name: str(sympy.factor(cost)) for name, cost in shown.items()}}
+    from tpsim.machine.timing import Timing
 
 
 def symbols(dims: Sequence[str], mesh: Mesh) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -57,48 +30,45 @@ def symbols(dims: Sequence[str], mesh: Mesh) -> tuple[Mapping[str, Any], Mapping
     return names, axes
 
 
-def symbolic(plan: Plan, mesh: Mesh, width: int, clock: Clock | None) -> list[SymbolicStep]:
+def symbolic(plan: Plan, mesh: Mesh, width: int, clock: Clock | None) -> list[ShardStep]:
     """Every step of `plan`; the mesh's numbers decide only where its axes are placed and what is closed there.
 
     width  bytes of an element
     """
     dims = tuple(dict.fromkeys(dim for step in plan.steps for _, type_ in step.inputs for dim in type_.dims))
-    naming = _Naming(*symbols(dims, mesh), width, clock)
-    return [naming.moved(step, step.move) if step.move else naming.multiplied(step) for step in plan.steps]
+    names, axes = symbols(dims, mesh)
+    at = _InSymbols(mesh, names, width, clock, symbolic_axes=axes)
+    return [_several(costed(step, at)) for step in plan.steps]
 
 
-@dataclass(frozen=True, slots=True)
-class _Naming:
-    """Steps priced in symbols: their dims, their axes, bytes of an element, and a machine if there is one."""
+@dataclass(frozen=True)
+class _InSymbols(Pricing):
+    """Moves priced in symbols for the sizes of dims and axes."""
 
-    dims: Mapping[str, Any]
-    axes: Mapping[str, Any]
-    width: int
-    clock: Clock | None
+    symbolic_axes: Mapping[str, Any] = field(default_factory=dict)
 
-    def moved(self, step: Step, move: Move) -> SymbolicStep:
-        """A move."""
-        volume = self.width * move.logical_elements(self.dims, self.axes)
-        sent = wire(move.kind, volume, move.ranks(self.axes))
-        found = SymbolicStep(move.kind, move.axes, step.output[0], volume, sent, 0, 0)
-        if self.clock is None:
-            return found
-        if move.kind == "slice":
-            return replace(found, latency_s=0, bandwidth_s=0, time_s=0)
-        timing = self.clock.timed(move, symbolic_route(self.clock.placement, move.axes, self.axes), volume)
-        spent = (timing.launch_s + timing.latency_s, timing.bandwidth_s, timing.time_s)
-        latency, bandwidth, total = map(_of_several, spent)
-        return replace(found, latency_s=latency, bandwidth_s=bandwidth, time_s=total)
+    @property
+    def axes(self) -> Mapping[str, Any]:
+        """A symbol per mesh axis."""
+        return self.symbolic_axes
 
-    def multiplied(self, step: Step) -> SymbolicStep:
-        """A product."""
-        left, right = step.inputs
-        ask = Contraction(left, right, step.output[0], step.output[1].dims)
-        work = flops(ask, self.dims, self.axes)
-        found = SymbolicStep(step.op, (), step.output[0], 0, 0, work, work * product(self.axes.values()))
-        return (
-            found if self.clock is None else replace(found, latency_s=0, bandwidth_s=0, time_s=self.clock.product(work))
-        )
+    def timing(self, move: Move) -> Timing | None:
+        """Seconds of a move on the wires where the mesh lies, of any length; None for a slice."""
+        if self.clock is None or move.kind == "slice":
+            return None
+        return self.clock.timed(move, symbolic_route(self.clock.placement, move.axes, self.axes), self.volume(move))
+
+
+def _several(step: ShardStep) -> ShardStep:
+    """A move between axes of more than one device: what is paid only then is paid."""
+    if step.time_s is None or step.op in FREE:
+        return step
+    seconds = (_of_several(cost) for cost in (step.latency_s, step.bandwidth_s, step.time_s))
+    return replace(step, **dict(zip(("latency_s", "bandwidth_s", "time_s"), seconds, strict=True)))
+
+
+FREE = ("matmul", "slice")
+"""Steps of one device alone."""
 
 
 def _of_several(cost: Any) -> Any:

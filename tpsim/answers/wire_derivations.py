@@ -52,7 +52,7 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
     here, load, gather = _here(machine, route, kind), _load(machine, route, kind), _load(machine, route, "all_gather")
     wires, sizes = ranks_text(route), _symbols(route)
     shared: dict[str, Any] = {
-        "symbols": {str(name): segment.n for name, segment in zip(sizes, route, strict=True)},
+        "known": {str(name): segment.n for name, segment in zip(sizes, route, strict=True)},
         "meanings": {"V": V_MEANS}
         | {str(name): f"devices on {one.axis}" for name, one in zip(sizes, route, strict=True)},
         "sources": SOURCES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim import __version__
 from tpsim.answers.collective import kind_of, placed
 from tpsim.answers.hw import curve_record
 from tpsim.calibrate.calibrate import Calibrated, Series, calibrate
@@ -22,10 +22,11 @@ from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tpsim.calibrate.determine import Array
     from tpsim.calibrate.logs import Run
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
-
-SCHEMA = "tpsim.hw-fit/1"
 
 KIBI = 1024
 BANDS: Mapping[str, float] = {"floor": 64 * KIBI, "middle": KIBI**2, "knee": 128 * KIBI**2, "plateau": float("inf")}
@@ -59,12 +58,20 @@ class FitResult(Answer):
     warnings  what the logs, and the fit, cannot be trusted in
     """
 
+    schema = "tpsim.hw-fit/1"
+    told = ("verdict", "parameters", "undetermined", "curves", "bands", "points")
+    table = "points"
+
     name: str
     base: str
     document: Document
     calibrated: Calibrated
     measured: tuple[Measured, ...]
     warnings: tuple[str, ...]
+
+    undetermined = Of[Sequence[str]](
+        "calibrated.fit.merged", "figures that matter and that the logs cannot tell from those that moved"
+    )
 
     @property
     def machine(self) -> Machine:
@@ -79,7 +86,8 @@ class FitResult(Answer):
         keys = (f"{SOURCE}{'' if at == 1 else f'-{at}'}" for at in count(1))
         return next(key for key in keys if key not in self.calibrated.base.sources)
 
-    def records(self) -> list[dict[str, Any]]:
+    @cached_property
+    def points(self) -> list[dict[str, Any]]:
         """One row per measured point: where it stands, what it took, and what base, figures and curves predict."""
         found = self.calibrated
         off = zip(found.before, found.by_constants, found.after, strict=True)
@@ -107,7 +115,7 @@ class FitResult(Answer):
     @cached_property
     def bands(self) -> list[dict[str, Any]]:
         """One row per band of sizes that was measured, then all of them: |predicted/measured - 1|, by each."""
-        rows = self.records()
+        rows = self.points
         named = {name: [row for row in rows if row["band"] == name] for name in BANDS}
         return [_band(name, inside) for name, inside in {**named, "all": rows}.items() if inside]
 
@@ -122,28 +130,23 @@ class FitResult(Answer):
             f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        found = self.calibrated.fit
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.inputs],
-            "resolved": {"base": self.base, "name": self.name, "runs": [_run(one) for one in self.measured]},
-            "result": {
-                "verdict": self.verdict,
-                "parameters": self.parameters,
-                "undetermined": list(found.merged),
-                "curves": [curve_record(one) for one in self.machine.measured],
-                "bands": self.bands,
-                "points": self.records(),
-            },
-            "assumptions": [{"text": text, "kind": "derived"} for text in self.warnings],
-            "not_modelled": [],
-        }
+    @property
+    def curves(self) -> list[dict[str, Any]]:
+        """The curves of the fitted machine."""
+        return [curve_record(one) for one in self.machine.measured]
 
     @property
-    def inputs(self) -> list[tuple[str, str]]:
+    def resolved(self) -> dict[str, Any]:
+        """What was fitted to what."""
+        return {"base": self.base, "name": self.name, "runs": [_run(one) for one in self.measured]}
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """What the logs, and the fit, cannot be trusted in."""
+        return [Assumption(text, "derived") for text in self.warnings]
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
         """The base's file and the logs, each with its hash."""
         logs = dict.fromkeys((one.log, one.sha256) for one in self.measured)
         return [*inputs(self.document), *logs]

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.collective import CollectiveResult, collective, kind_of, placed
+from tpsim.answers.collective import (
+    CollectiveResolved,
+    CollectiveResult,
+    CollectiveRow,
+    collective,
+    kind_of,
+    placed,
+)
+from tpsim.answers.curve import Curve
 from tpsim.calibrate.fit import level_of, series_of
 from tpsim.calibrate.logs import Measured, Point, read
 from tpsim.machine import timing
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.question import Assumption
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tpsim.algebra.moves import MoveKind
@@ -50,17 +58,31 @@ class Overlay:
 class OverlayResult(Answer):
     """A collective at the sizes of a log: predicted, measured, and their ratio."""
 
+    schema = CollectiveResult.schema
+    not_modelled = CollectiveResult.not_modelled
+    told = CollectiveResult.told
+    table = CollectiveResult.table
+
     predicted: CollectiveResult
     overlay: Overlay
 
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """The predicted rows, one for each point, with what was measured."""
-        return [_beside(row, point) for row, point in zip(self.predicted.rows, self.overlay.points, strict=True)]
+    curve = Of[Curve]("predicted.curve", "the predicted curve over all sizes")
 
-    def records(self) -> list[dict[str, Any]]:
-        """The rows, flat, as csv and frames want them."""
-        return self.rows
+    @cached_property
+    def rows(self) -> list[CollectiveRow]:
+        """The predicted rows, one for each point, with what was measured."""
+        pairs = zip(self.predicted.rows, self.overlay.points, strict=True)
+        return [replace(row, measured_s=point.seconds) for row, point in pairs]
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Path and sha256 of the machine's file and the log."""
+        return [*self.predicted.files, (self.overlay.path, self.overlay.sha256)]
+
+    @property
+    def resolved(self) -> CollectiveResolved:
+        """What was asked for, and the log."""
+        return replace(self.predicted.resolved, measured=self.overlay.path, launch=self.overlay.launch)
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -71,26 +93,6 @@ class OverlayResult(Answer):
     def verdict(self) -> str:
         """One line: how near the predictions come."""
         return near([row["predicted_over_measured"] for row in self.rows])
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of the collective, with what was measured in its rows."""
-        document = self.predicted.to_json()
-        return {
-            **document,
-            "inputs": [*document["inputs"], {"path": self.overlay.path, "sha256": self.overlay.sha256}],
-            "resolved": {**document["resolved"], "measured": self.overlay.path, "launch": self.overlay.launch},
-            "result": {**document["result"], "verdict": self.verdict, "rows": self.rows},
-            "assumptions": [asdict(one) for one in self.assumptions],
-        }
-
-
-def _beside(row: Mapping[str, Any], point: Point) -> dict[str, Any]:
-    return {
-        **row,
-        "measured_s": point.seconds,
-        "measured_busbw_bytes_per_s": float(row["wire_bytes_per_device"]) / point.seconds,
-        "predicted_over_measured": row["time_s"] / point.seconds,
-    }
 
 
 def near(ratios: Sequence[float]) -> str:

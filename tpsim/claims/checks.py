@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,10 +49,6 @@ class Check:
         more = len(self.mismatches) - SHOWN
         rest = [f"and {more} more"] if more > 0 else []
         return self.seen if self.ok else "; ".join([*self.mismatches[:SHOWN], *rest])
-
-    def record(self) -> dict[str, Any]:
-        """The check as a row."""
-        return {"check": self.check, "ok": self.ok, "detail": self.detail}
 
 
 def judged(check: str, seen: str, mismatches: Sequence[str], *, tried: int) -> Check:

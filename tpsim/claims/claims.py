@@ -69,7 +69,7 @@ def collectives_check(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) ->
 def _wrong_counts(rows: Iterable[Row], calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:
     due: Counter[Sort] = Counter()
     for row in rows:
-        for sort in planned(row.collective):
+        for sort in planned(row.call):
             due[sort] += row.count
     for sort in {**due, **calls}:
         ran = len(calls.get(sort, ()))
@@ -79,14 +79,14 @@ def _wrong_counts(rows: Iterable[Row], calls: Mapping[Sort, Sequence[Call]]) -> 
 
 def _wrong_bytes(row: Row, calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:
     """What a row says of its wire and what it carries, where the devices of its calls sent something else."""
-    found = [calls.get(sort, ()) for sort in planned(row.collective)]
+    found = [calls.get(sort, ()) for sort in planned(row.call)]
     if not all(found):
         return
-    for what, claimed, measure in measures(row.collective.kind, row.wire_bytes, row.timing):
+    for what, claimed, measure in measures(row.collective, row.wire_bytes_per_device, row.timing):
         ran = {sum(measure(call) for call in together) for together in zip(*found, strict=False)}
         if ran != {Fraction(claimed)}:
             seen = " or ".join(map(exact_bytes, sorted(ran)))
-            yield f"{planned(row.collective)[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
+            yield f"{planned(row.call)[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
 
 
 def measures(kind: MoveKind, wire: Any, priced: Timing | None) -> Iterator[tuple[str, Any, Callable[[Call], Fraction]]]:

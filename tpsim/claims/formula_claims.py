@@ -34,25 +34,25 @@ def formulas_check(plan: PlanResult, calls: Sequence[Made]) -> Check:
 def _row_formulas(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]], known: Mapping[str, int]) -> Iterator[str]:
     """Per row whose calls ran: "" where its formula holds, else what does not."""
     for row in plan.rows:
-        sorts = planned(row.collective)
+        sorts = planned(row.call)
         if least_injected(row.timing) and all(calls.get(sort) for sort in sorts):
-            text = plan.formula(row)
+            text = row.formula
             claimed = formula.evaluated(text, known)
             seen = sum((_injected(row, calls[sort][0]) for sort in sorts), Fraction(0))
             yield "" if claimed == seen else f"{sorts[0]}: {text} is {claimed}, counted {seen}"
 
 
 def _injected(row: Row, call: Call) -> Fraction:
-    return injected_most(call) if row.collective.kind == "permute" else injected(call)
+    return injected_most(call) if row.collective == "permute" else injected(call)
 
 
 def _layer_formulas(plan: PlanResult, calls: Sequence[Made], known: Mapping[str, int]) -> Iterator[str]:
     """Per phase of each layer in each microbatch: "" where the formula of a layer holds, else what does not."""
-    if not all(least_injected(row.timing) for row in plan.layer_rows["total"]):
+    if not all(least_injected(row.timing) for row in plan.per_layer["total"].rows):
         return
     sums = _sums_of_layers(plan, calls)
-    for phase in ("forward", "backward", "total"):
-        text = plan.layer_formula(phase)
+    for phase, total in plan.per_layer.items():
+        text = total.formula
         claimed = formula.evaluated(text, known)
         for (layer, microbatch), by_phase in sums.items():
             seen = by_phase[phase]

@@ -121,7 +121,7 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
 
 def link_claim(plan: PlanResult, row: Row, calls: Mapping[Sort, Sequence[Call]]) -> LinkClaim:
     """What a row of a plan claims of the links under one of its calls."""
-    one, question, sorts = row.collective, plan.question, planned(row.collective)
+    one, question, sorts = row.call, plan.question, planned(row.call)
     route = question.placement.route(one.axes)
     sizes = [int(part.move.logical_elements(plan.sizes.dims, plan.sizes.axes)) for part in one.parts]
     known = all(calls.get(sort) for sort in sorts)

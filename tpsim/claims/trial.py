@@ -55,7 +55,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
 
 def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
     """Each row beside that of the full size; beside itself if the two plans do not send the same."""
-    same = [row.collective.shape for row in rows] == [row.collective.shape for row in full]
+    same = [row.call.shape for row in rows] == [row.call.shape for row in full]
     return zip(rows, full if same else rows, strict=True)
 
 
@@ -63,10 +63,8 @@ def _as_at_full_size(question: Question, row: Row, full: Row) -> Row:
     """The row by the algorithm of the full size: few bytes would choose for their latency."""
     if full.timing.algorithm in (BOOK, row.timing.algorithm):
         return row
-    route = question.placement.route(row.collective.axes)
-    forced = timing.time(
-        question.machine, route, row.collective.kind, row.logical_bytes, algorithm=full.timing.algorithm
-    )
+    route = question.placement.route(row.call.axes)
+    forced = timing.time(question.machine, route, row.collective, row.logical_bytes, algorithm=full.timing.algorithm)
     return replace(row, timing=forced)
 
 

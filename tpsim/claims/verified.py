@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tpsim import __version__
 from tpsim.claims.checks import ROUNDING, below, counted
-from tpsim.report.answer import Answer
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Count, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tpsim.claims.checks import Check
-
-SCHEMA = "tpsim.verify/1"
 
 NOT_MODELLED = (
     "the full sizes: what holds at the sizes run is taken to hold at all sizes with the same types",
@@ -25,34 +22,40 @@ NOT_MODELLED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """One run and what it showed.
+class Verified(Record):
+    """What was run: the sizes, and what was compared.
 
-    name, asked  of the scenario or expression; what a command line names it by, "" if none can
+    name         of the scenario or expression
+    asked        what a command line names it by, "" if none can
+    full_size    what the run stands for, in words; empty if nothing was made smaller
     mesh, dims   the sizes that were run
     placement    where the mesh axes lay, in words
     layers, microbatches  of the step that was run; 0 for an expression
     arrays       arrays compared with those of one device
-    calls        collective calls made by the devices
+    collectives  collective calls that the devices made
     difference   the largest relative one of any array
-    full         the sizes that the run stands for, in words; "" if they are those that were run
     notes        in what the run differs from the full sizes
     """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("name", "full_size", "mesh", "dims", "placement", "layers", "microbatches", "devices", "arrays"),
+        *("collectives", "largest_relative_difference", "ok"),
+    )
 
     name: str
     asked: str
     mesh: Mapping[str, int]
     dims: Mapping[str, int]
     placement: tuple[str, ...]
-    devices: int
+    devices: Count
     checks: tuple[Check, ...]
-    arrays: int = 0
-    calls: int = 0
+    arrays: Count = 0
+    collectives: Count = 0
     difference: float = 0.0
-    layers: int = 0
-    microbatches: int = 0
+    layers: Count = 0
+    microbatches: Count = 0
     is_expression: bool = False
-    full: str = ""
+    full_size: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -65,33 +68,40 @@ class Verified:
         """The checks that do not hold."""
         return [check for check in self.checks if not check.ok]
 
-    def record(self) -> dict[str, Any]:
-        """What was run, and how it came out."""
-        return {
-            "name": self.name,
-            "full_size": self.full,
-            "mesh": dict(self.mesh),
-            "dims": dict(self.dims),
-            "placement": list(self.placement),
-            "layers": self.layers,
-            "microbatches": self.microbatches,
-            "devices": self.devices,
-            "arrays": self.arrays,
-            "collectives": self.calls,
-            "largest_relative_difference": self.difference if self.difference < float("inf") else None,
-            "ok": self.ok,
-        }
+    @property
+    def largest_relative_difference(self) -> float | None:
+        """Of any array; null if an array is no number or of another shape."""
+        return self.difference if self.difference < float("inf") else None
+
+
+CHECKS = ("values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOfRun(Record):
+    """One statement that was put to the test.
+
+    name    the scenario's, or the expression
+    detail  what was seen; if it does not hold, the first mismatches
+    """
+
+    name: str
+    check: Annotated[str, ("enum", CHECKS)]
+    ok: bool
+    detail: str
 
 
 @dataclass(frozen=True)
 class VerifyResult(Answer):
-    """Every run, in the order asked for.
+    """Every check of every run, in the order asked for."""
 
-    inputs  (path, sha256) of every file read
-    """
+    schema = "tpsim.verify/1"
+    not_modelled = NOT_MODELLED
+    told: ClassVar[tuple[str, ...]] = ("verdict", "ok", "checks", "runs")
+    table = "checks"
 
     runs: tuple[Verified, ...]
-    inputs: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
     @property
     def notes(self) -> list[str]:
@@ -109,7 +119,7 @@ class VerifyResult(Answer):
         checks = sum(len(run.checks) for run in self.runs)
         if not self.ok:
             return self._failure(checks)
-        arrays, calls = (sum(getattr(run, what) for run in self.runs) for what in ("arrays", "calls"))
+        arrays, calls = (sum(getattr(run, what) for run in self.runs) for what in ("arrays", "collectives"))
         worst = max((run.difference for run in self.runs), default=0.0)
         whose = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} scenarios"
         return (
@@ -126,26 +136,20 @@ class VerifyResult(Answer):
         first = f"{run.name}, {check.mismatches[0]}" if several else check.mismatches[0]
         return f"{len(failed)} of {counted(checks, 'check')} fail{whose}: {names}; first: {first}"
 
-    def records(self) -> list[dict[str, Any]]:
+    @property
+    def checks(self) -> list[CheckOfRun]:
         """One row per check."""
-        return [{"name": run.name, **check.record()} for run in self.runs for check in run.checks]
+        return [CheckOfRun(run.name, one.check, one.ok, one.detail) for run in self.runs for one in run.checks]
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole document as the interface states it."""
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.inputs],
-            "resolved": {"names": [run.name for run in self.runs]},
-            "result": {
-                "verdict": self.verdict,
-                "ok": self.ok,
-                "checks": self.records(),
-                "runs": [run.record() for run in self.runs],
-            },
-            "assumptions": [{"text": note, "kind": "derived"} for note in self.notes],
-            "not_modelled": list(NOT_MODELLED),
-        }
+    @property
+    def resolved(self) -> Mapping[str, list[str]]:
+        """What was run."""
+        return {"names": [run.name for run in self.runs]}
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """What has to be known of the runs."""
+        return [Assumption(note, "derived") for note in self.notes]
 
 
 def _all(checks: int) -> str:

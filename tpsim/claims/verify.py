@@ -82,7 +82,7 @@ def verified(question: Question) -> Verified:
     return replace(
         _verdict(question, small, (*right, *_claims(seen))),
         arrays=distinct(arrays),
-        calls=len(made(seen.sharded)),
+        collectives=len(made(seen.sharded)),
         difference=max(one.difference for one in arrays),
         notes=tuple(_notes(full, seen)),
     )
@@ -108,7 +108,7 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
         layers=small.model.layers,
         microbatches=small.workload.microbatches,
         devices=small.mesh.devices,
-        full=", ".join(_sizes(question)),
+        full_size=", ".join(_sizes(question)),
         checks=told(checks),
     )
 

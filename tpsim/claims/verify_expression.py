@@ -71,7 +71,7 @@ def verify_expression(
         raise InputError.one("too-large", str(error), remedy=smaller(planned, grid, dims or None)) from None
     run = _verified(asked, progress)
     words = f"{run.asked} --placement {shlex.quote(placement)}" if isinstance(placement, str) else run.asked
-    return VerifyResult((replace(run, asked=words),), asked.inputs)
+    return VerifyResult((replace(run, asked=words),), asked.files)
 
 
 def _least_dims(asked: ShardResult) -> dict[str, int]:
@@ -121,7 +121,7 @@ def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
     return replace(
         _verdict(asked, checks),
         arrays=distinct(found),
-        calls=sum(len(way.calls) for way in ways),
+        collectives=sum(len(way.calls) for way in ways),
         difference=max(one.difference for one in found),
     )
 

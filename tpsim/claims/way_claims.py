@@ -132,7 +132,7 @@ def _formulas(way: Way) -> Iterator[str]:
     known = {str(names[dim]): size for dim, size in (asked.dims or {}).items()}
     known |= {str(degrees[axis]): size for axis, size in asked.mesh.axes.items()}
     lines = zip(way.plan.steps, symbolic(way.plan, asked.mesh, asked.pricing.width, None), strict=True)
-    texts = [one.texts()["wire_bytes_per_device"] for step, one in lines if step in way.steps]
+    texts = [one.formulas.wire_bytes_per_device for step, one in lines if step in way.steps]
     for step, text, call in zip(way.steps, texts, way.calls, strict=True):
         claimed = formula.evaluated(text, known)
         seen = injected_most(call) if call.kind == "permute" else injected(call)

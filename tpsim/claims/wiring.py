@@ -36,10 +36,10 @@ def plan_wiring(plan: PlanResult) -> Wiring:
     question = plan.question
     found: dict[Sort, Sequence[Part]] = {}
     for row in reversed(plan.rows):
-        route, kind = question.placement.route(row.collective.axes), row.collective.kind
+        route, kind = question.placement.route(row.call.axes), row.collective
         by_book = row.timing.algorithm == BOOK
         priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
-        found |= dict.fromkeys(planned(row.collective), parts(question.machine, route, priced))
+        found |= dict.fromkeys(planned(row.call), parts(question.machine, route, priced))
     cheapest = machine_wiring(question.machine, question.placement)
 
     def way(move: Move, volume: float, op: Reshard) -> Sequence[Part]:

@@ -80,7 +80,7 @@ class Output:
         # Path.exists raises for a name that is too long.
         known = [path for path in (*pages, *also) if os.path.exists(path)]  # noqa: PTH110
         if any(path in pages for path in known):
-            refuse_inputs(pages, (one["path"] for one in answer.to_json().get("inputs", ())))
+            refuse_inputs(pages, (path for path, _ in answer.files))
         write_files([*pages.items(), *also.items()])
         for path in (*pages, *also):
             self.say(f"{'replaced' if path in known else 'wrote'} {path}")
@@ -120,7 +120,7 @@ def _text(
     if form == "csv":
         from tpsim.report import csv
 
-        return csv.text(answer.records(), getattr(answer, "columns", ()))
+        return csv.text(answer.records(), answer.columns)
     if form == "md":
         from tpsim.report import markdown
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.rollup import Sizes
 from tpsim.program.dims import DIMS, LOOPS, ROLES
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.rollup import Collective, Sizes
 
 
-def symbols(sizes: Sizes, roles: Mapping[str, Sequence[str]]) -> Sizes:
+def symbols(sizes: Sizes) -> Sizes:
     """Sizes made of symbols where `sizes` has numbers.
 
     An axis of one device stays 1, and what has no symbol of its own (a pair of two) stays its number. Where a role
@@ -27,9 +27,9 @@ def symbols(sizes: Sizes, roles: Mapping[str, Sequence[str]]) -> Sizes:
     loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
     for role, named in ROLES.items():
-        used = [axis for axis in roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
+        used = [axis for axis in sizes.roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
         axes.update(_role_axes(used, named.symbol, sizes, dims))
-    return Sizes(dims, axes, loops)
+    return replace(sizes, dims=dims, axes=axes, loops=loops)
 
 
 def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:

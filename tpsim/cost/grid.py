@@ -68,8 +68,8 @@ class Traced:
             compute_s=work.time_s,
             communication_s=total(row.busy_s for row in rows),
             exposed_s=exposed_s(rows, work, sizes.loops["microbatches"], overlap or {}),
-            wire_bytes=total(row.wire_bytes * row.count for row in rows),
-            static_bytes=memory(self.program, sizes).static,
+            wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
+            static_bytes=memory(self.program, sizes).static_bytes,
         )
 
 

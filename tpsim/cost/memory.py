@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Leaf, Program, Reshard, Role
 from tpsim.quantity.size import total
+from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,22 +20,30 @@ GRADIENT = "grad."
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Record):
     """Bytes of one chip.
 
-    parameters, gradients, optimizer  held from step to step
-    logits    of the widest array over the vocabulary within a step (b*s*v over its shards); not part of `static`
+    parameters_bytes, gradients_bytes, optimizer_bytes  held from step to step
+    logits_bytes  of the widest array over the vocabulary within a step, beside what is held
     """
 
-    parameters: Any
-    gradients: Any
-    optimizer: Any
-    logits: Any
+    told: ClassVar[tuple[str, ...]] = (
+        "parameters_bytes",
+        "gradients_bytes",
+        "optimizer_bytes",
+        "static_bytes",
+        "logits_bytes",
+    )
+
+    parameters_bytes: Bytes
+    gradients_bytes: Bytes
+    optimizer_bytes: Bytes
+    logits_bytes: Bytes
 
     @property
-    def static(self) -> Any:
-        """What is held from step to step."""
-        return self.parameters + self.gradients + self.optimizer
+    def static_bytes(self) -> Bytes:
+        """All that is held from step to step."""
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
 def memory(program: Program, sizes: Sizes) -> Memory:
@@ -43,10 +52,10 @@ def memory(program: Program, sizes: Sizes) -> Memory:
     A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
     """
     return Memory(
-        parameters=_held(program, _leaves(program, "param"), sizes),
-        gradients=_held(program, _gradients(program), sizes),
-        optimizer=_held(program, _leaves(program, "state"), sizes),
-        logits=_logits(program, sizes),
+        parameters_bytes=_held(program, _leaves(program, "param"), sizes),
+        gradients_bytes=_held(program, _gradients(program), sizes),
+        optimizer_bytes=_held(program, _leaves(program, "state"), sizes),
+        logits_bytes=_logits(program, sizes),
     )
 
 

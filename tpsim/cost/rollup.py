@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tpsim.algebra.moves import wire
-from tpsim.program.layout import DTYPE_BYTES
-from tpsim.program.op import Op, Program, Reshard, Role
-from tpsim.quantity.size import Size, product, total
+from tpsim.algebra.moves import MoveKind, wire
+from tpsim.cost import formula
+from tpsim.program.layout import DTYPE_BYTES, Dtype
+from tpsim.program.op import Op, Phase, Program, Reshard, Role
+from tpsim.quantity.size import Size, over, product, total
+from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
     from tpsim.machine.timing import Timing
     from tpsim.program.op import Where
@@ -32,17 +34,26 @@ class Sizes:
     dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
     axes   sizes of the mesh axes
     loops  how often each loop of the program runs: layers, microbatches, stages
+    roles  the axes of tp and dp, which formulas call t and d
     """
 
     dims: Mapping[str, Size]
     axes: Mapping[str, Size]
     loops: Mapping[str, Size]
+    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def repeats(self) -> Any:
         """Runs of what stands in every loop: once per layer and microbatch."""
         return product(self.loops.values())
+
+    @property
+    def symbols(self) -> Sizes:
+        """The same as symbols, for formulas. Loads sympy."""
+        if "symbols" not in self._known:
+            self._known["symbols"] = formula.symbols(self)
+        return self._known["symbols"]  # type: ignore[no-any-return]  # put there above
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
@@ -90,6 +101,11 @@ class Collective:
     def axes(self) -> tuple[str, ...]:
         """The mesh axes that take part, major first: all parts share them."""
         return self.parts[0].move.axes
+
+    @property
+    def axis(self) -> str:
+        """Its mesh axes joined by commas, major first."""
+        return ",".join(self.axes)
 
     @property
     def dtype(self) -> str:
@@ -213,22 +229,80 @@ Pricer = Callable[["Move", Size], "Timing"]
 """Seconds of one collective: a move that it makes, and V in bytes of all that travel in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A collective with its numbers: of one call (logical, wire, timing) and of all (payload, busy, exposed)."""
+Sent = Annotated[str, ("enum", ("activation", "gradient", "param", "state"))]
+"""A role whose arrays travel: indices are where they are needed."""
 
-    collective: Collective
-    ranks: Any
-    count: Any
-    logical_bytes: Any
-    wire_bytes: Any
+
+@dataclass(frozen=True, slots=True)
+class Row(Record):
+    """Equal calls of one collective: bytes and time_s of one; payload, busy and exposed of all calls.
+
+    call    the traced call
+    sizes   what it was evaluated at
+    ranks   devices that take part in one call
+    count   calls per step and device
+    logical_bytes  V: bytes of the full array taking part
+    wire_bytes_per_device  what a device must inject
+    timing  seconds of one call, the way that it takes, and what they rest on
+    exposed_s  of all calls, what nothing hides
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("phase", "layer", "block", "op", "array", "collective", "axis", "ranks", "dtype", "count"),
+        *("logical_bytes", "wire_bytes_per_device", "payload_bytes"),
+        *("time_s", "latency_s", "bandwidth_s", "busy_s", "exposed_s"),
+        *("algorithm", "protocol", "formula", "because"),
+    )
+
+    call: Collective
+    sizes: Sizes = field(repr=False)
+    ranks: Count
+    count: Count
+    logical_bytes: Bytes
+    wire_bytes_per_device: Bytes
     timing: Timing
-    exposed_s: Any
+    exposed_s: Seconds
+
+    phase = Of[Phase]("call.where.phase", "the part of a step that it belongs to")
+    block = Of[str]("call.block", "the block that it belongs to; several joined by commas")
+    op = Of[Sent]("call.op", "what it is for: the role of its arrays")
+    array = Of[str]("call.array", "the array's name, or how many arrays travel together")
+    collective = Of[MoveKind]("call.kind", "which collective it is")
+    axis = Of[str]("call.axis", "mesh axes joined by commas, major first")
+    dtype = Of[Dtype]("call.dtype", "the type of the numbers on the wire")
+    time_s = Of[Seconds]("timing.time_s", "seconds of one call")
+    bandwidth_s = Of[Seconds]("timing.bandwidth_s", "of these, bytes at the links' speed")
+    algorithm = Of[str]("timing.algorithm", "the algorithm that is taken")
+    protocol = Of[str]("timing.protocol", "the library's protocol that is taken")
+    because = Of[str]("call.because", "why it exists, as the algebra said it")
 
     @property
-    def busy_s(self) -> Any:
+    def layer(self) -> int | str | None:
+        """An index, a range such as 0-95, or null outside the layers."""
+        index, layers = self.call.where.index("layers"), self.sizes.loops["layers"]
+        if index is None:
+            return None
+        return index if self.call.program.traced["layers"] == layers else f"0-{layers - 1}"
+
+    @property
+    def payload_bytes(self) -> Bytes:
+        """Logical bytes of all calls."""
+        return self.logical_bytes * self.count
+
+    @property
+    def latency_s(self) -> Seconds:
+        """Of these, launch and steps."""
+        return self.timing.launch_s + self.timing.latency_s
+
+    @property
+    def busy_s(self) -> Seconds:
         """Seconds that all calls keep the network busy."""
         return self.timing.time_s * self.count
+
+    @property
+    def formula(self) -> str:
+        """The wire bytes of one call, in symbols."""
+        return formula.text(self.call.wire_bytes(self.sizes.symbols))
 
 
 def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
@@ -242,7 +316,8 @@ def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Ro
             priced[shape] = (volume, collective.wire_bytes(sizes), pricer(collective.parts[0].move, volume))
         volume, injected, timing = priced[shape]
         count = collective.count(sizes)
-        rows.append(Row(collective, collective.ranks(sizes), count, volume, injected, timing, timing.time_s * count))
+        ranks, busy_s = collective.ranks(sizes), timing.time_s * count
+        rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, busy_s))
     return tuple(rows)
 
 
@@ -259,43 +334,52 @@ def travelling(found: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Co
     return tuple(one for one in found if product(axes[axis] for axis in one.axes) > 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
-    """Sums over rows: bytes of one device, seconds of the step.
+def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:
+    """What `of` says of each of a total's rows, added up; of a total that stands for one layer, its share."""
 
-    payload         logical bytes over all calls
-    wire            bytes that a device must inject
-    carried         mean bytes that it sends with the chosen algorithms, forwarded chunks included
-    link            bytes on the busiest link, algorithms run in turn
-    latency_s       launches and steps
-    bandwidth_s     bytes at the links' speed
-    busy_s          seconds the network works
-    exposed_s       of those, seconds that nothing hides
+    def sums(whole: Total) -> Any:
+        every = total(of(row) for row in whole.rows)
+        return over(every, whole.rows[0].sizes.repeats) if whole.alone and whole.rows else every
+
+    return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Total(Record):
+    """A sum over rows: bytes of one device, seconds of the step.
+
+    rows   what is summed
+    alone  True for the share of one layer and one microbatch, of rows that run in each
     """
 
-    payload: Any = 0
-    wire: Any = 0
-    carried: Any = 0
-    link: Any = 0
-    latency_s: Any = 0
-    bandwidth_s: Any = 0
-    busy_s: Any = 0
-    exposed_s: Any = 0
-
-
-def total_of(rows: Iterable[Row]) -> Total:
-    """The sum of `rows` over all their calls."""
-    rows = tuple(rows)
-    return Total(
-        payload=total(row.logical_bytes * row.count for row in rows),
-        wire=total(row.wire_bytes * row.count for row in rows),
-        carried=total(row.timing.carried * row.count for row in rows),
-        link=total(row.timing.link_serial * row.count for row in rows),
-        latency_s=total((row.timing.launch_s + row.timing.latency_s) * row.count for row in rows),
-        bandwidth_s=total(row.timing.bandwidth_s * row.count for row in rows),
-        busy_s=total(row.busy_s for row in rows),
-        exposed_s=total(row.exposed_s for row in rows),
+    told: ClassVar[tuple[str, ...]] = (
+        *("payload_bytes", "wire_bytes_per_device", "carried_bytes_per_device", "link_serial_bytes"),
+        *("time_s", "latency_s", "bandwidth_s", "exposed_s", "formula"),
     )
+
+    rows: tuple[Row, ...]
+    alone: bool = False
+
+    payload_bytes = Of[Bytes](summed(lambda row: row.payload_bytes), "logical bytes over all calls")
+    wire_bytes_per_device = Of[Bytes](summed(lambda row: row.wire_bytes_per_device * row.count), "what it must inject")
+    carried_bytes_per_device = Of[Bytes](
+        summed(lambda row: row.timing.carried * row.count), "what it sends on average, forwarded chunks included"
+    )
+    link_serial_bytes = Of[Bytes](
+        summed(lambda row: row.timing.link_serial * row.count), "on the busiest link, algorithms run in turn"
+    )
+    time_s = Of[Seconds](summed(lambda row: row.busy_s), "that the network works")
+    latency_s = Of[Seconds](summed(lambda row: row.latency_s * row.count), "of these, launches and steps")
+    bandwidth_s = Of[Seconds](summed(lambda row: row.bandwidth_s * row.count), "of these, bytes at the links' speed")
+    exposed_s = Of[Seconds](summed(lambda row: row.exposed_s), "of these, what nothing hides")
+
+    @property
+    def formula(self) -> str:
+        """The wire bytes of one device, in symbols."""
+        if not self.rows:
+            return "0"
+        symbols = self.rows[0].sizes.symbols
+        return formula.wire_text((row.call for row in self.rows), symbols, symbols.repeats if self.alone else 1)
 
 
 def rolled_up(rows: Iterable[Row], by: Callable[[Collective], str]) -> dict[str, Total]:
@@ -305,13 +389,8 @@ def rolled_up(rows: Iterable[Row], by: Callable[[Collective], str]) -> dict[str,
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(by(row.collective), []).append(row)
-    return {key: total_of(group) for key, group in groups.items()}
-
-
-def axis_name(collective: Collective) -> str:
-    """Its mesh axes joined by commas, major first."""
-    return ",".join(collective.axes)
+        groups.setdefault(by(row.call), []).append(row)
+    return {key: Total(tuple(group)) for key, group in groups.items()}
 
 
 def layer_name(collective: Collective) -> str:
@@ -319,13 +398,15 @@ def layer_name(collective: Collective) -> str:
     return "layers" if collective.per_layer else "outside"
 
 
-KEYS: Mapping[str, Callable[[Collective], str]] = {
-    "op": lambda one: one.op,
-    "block": lambda one: one.block,
-    "layer": layer_name,
-    "phase": lambda one: one.where.phase,
-    "axis": axis_name,
-    "collective": lambda one: one.kind,
-    "step": lambda one: "step",  # noqa: ARG005 - every collective belongs to the one step
+SumKey = Literal["by_op", "by_block", "by_layer", "by_phase", "by_axis", "by_collective", "by_step"]
+
+KEYS: Mapping[SumKey, Callable[[Collective], str]] = {
+    "by_op": lambda one: one.op,
+    "by_block": lambda one: one.block,
+    "by_layer": layer_name,
+    "by_phase": lambda one: one.where.phase,
+    "by_axis": lambda one: one.axis,
+    "by_collective": lambda one: one.kind,
+    "by_step": lambda one: "step",  # noqa: ARG005 - every collective belongs to the one step
 }
 """What rows can be summed by."""

@@ -3,37 +3,94 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tpsim.cost.rollup import axis_name, rolled_up
+from tpsim.cost.rollup import Row, rolled_up
 from tpsim.quantity.size import over, smallest, total
+from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tpsim.cost.compute import Compute
-    from tpsim.cost.rollup import Collective, Row
+    from tpsim.cost.rollup import Collective
     from tpsim.program.op import Phase
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Seconds of one training step on one chip.
+class Lost(Record):
+    """What the calls of one kind over the same axes cost the step.
 
-    compute_s        matrix products
-    communication_s  collectives, as if nothing were hidden
-    exposed_s        of those, seconds that no compute hides
+    collective  such as all_gather over tensor
+    share       of the step
     """
 
-    compute_s: Any
-    communication_s: Any
-    exposed_s: Any
+    collective: str
+    exposed_s: Seconds
+    share: Number
 
-    @property
-    def time_s(self) -> Any:
+
+@dataclass(frozen=True)
+class Step(Record):
+    """One training step on one chip: matrix products, and collectives whose exposed seconds are known."""
+
+    told: ClassVar[tuple[str, ...]] = ("time_s", "compute_s", "communication_s", "exposed_s", "bound_by", "lost")
+
+    rows: tuple[Row, ...]
+    compute: Compute
+
+    @cached_property
+    def time_s(self) -> Seconds:
         """Compute and exposed communication, one after the other."""
         return self.compute_s + self.exposed_s
+
+    @cached_property
+    def compute_s(self) -> Seconds:
+        """Seconds of matrix products."""
+        return self.compute.time_s
+
+    @cached_property
+    def communication_s(self) -> Seconds:
+        """Seconds of collectives, as if nothing were hidden."""
+        return total(row.busy_s for row in self.rows)
+
+    @cached_property
+    def exposed_s(self) -> Seconds:
+        """Of those, seconds that no compute hides."""
+        return total(row.exposed_s for row in self.rows)
+
+    @cached_property
+    def pace(self) -> float:
+        """Seconds in which communication sets the pace over those in which compute does.
+
+        Communication's are all seconds of a collective that is exposed at all: the part of it that runs beside compute
+        lasts longer than that compute. One that is hidden whole sets no pace.
+        """
+        paced = total(row.busy_s for row in self.rows if row.exposed_s > 0)
+        left = self.time_s - paced
+        return float(paced / left) if left > 0 else inf
+
+    @property
+    def bound_by(self) -> str:
+        """``compute``, or ``communication (all_reduce over tensor)``: the collective with most exposed seconds.
+
+        Communication binds a step in which it sets the pace more than half of the time.
+        """
+        return "compute" if self.pace <= 1 else f"communication ({next(iter(exposed_by_name(self.rows)))})"
+
+    @cached_property
+    def lost(self) -> list[Lost]:
+        """Exposed communication, most first."""
+        seconds = exposed_by_name(self.rows).items()
+        return [Lost(name, exposed, exposed / self.time_s) for name, exposed in seconds if exposed > 0]
+
+    @property
+    def outlasting(self) -> str:
+        """The collective that is longest busy of those that compute hides in part; "" if it hides all or nothing."""
+        groups = rolled_up((row for row in self.rows if 0 < row.exposed_s < row.busy_s), by=_name)
+        return max(groups, key=lambda name: groups[name].time_s, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +139,7 @@ def may_hide(collective: Collective, overlap: Mapping[str, str]) -> bool:
 
 def _hiders(rows: Sequence[Row], phase: Phase, overlap: Mapping[str, str]) -> list[int]:
     """Places of the rows that may hide behind `phase`."""
-    return [
-        place for place, row in enumerate(rows) if beside(row.collective) == phase and may_hide(row.collective, overlap)
-    ]
+    return [place for place, row in enumerate(rows) if beside(row.call) == phase and may_hide(row.call, overlap)]
 
 
 def hidden_s(rows: Iterable[Row], budget: Budget) -> tuple[Any, Any]:
@@ -93,8 +148,8 @@ def hidden_s(rows: Iterable[Row], budget: Budget) -> tuple[Any, Any]:
     The once-per-step ones go first: they have the least compute to hide behind.
     """
     rows = tuple(rows)
-    once = smallest(total(row.busy_s for row in rows if not row.collective.per_microbatch), budget.one_s)
-    often = smallest(total(row.busy_s for row in rows if row.collective.per_microbatch), budget.seconds - once)
+    once = smallest(total(row.busy_s for row in rows if not row.call.per_microbatch), budget.one_s)
+    often = smallest(total(row.busy_s for row in rows if row.call.per_microbatch), budget.seconds - once)
     return once, often
 
 
@@ -105,7 +160,7 @@ def expose(rows: Sequence[Row], compute: Compute, microbatches: int, overlap: Ma
         able = _hiders(rows, phase, overlap)
         once, often = hidden_s((rows[place] for place in able), budget)
         for per_microbatch, hidden in ((False, once), (True, often)):
-            group = [place for place in able if rows[place].collective.per_microbatch == per_microbatch]
+            group = [place for place in able if rows[place].call.per_microbatch == per_microbatch]
             busy = total(rows[place].busy_s for place in group)
             for place in group:
                 share = over(hidden, busy) if busy else 0
@@ -122,50 +177,14 @@ def exposed_s(rows: Sequence[Row], compute: Compute, microbatches: Any, overlap:
     return total(row.busy_s for row in rows) - total(hidden)
 
 
-def step(rows: Iterable[Row], compute: Compute) -> Step:
-    """The step of `rows` whose exposed seconds are known."""
-    rows = tuple(rows)
-    return Step(compute.time_s, total(row.busy_s for row in rows), total(row.exposed_s for row in rows))
-
-
-def paced_s(rows: Iterable[Row]) -> Any:
-    """Seconds in which communication sets the pace.
-
-    All seconds of a collective that is exposed at all: the part of it that runs beside compute lasts longer than that
-    compute. One that is hidden whole sets no pace.
-    """
-    return total(row.busy_s for row in rows if row.exposed_s > 0)
-
-
-def bound_by(rows: Sequence[Row], compute: Compute) -> str:
-    """``compute``, or ``communication (all_reduce over tensor)``: the collective with most exposed seconds.
-
-    Communication binds a step in which it sets the pace more than half of the time.
-    """
-    return "compute" if pace(rows, compute) <= 1 else f"communication ({next(iter(lost(rows)))})"
-
-
-def outlasting(rows: Iterable[Row]) -> str:
-    """The collective that is longest busy of those that compute hides in part; "" if compute hides all or nothing."""
-    groups = rolled_up((row for row in rows if 0 < row.exposed_s < row.busy_s), by=_name)
-    return max(groups, key=lambda name: groups[name].busy_s, default="")
-
-
-def lost(rows: Iterable[Row]) -> dict[str, Any]:
+def exposed_by_name(rows: Iterable[Row]) -> dict[str, Any]:
     """Exposed seconds by ``all_reduce over tensor``, most first."""
-    groups = rolled_up(rows, by=_name)
-    return {name: groups[name].exposed_s for name in sorted(groups, key=lambda name: -groups[name].exposed_s)}
+    groups = {name: one.exposed_s for name, one in rolled_up(rows, by=_name).items()}
+    return dict(sorted(groups.items(), key=lambda item: -item[1]))
 
 
 def _name(collective: Collective) -> str:
-    return f"{collective.kind} over {axis_name(collective)}"
-
-
-def pace(rows: Sequence[Row], compute: Compute) -> float:
-    """Seconds in which communication sets the pace over those in which compute does."""
-    paced = paced_s(rows)
-    left = step(rows, compute).time_s - paced
-    return float(paced / left) if left > 0 else inf
+    return f"{collective.kind} over {collective.axis}"
 
 
 def turning_scale(
@@ -180,7 +199,7 @@ def turning_scale(
 
     def at(scale: float) -> float:
         work = replace(compute, seconds={phase: s * scale for phase, s in compute.seconds.items()})
-        return pace(expose(repriced(scale), work, microbatches, overlap), work)
+        return Step(expose(repriced(scale), work, microbatches, overlap), work).pace
 
     return crossing(at)
 

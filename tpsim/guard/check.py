@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tpsim import __version__
 from tpsim.guard import lock_file
@@ -18,13 +18,23 @@ from tpsim.guard.merged import merged
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.guarded import SUFFIX, below, guarded, relative_paths
+from tpsim.report.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCHEMA = "tpsim.check/1"
 HOME = "scenarios"
 """The folder that is guarded where neither the command line nor a lock names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResolved(Record):
+    """What was held against which lock."""
+
+    lock: str
+    paths: tuple[str, ...]
+    tolerance: Annotated[float, ("minimum", 0)]
+    update: bool
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class CheckResult(Drifted):
     first: bool = False
     asked: tuple[str, ...] = ()
 
-    schema = SCHEMA
+    schema = "tpsim.check/1"
 
     @property
     def ok(self) -> bool:
@@ -97,10 +107,10 @@ class CheckResult(Drifted):
         return (said,) if wide > TOLERANCE else ()
 
     @property
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> CheckResolved:
         """What was asked."""
         old = self.drift.old
-        return {"lock": str(self.path), "paths": list(old.paths), "tolerance": old.tolerance, "update": self.updated}
+        return CheckResolved(str(self.path), tuple(old.paths), old.tolerance, self.updated)
 
 
 def check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from tpsim.answers.plan import priced
 from tpsim.guard import lock_file
@@ -18,6 +18,7 @@ from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.flags import flag_words
 from tpsim.question.scenario import resolve
+from tpsim.report.record import Record
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tpsim.guard.lock import Lock
     from tpsim.question.flags import Flags
 
-SCHEMA = "tpsim.diff/1"
 EDIT = "scenario"
 """The kind of a cause that is a field of a scenario: what a user changes, where other facts come with it."""
 
@@ -36,6 +36,15 @@ NAMED = 3
 """Edits that a verdict names; more are counted."""
 
 Side = Literal["scenario", "result", "lock"]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffResolved(Record):
+    """What was compared."""
+
+    base: str
+    new: str
+    min_change: Annotated[float, ("minimum", 0)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class DiffResult(Drifted):
     least: float = 0.0
     edited: tuple[str, ...] = ()
 
-    schema = SCHEMA
+    schema = "tpsim.diff/1"
 
     @property
     def ok(self) -> bool:
@@ -113,9 +122,9 @@ class DiffResult(Drifted):
         return (said,) if self.least >= 1 else ()
 
     @property
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> DiffResolved:
         """What was asked."""
-        return {"base": self.base, "new": self.against, "min_change": self.least}
+        return DiffResolved(self.base, self.against, self.least)
 
 
 def diff(

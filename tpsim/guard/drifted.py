@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tpsim import __version__
 from tpsim.guard.moved import change, is_outcome, outcome, relative
 from tpsim.guard.uses import VERSION, uses
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
+from tpsim.report.record import Of, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,23 +22,64 @@ if TYPE_CHECKING:
 SIGN = "changes are new - old: + is more bytes or more seconds"
 
 
+Value = bool | float | str | None
+KINDS = ("formula", "constant", "model", "scenario", "switch", "tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class CauseOfDrift(Record):
+    """A fact that moved, and what it touches.
+
+    change       in words, with its sign; `new` from nothing, `gone` to nothing
+    collectives  kinds over axes, e.g. `all_gather over tensor`
+    step_relative  the largest relative change of a step that it touches
+    """
+
+    kind: Annotated[str, ("enum", KINDS)]
+    name: str
+    old: Value
+    new: Value
+    change: str | None
+    note: str | None
+    scenarios: tuple[str, ...]
+    collectives: tuple[str, ...]
+    step_relative: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOfNumber(Record):
+    """A number that moved, or a fact that moved none.
+
+    collective  phase, place, kind, axes and array; null for a number of the whole scenario
+    relative    (new - old)/old; null from zero and for texts
+    causes      the facts that explain it, joined by semicolons
+    """
+
+    scenario: str | None
+    collective: str | None
+    quantity: str
+    old: Value
+    new: Value
+    relative: float | None
+    change: str | None
+    causes: str | None
+
+
 @dataclass(frozen=True)
 class Drifted(Answer):
     """What moved between two locks, as every verb that compares answers."""
 
+    told: ClassVar[tuple[str, ...]] = (
+        *("verdict", "moved", "sign", "notices", "causes", "new_scenarios", "gone_scenarios", "changes"),
+    )
+    table = "changes"
+    columns = tuple(ChangeOfNumber.__annotations__)
+    sign: ClassVar[str] = SIGN
+
     drift: Drift
 
-    schema: ClassVar[str]
-    columns: ClassVar[tuple[str, ...]] = (
-        "scenario",
-        "collective",
-        "quantity",
-        "old",
-        "new",
-        "relative",
-        "change",
-        "causes",
-    )
+    new_scenarios = Of[Sequence[str]]("drift.added", "scenarios that only the new side has")
+    gone_scenarios = Of[Sequence[str]]("drift.dropped", "scenarios that only the old side has")
 
     @property
     def summary(self) -> str:
@@ -66,9 +108,27 @@ class Drifted(Answer):
         return ()
 
     @property
-    def resolved(self) -> dict[str, Any]:
-        """What was asked."""
-        return {}
+    def moved(self) -> bool:
+        """True if anything did."""
+        return bool(self.drift)
+
+    @property
+    def causes(self) -> list[CauseOfDrift]:
+        """The facts that moved."""
+        return [
+            CauseOfDrift(
+                one.kind,
+                one.name,
+                one.old,
+                one.new,
+                one.change or None,
+                one.note or None,
+                one.scenarios,
+                one.collectives,
+                one.effect,
+            )
+            for one in self.drift.causes
+        ]
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -80,76 +140,28 @@ class Drifted(Answer):
         """The answer in one line."""
         return self.summary or "nothing moved"
 
-    def records(self) -> list[dict[str, Any]]:
+    @property
+    def changes(self) -> list[ChangeOfNumber]:
         """One row per number that moved, with its causes; then one per cause that moved none."""
         return [*self._numbers(), *self._silent()]
 
-    def _numbers(self) -> Iterator[dict[str, Any]]:
+    def _numbers(self) -> Iterator[ChangeOfNumber]:
         drift = self.drift
         for one in drift.moved:
             causes = [cause.name for cause in drift.causes if uses(one, cause, drift.old, drift.new)]
-            yield {
-                "scenario": one.scenario,
-                "collective": one.part or None,
-                "quantity": one.quantity,
-                "old": one.old,
-                "new": one.new,
-                "relative": one.relative,
-                "change": change(one.old, one.new) or None,
-                "causes": "; ".join(causes) or None,
-            }
+            said = change(one.old, one.new) or None
+            yield ChangeOfNumber(
+                *(one.scenario, one.part or None, one.quantity, one.old, one.new),
+                *(one.relative, said, "; ".join(causes) or None),
+            )
 
-    def _silent(self) -> Iterator[dict[str, Any]]:
+    def _silent(self) -> Iterator[ChangeOfNumber]:
         rows: list[tuple[Any, ...]] = [(name, "scenario", None, "held", name) for name in self.drift.added]
         rows += [(name, "scenario", "held", None, name) for name in self.drift.dropped]
         rows += [(None, one.kind, one.old, one.new, one.name) for one in self.drift.causes if not one.scenarios]
         for scenario, quantity, old, new, name in rows:
-            yield {
-                "scenario": scenario,
-                "collective": None,
-                "quantity": quantity,
-                "old": old,
-                "new": new,
-                "relative": relative(old, new),
-                "change": change(old, new) or None,
-                "causes": name,
-            }
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        drift = self.drift
-        return {
-            "schema": self.schema,
-            "tpsim": __version__,
-            "inputs": [],
-            "resolved": self.resolved,
-            "result": {
-                "verdict": self.verdict,
-                "moved": bool(drift),
-                "sign": SIGN,
-                "notices": list(self.notices),
-                "causes": [_cause_record(one) for one in drift.causes],
-                "new_scenarios": list(drift.added),
-                "gone_scenarios": list(drift.dropped),
-                "changes": self.records(),
-            },
-            "assumptions": [],
-            "not_modelled": [],
-        }
-
-
-def _cause_record(one: Cause) -> dict[str, Any]:
-    return {
-        "kind": one.kind,
-        "name": one.name,
-        "old": one.old,
-        "new": one.new,
-        "change": one.change or None,
-        "note": one.note or None,
-        "scenarios": list(one.scenarios),
-        "collectives": list(one.collectives),
-        "step_relative": one.effect,
-    }
+            said = change(old, new) or None
+            yield ChangeOfNumber(scenario, None, quantity, old, new, relative(old, new), said, name)
 
 
 def sentence(cause: Cause) -> str:

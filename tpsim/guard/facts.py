@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.answers.plan import priced
-from tpsim.answers.plan_record import number
 from tpsim.guard.lock import CallsFact, ConstantFact, Lock, ScenarioFact
 from tpsim.guard.moved import STATES_FIT
 from tpsim.guard.samples import Formula, form_formulas, move_formulas, program_formulas, seconds_formulas
@@ -22,6 +21,7 @@ from tpsim.question.inputs import asked
 from tpsim.question.scenario import CHANGES, resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.shelf import Shelf, structure
+from tpsim.report.record import plain
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
@@ -213,16 +213,14 @@ def flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
 
 def _results(plan: PlanResult) -> dict[str, Any]:
     return {
-        "step_s": float(plan.step.time_s),
-        "compute_s": float(plan.step.compute_s),
-        "exposed_s": float(plan.step.exposed_s),
-        "flops": number(plan.compute.flops),
-        "parameters_bytes": number(plan.memory.parameters),
-        "gradients_bytes": number(plan.memory.gradients),
-        "optimizer_bytes": number(plan.memory.optimizer),
+        "step_s": plan.step["time_s"],
+        "compute_s": plan.step["compute_s"],
+        "exposed_s": plan.step["exposed_s"],
+        "flops": plan.step["flops_per_device"],
+        **{name: plan.memory[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")},
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
-        STATES_FIT: plan.states_fit,
-        **{f"require.{limit.name}": holds for limit, _, holds in plan.requirements},
+        STATES_FIT: plan.memory.states_fit,
+        **{f"require.{one.name}": one.ok for one in plan.require},
     }
 
 
@@ -237,7 +235,7 @@ def _collectives(plan: PlanResult) -> dict[str, CallsFact]:
 
 def collective_name(row: Row) -> str:
     """``phase place kind axes array``, e.g. ``forward layers all_gather tensor attention.in``."""
-    one = row.collective
+    one = row.call
     place = "layers" if one.per_layer else "once"
     what = f"{one.op} of {one.block}" if one.array[0].isdigit() else one.array
     return f"{one.where.phase} {place} {one.kind} {','.join(one.axes)} {what}"
@@ -247,10 +245,10 @@ def _calls(row: Row, question: Question) -> CallsFact:
     calls = int(row.count)
     return CallsFact(
         calls=calls,
-        bytes=number(row.logical_bytes),
-        wire=number(row.wire_bytes),
-        messages=number(row.timing.steps * calls),
-        time_s=float(row.timing.time_s),
+        bytes=row["logical_bytes"],
+        wire=row["wire_bytes_per_device"],
+        messages=plain(row.timing.steps * calls),
+        time_s=row["time_s"],
         by=_carried_by(row, question),
     )
 
@@ -258,7 +256,7 @@ def _calls(row: Row, question: Question) -> CallsFact:
 def _carried_by(row: Row, question: Question) -> str:
     """``nvlink switch ring``: every level with its wires and its algorithm, inner first."""
     wires: dict[str, list[str]] = {}
-    for segment in question.placement.route(row.collective.axes):
+    for segment in question.placement.route(row.call.axes):
         wires.setdefault(segment.level, []).append(segment.topology)
     ran = {stage.level: stage.algorithm for stage in row.timing.stages}
     return "; ".join(

@@ -6,9 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim import __version__
-from tpsim.answers.plan import SCHEMA, PlanResult
-from tpsim.answers.plan_record import number
+from tpsim.answers.plan import PlanResult
 from tpsim.guard.facts import flat
 from tpsim.guard.lock import CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
 from tpsim.guard.moved import STATES_FIT
@@ -27,7 +25,7 @@ NUMBERS = ("count", "logical_bytes", "wire_bytes_per_device", "time_s")
 NAMES = ("phase", "op", "block", "array", "collective", "axis", "algorithm")
 
 
-READ = ("tpsim.plan/1", SCHEMA)
+READ = ("tpsim.plan/1", PlanResult.schema)
 """The versions of a saved plan that say what a comparison needs; in the first one `fits` said that states do."""
 
 
@@ -87,23 +85,8 @@ def _damaged(document: Document, error: Exception) -> InputError:
 
 
 def recorded(plan: PlanResult) -> Lock:
-    """The same facts of a plan that is not saved."""
-    result = {
-        "collectives": plan.collectives,
-        "step": {
-            "time_s": float(plan.step.time_s),
-            "compute_s": float(plan.step.compute_s),
-            "exposed_s": float(plan.step.exposed_s),
-            "flops_per_device": number(plan.compute.flops),
-        },
-        "memory": {
-            "fits": plan.fits,
-            **{key: number(getattr(plan.memory, key.removesuffix("_bytes"))) for key in MEMORY},
-        },
-        "require": [{"name": limit.name, "ok": holds} for limit, _, holds in plan.requirements],
-    }
-    files = [{"path": path, "sha256": digest} for path, digest in plan.question.inputs]
-    return _recorded({"tpsim": __version__, "inputs": files, "resolved": plan.question.resolved, "result": result})
+    """The same facts of a plan that is not saved: of its document, without the formulas that nobody reads here."""
+    return _recorded({part: getattr(plan, part) for part in ("tpsim", "inputs", "resolved", "result")})
 
 
 def _recorded(data: Mapping[str, Any]) -> Lock:

@@ -201,7 +201,7 @@ def _flops(lowered: Lowered, sizes: Sizes) -> Any:
 
 
 def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:
-    return getattr(memory(lowered.program, sizes), part)
+    return getattr(memory(lowered.program, sizes), f"{part}_bytes")
 
 
 def _sampled(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ def _text(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> str:
     from tpsim.cost import formula
 
     found = sizes(order, 0)
-    return formula.text(cost(formula.symbols(found, {})))
+    return formula.text(cost(found.symbols))
 
 
 def sizes(order: tuple[str, ...], shift: int) -> Sizes:

@@ -43,12 +43,12 @@ FULL = (
 def page(result: CollectiveResult, *, verbose: bool) -> Document:
     """`result` as a page; `verbose` adds what the seconds are made of."""
     asked = result.asked
-    buffers = any(row["buffer_bytes"] != row["logical_bytes"] for row in result.rows)
-    full = FULL if any(row["curve_s"] for row in result.rows) else tuple(one for one in FULL if one.key != "curve_s")
+    buffers = any(row.buffer_bytes != row.logical_bytes for row in result.rows)
+    full = FULL if any(row.curve_s for row in result.rows) else tuple(one for one in FULL if one.key != "curve_s")
     columns = full if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
     notes = [one.text for one in result.assumptions]
     if verbose:
-        notes += [f"not modelled: {text}" for text in result.to_json()["not_modelled"]]
+        notes += [f"not modelled: {text}" for text in result.not_modelled]
     return Document(
         title=f"{asked.collective} over {asked.ranks:,} ranks",
         facts=(
@@ -66,11 +66,12 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
 
 def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
     """The curve over all sizes in words: floor, peak, and from where on which way is taken."""
-    if curve.peak is None or curve.half is None or curve.nearly is None:
+    peak, half, nearly = curve.peak_busbw_bytes_per_s, curve.half_peak_bytes, curve.p95_peak_bytes
+    if peak is None or half is None or nearly is None:
         return
     yield "floor", show(curve.floor_s, "seconds")
-    reached = f"half of it from {show(curve.half, 'bytes')} on, 95 % from {show(curve.nearly, 'bytes')} on"
-    yield "peak", f"bus bandwidth {show(curve.peak, 'bytes_per_s')}; {reached}"
+    reached = f"half of it from {show(half, 'bytes')} on, 95 % from {show(nearly, 'bytes')} on"
+    yield "peak", f"bus bandwidth {show(peak, 'bytes_per_s')}; {reached}"
     several = any(way.protocol != SIMPLE for way in curve.ways)
     first, *others = (f"{way.algorithm} with {way.protocol}" if several else way.algorithm for way in curve.ways)
     changes = [

@@ -32,7 +32,7 @@ def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Docume
 
 
 def _lines(one: Derivation, *, verbose: bool, latex: bool) -> Iterator[dict[str, Any]]:
-    formula = one.latex if latex else one.formula
+    formula = (one.latex if latex else one.formula) or ""
     texts = [("formula", formula), ("value", _value(one, verbose=verbose))]
     texts += [("because", text) for text in one.because]
     texts += [("source", text) for text in one.sources]
@@ -52,7 +52,7 @@ def _value(one: Derivation, *, verbose: bool) -> str:
 
 def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
     """Every symbol once, with its value and meaning."""
-    used = {name: value for one in result.derivations for name, value in one.used.items()}
+    used = {name: value for one in result.derivations for name, value in one.symbols.items()}
     meanings = {name: text for one in result.derivations for name, text in one.meanings.items()}
     free = dict.fromkeys(name for one in result.derivations for name in _free(one))
     for name in free:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.rollup import Total
     from tpsim.question.question import Question
 
 COLUMNS = (
@@ -119,9 +118,9 @@ def _dtypes(result: PlanResult) -> str:
     dtypes = result.question.dtypes
     stored = f"activations {dtypes.activations}, parameters {dtypes.params}, gradients {dtypes.gradients}"
     sent: dict[str, dict[str, None]] = {}
-    for row in result.collectives:
-        plain = row["block"] if row["block"] == "loss" else "activations"
-        sent.setdefault(row["dtype"], {})[PURPOSES.get(row["op"], plain)] = None
+    for row in result.rows:
+        plain = row.block if row.block == "loss" else "activations"
+        sent.setdefault(row.dtype, {})[PURPOSES.get(row.op, plain)] = None
     wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
     return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
 
@@ -159,7 +158,7 @@ def _many(count: int, word: str, plural: str) -> str:
 
 def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
-    rows = [_line(row, step_s) for row in (result.records() if verbose else result.collectives)]
+    rows = [_line(row, step_s) for row in (result.rows if verbose else result.shown())]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
     yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
@@ -229,32 +228,24 @@ def _arrays(line: Mapping[str, Any]) -> str:
 
 
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
-    def row(phase: str, total: Total) -> dict[str, Any]:
-        formula = {"formula": result.layer_formula(phase)} if verbose else {}
-        return {
-            "phase": phase,
-            "payload_bytes": total.payload,
-            "wire_bytes_per_device": total.wire,
-            "time_s": total.busy_s,
-            "exposed_s": total.exposed_s,
-            **formula,
-        }
-
     columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
-    rows = [row(phase, total) for phase, total in result.per_layer.items()]
+    rows = [
+        {"phase": phase, **{one.key: total[one.key] for one in columns[1:]}}
+        for phase, total in result.per_layer.items()
+    ]
     return Table(columns, rows, "One layer" if verbose else "")
 
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     held = result.memory
     lines = {
-        "parameters": held.parameters,
-        "gradients": held.gradients,
-        "optimizer state": held.optimizer,
-        "states together": held.static,
-        "logits of a microbatch": held.logits,
+        "parameters": held.parameters_bytes,
+        "gradients": held.gradients_bytes,
+        "optimizer state": held.optimizer_bytes,
+        "states together": held.static_bytes,
+        "logits of a microbatch": held.logits_bytes,
     }
-    rows = [{"what": what, "bytes": size, "share": float(size) / result.capacity_bytes} for what, size in lines.items()]
+    rows = [{"what": what, "bytes": size, "share": float(size) / held.capacity_bytes} for what, size in lines.items()]
     return Table(MEMORY, [*rows, {"what": "other activations: not counted"}], "Memory" if verbose else "")
 
 
@@ -262,19 +253,19 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
     yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
-    for limit, value, holds in result.requirements:
-        counted = " of states; activations are not counted" if limit.name == "memory" else ""
-        found = percent(value) if LIMITS[limit.name] == "ratio" else show(value, LIMITS[limit.name])
-        yield f"require {limit.name} {limit.text}: {'holds' if holds else 'violated'} ({found}{counted})"
+    for one in result.require:
+        counted = " of states; activations are not counted" if one.name == "memory" else ""
+        found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
+        yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
     yield from _replaced(result.question)
     yield from result.question.remarks
     guesses = result.question.guesses
     if verbose:
-        saved = result.cheapest_saves_s
+        saved = result.step.cheapest_saves_s
         yield (
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
-        yield f"{result.breakeven}; {result.tokens / result.chips:,.0f} now"
+        yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
     counts = f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}"
     opened = ", ".join(result.question.left_open)
     more = [f"not stated: {opened}"] * bool(opened) + ["-v lists them"] * (not verbose)
@@ -291,7 +282,7 @@ def _replaced(question: Question) -> Iterator[str]:
 
 def _next(result: PlanResult) -> str:
     """Explain the collective that costs most; with none, ask for another layout."""
-    worst = max(result.collectives, key=lambda row: row["exposed_s"], default=None)
+    worst = max(result.rows, key=lambda row: row.exposed_s, default=None)
     if asked := result.question.asked:
-        return f"tpsim explain {worst['collective'] if worst else 'step.compute_s'} {asked}"
-    return f"tpsim explain {worst['collective'] if worst else 'all_reduce'}"
+        return f"tpsim explain {worst.collective if worst else 'step.compute_s'} {asked}"
+    return f"tpsim explain {worst.collective if worst else 'all_reduce'}"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from tpsim.answers.shard import ShardResult
+    from tpsim.answers.shard import HeldArray, ShardResult
 
 STEPS = (
     Column("number", "step", "integer"),
@@ -68,11 +68,11 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
     yield Table(_known(ARRAYS, arrays), arrays)
     if result.chosen is None:
         return
-    steps = [{**row, "number": at, "axes": ",".join(row["axes"])} for at, row in enumerate(result.steps, 1)]
+    steps = [{**row, "number": at, "axes": ",".join(row.axes)} for at, row in enumerate(result.steps, 1)]
     yield Table(_known(STEPS, steps), steps)
     if result.dims is None or verbose:
         yield Table(FORMULAS, result.formulas)
-    ways = [{**plan, "ops": _ops(plan), "who": ", ".join(plan["planners"])} for plan in result.alternatives]
+    ways = [{**way, "ops": str(way), "who": ", ".join(way.planners)} for way in result.alternatives]
     if len(ways) > 1:
         yield Table(_known(WAYS, ways), ways if verbose else ways[:FEW])
 
@@ -82,25 +82,19 @@ def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Col
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
 
 
-def _shape(row: Mapping[str, Any]) -> str:
-    shape = row["local_shape"]
-    return str(row["local_formula"]) if shape is None else " x ".join(map(str, shape))
-
-
-def _ops(plan: Mapping[str, Any]) -> str:
-    steps = plan["steps"]
-    return " -> ".join(f"{step['op']}({','.join(step['axes'])})" if step["axes"] else step["op"] for step in steps)
+def _shape(row: HeldArray) -> str:
+    return str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))
 
 
 def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
     for number, step in enumerate(result.steps, 1):
-        if step["because"]:
-            yield f"step {number}: {step['because']}"
+        if step.because:
+            yield f"step {number}: {step.because}"
     hidden = len(result.alternatives) - FEW
     if hidden > 0 and not verbose:
         yield f"{hidden} more ways: -v"
     shown = result.left_out if verbose else result.left_out[:FEW]
-    yield from (f"left out: {one['way']}: {one['because']}" for one in shown)
+    yield from (f"left out: {one.way}: {one.because}" for one in shown)
     if len(result.left_out) > len(shown):
         yield f"{len(result.left_out) - len(shown)} more are left out: -v"
     yield from (one.text for one in result.assumptions)

@@ -49,12 +49,12 @@ def _facts(run: Verified) -> Iterator[tuple[str, str]]:
     if run.placement:
         yield "placement", "; ".join(" ".join(line.split()) for line in run.placement)
     yield "dims", ", ".join(f"{dim} {size}" for dim, size in run.dims.items())
-    if run.full:
-        yield "stands for", run.full
+    if run.full_size:
+        yield "stands for", run.full_size
     if run.layers:
         repeated = f"{counted(run.layers, 'layer')}, {counted(run.microbatches, 'microbatch')}"
         yield "step", f"{repeated}, forward, backward and update"
-    yield "compared", f"{counted(run.arrays, 'array')} and {counted(run.calls, 'collective call')}"
+    yield "compared", f"{counted(run.arrays, 'array')} and {counted(run.collectives, 'collective call')}"
 
 
 def _tables(result: VerifyResult, *, verbose: bool) -> Iterator[Table]:
@@ -77,7 +77,7 @@ def _rows(run: Verified, *, verbose: bool) -> Iterator[dict[str, Any]]:
 
 def _run(run: Verified) -> dict[str, Any]:
     return {
-        **run.record(),
+        **run,
         "mesh": " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()),
         "difference": below(run.difference, ROUNDING),
         "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
@@ -87,7 +87,7 @@ def _run(run: Verified) -> dict[str, Any]:
 def _notes(result: VerifyResult, *, verbose: bool) -> Iterator[str]:
     yield from result.notes
     if verbose:
-        yield from (f"not shown: {text}" for text in result.to_json()["not_modelled"])
+        yield from (f"not shown: {text}" for text in result.not_modelled)
 
 
 def _next(result: VerifyResult, *, verbose: bool) -> str:

@@ -14,6 +14,9 @@ Table = Mapping[str, Mapping[str, Axes]]
 STORED_AS: Mapping[str, str] = {"tf32": "f32"}
 """Dtypes of products alone -> what the arrays are that go in and come out: tf32 rounds on the way (NVIDIA A100)."""
 
+Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
+"""What can be stated of arrays that are sent."""
+
 DTYPE_BYTES: Mapping[str, int] = {
     "f64": 8,
     "f32": 4,

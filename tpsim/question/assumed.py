@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.layout import STORED_AS, Dtypes
 from tpsim.quantity.units import show
-from tpsim.question.question import Assumption
 from tpsim.question.scenario_file import LayoutFields
+from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

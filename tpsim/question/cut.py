@@ -12,12 +12,13 @@ from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Place, Problem, suggest
 from tpsim.question.divides import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
-from tpsim.question.question import Assumption, Workload
+from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.program.model import Model
+    from tpsim.question.question import Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 
 Axes = tuple[str, ...]

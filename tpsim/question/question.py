@@ -18,22 +18,11 @@ if TYPE_CHECKING:
     from tpsim.program.model_file import ModelRead
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
+    from tpsim.report.answer import Assumption
 
-AssumptionKind = Literal["stated", "guess", "default", "derived"]
 Overlap = Literal["none", "forward", "backward", "both"]
 CostModel = Literal["additive", "book"]
 Planner = Literal["book", "cheapest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Assumption:
-    """Something that the answer rests on.
-
-    kind  stated by the user or a source, guessed about the run, tpsim's default, or derived from what is stated
-    """
-
-    text: str
-    kind: AssumptionKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

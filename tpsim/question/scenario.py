@@ -39,7 +39,7 @@ from tpsim.question.forced import refuse_foreign, shown_where_forced, written
 from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
-from tpsim.question.question import Assume, Assumption, Limit, Question, Workload
+from tpsim.question.question import Assume, Limit, Question, Workload
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
     CollectivesFields,
@@ -52,7 +52,7 @@ from tpsim.question.shelf import Shelf
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
 
-__all__ = ["Assume", "Assumption", "Limit", "Question", "Workload", "resolve"]
+__all__ = ["Assume", "Limit", "Question", "Workload", "resolve"]
 
 Source = str | Path | Document | Mapping[str, Any] | None
 

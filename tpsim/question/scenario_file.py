@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
+from tpsim.program.layout import Dtype
 from tpsim.quantity.spec import Share, Strict
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ MOST = 10**9
 Count = Annotated[int, Field(strict=True, gt=0, le=MOST)]
 AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
 Flag = Annotated[bool, Field(strict=True)]
-Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 
 
 class _OrShort:
