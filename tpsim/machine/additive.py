@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
     from tpsim.fabric.wires import Segment
-    from tpsim.machine.profile import Level
+    from tpsim.machine.parts import Level
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""

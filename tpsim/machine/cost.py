@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.profile import Level, Tuning
+from tpsim.machine.parts import Level, Tuning
 from tpsim.quantity.size import Size, by_least, largest, over, root, smallest, total, where_many, where_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpsim.machine.algorithms import Traffic
-    from tpsim.machine.profile import Rendezvous
+    from tpsim.machine.parts import Rendezvous
 
 
 SIMPLE = "simple"

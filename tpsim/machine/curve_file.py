@@ -19,7 +19,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from tpsim.machine.profile import Level, Machine
+    from tpsim.machine.parts import Level, Machine
     from tpsim.quantity.spec import Document
 
 MeasuredMove = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"]

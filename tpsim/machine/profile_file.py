@@ -14,7 +14,7 @@ from tpsim.fabric.wires import ANY, ONE_LINK, LevelTopology, Slices, Wrap, joine
 from tpsim.machine import curve_file
 from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
 from tpsim.machine.figures import BandwidthFields, CountFields, LatencyFields, MemoryFields, PeakFields, RatioFields
-from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
+from tpsim.machine.parts import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
 from tpsim.machine.unstated import UnstatedFile, UnstatedLevel, unstated
 from tpsim.machine.yardstick import doubtful
 from tpsim.quantity import spec

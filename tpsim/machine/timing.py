@@ -10,8 +10,8 @@ from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
+from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
-from tpsim.machine.profile import Watched, changed
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over, total
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.change import Change
     from tpsim.machine.curve import MeasuredCurve
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
 CostModel = Literal["additive", "book"]
 
