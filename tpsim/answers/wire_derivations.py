@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import LevelTopology, Route
     from tpsim.machine.additive import Group
-    from tpsim.machine.algorithms import Traffic
+    from tpsim.machine.forms import Traffic
     from tpsim.machine.profile import Machine
 
 SOURCES = ("closed forms, counted message by message",)

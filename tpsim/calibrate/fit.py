@@ -12,6 +12,7 @@ from tpsim.calibrate.fitted import FitResult
 from tpsim.calibrate.logs import Measured, read
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
+from tpsim.machine.algorithms import EVERY
 from tpsim.machine.curve import describe
 from tpsim.machine.curve_file import exact
 from tpsim.machine.profile_file import read as read_profile
@@ -95,7 +96,7 @@ def series_of(machine: Machine, measured: Measured, level: str | None = None) ->
     return _with_what_the_machine_knows(machine, series, measured)
 
 
-OVER_LEVELS = {"ring": "flat-ring", "in-switch": "in-switch-network"}
+OVER_LEVELS = {one.name: one.on_nodes for one in EVERY if one.on_nodes}
 """What NCCL's Ring and NVLS are where the ranks lie on several levels: one ring over all, and the network sums too."""
 
 

@@ -12,7 +12,7 @@ from tpsim.quantity.size import Size, by_least, largest, over, root, smallest, t
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpsim.machine.algorithms import Traffic
+    from tpsim.machine.forms import Traffic
     from tpsim.machine.parts import Rendezvous
 
 
