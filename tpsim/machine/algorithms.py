@@ -307,6 +307,11 @@ EVERY = (
         copies=True,
     ),
     Algorithm(
+        name="direct-in-network",  # NCCL's CollNetDirect: src/device/all_reduce.h, scatter, sum in the network, gather
+        across=Across(moves=REDUCED, needs=("", "in-network"), in_turn=("direct", "in-network")),
+        copies=True,
+    ),
+    Algorithm(
         name="permute",
         forms={
             **{joined: {"permute": forms.permute} for joined in ("ring", "one_way_ring", "line", "switch", "mesh")},
