@@ -247,7 +247,7 @@ def as_priced(name, route, kind, algorithm, fields=FIELDS):
 
 def run_parts(of, route, priced):
     """The algorithm of every level; a call without stages runs over both levels at once."""
-    found = groups({level.name: level for level in of.levels}, route)
+    found = groups(of, route)
     if not priced.stages:
         return [Part(tuple(one for group in found for one in group.segments), priced.algorithm)]
     return [Part(group.segments, stage.algorithm) for group, stage in zip(found, priced.stages, strict=True)]

@@ -108,7 +108,7 @@ def _here(machine: Machine, route: Route, kind: MoveKind) -> timing.Timing:
 
 def _load(machine: Machine, route: Route, kind: MoveKind) -> _Load:
     """In V and, where the route is one group of wires, in its numbers of devices."""
-    here, found = _here(machine, route, kind), groups({level.name: level for level in machine.levels}, route)
+    here, found = _here(machine, route, kind), groups(machine, route)
     if len(found) == 1 and here.stages:
         traffic: Any = _in_symbols(found[0], kind, here.stages[0].algorithm)
     else:

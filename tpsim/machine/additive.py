@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,12 @@ from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
     from tpsim.fabric.wires import Segment
-    from tpsim.machine.parts import Level
+    from tpsim.machine.parts import Level, Machine
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""
@@ -31,10 +31,21 @@ Launch = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Segments of one level that an algorithm uses together: one axis, or the axes of a torus."""
+    """Segments of one level that an algorithm uses together: one axis, or the axes of a torus.
+
+    links  where the machine remembers its levels as algorithms meet them
+    """
 
     level: Level
     segments: tuple[Segment, ...]
+    links: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def link(self, algorithm: str, protocol: str) -> Link | None:
+        """The level as an algorithm meets it with a protocol, looked up once; None if it cannot run it."""
+        key = (self.level.name, algorithm, protocol)
+        if key not in self.links:
+            self.links[key] = tuned(self.level, algorithm, protocol)
+        return self.links[key]  # type: ignore[no-any-return]  # what `tuned` gives
 
     @property
     def n(self) -> Any:
@@ -58,19 +69,20 @@ class Group:
         return tuple(sorted(axes, key=lambda axis: axis.closed))
 
 
-def groups(levels: Mapping[str, Level], route: Sequence[Segment]) -> tuple[Group, ...]:
+def groups(machine: Machine, route: Sequence[Segment]) -> tuple[Group, ...]:
     """The route in groups, innermost first; an axis whose links others share is a group of its own.
 
     On one level such an axis comes last, where the least is left to move over it.
     """
     found: list[Group] = []
+    levels = {level.name: level for level in machine.levels}
     place = {name: at for at, name in enumerate(levels)}
     for segment in sorted(route, key=lambda one: (place[one.level], not _joins(one))):
         level, own = levels[segment.level], (segment,)
         if found and found[-1].level is level and _joins(segment) and all(map(_joins, found[-1].segments)):
-            found[-1] = Group(level, (*found[-1].segments, segment))
+            found[-1] = Group(level, (*found[-1].segments, segment), machine.links)
         else:
-            found.append(Group(level, own))
+            found.append(Group(level, own, machine.links))
     return tuple(found)
 
 
@@ -301,7 +313,7 @@ class _Run:
         return [
             self._single(group, self._sending(at, link, traffic), name, traffic, own)
             for name, (traffic, own) in moved.items()
-            if self._serves(group, name) and (link := tuned(group.level, name, self.protocol)) is not None
+            if self._serves(group, name) and (link := group.link(name, self.protocol)) is not None
         ]
 
     def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
@@ -371,7 +383,7 @@ class _Run:
     def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
         """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
         met = zip(self.groups, names, strict=True)
-        found = [tuned(group.level, name, self.protocol) for group, name in met]
+        found = [group.link(name, self.protocol) for group, name in met]
         usable = tuple(link.sending(message) for link in found if link is not None)
         return usable if len(usable) == len(found) else None
 

@@ -66,7 +66,8 @@ def twice(half: Form) -> Form:
     """A reduce-scatter followed by an all-gather, which costs the same."""
 
     def all_reduce(V: Size, n: Size) -> Traffic:
-        return half(V, n).then(half(V, n))
+        run = half(V, n)
+        return run.then(run)
 
     return all_reduce
 

@@ -10,7 +10,7 @@ from tpsim.fabric.wires import ANY
 from tpsim.quantity.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from tpsim.fabric.wires import LevelTopology, Slices, Wrap
     from tpsim.machine.curve import MeasuredCurve
@@ -228,6 +228,7 @@ class Machine:
 
     measured  curves of collectives that were measured on it, over what the constants predict
     doubts    figures that are hard to believe, beside those of the machines that tpsim ships
+    links     its levels as algorithms meet them, worked out once
     """
 
     name: str
@@ -238,6 +239,7 @@ class Machine:
     sha256: str = ""
     measured: tuple[MeasuredCurve, ...] = ()
     doubts: tuple[Problem, ...] = ()
+    links: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def constants(self) -> list[Constant]:
         """Every figure, in the order of the file."""
@@ -266,7 +268,7 @@ def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     if isinstance(part, Constant):
         made = change(part)
     elif isinstance(part, Machine | Chip | Level | Tuning | Counted | Rendezvous):
-        made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part)})
+        made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part) if one.init})
     elif isinstance(part, Mapping):
         made = {key: changed(value, change) for key, value in part.items()}
     elif isinstance(part, tuple):

@@ -61,7 +61,7 @@ class Asked:
         """The formulas that it is made with, by their names in a lock."""
         if self.kind == "slice":
             return ()
-        found = groups({level.name: level for level in self.machine.levels}, self.route)
+        found = groups(self.machine, self.route)
         if self.cost_model == "book":
             forms = book.formulas(found, self.kind, self.change)
         else:
@@ -150,7 +150,7 @@ def time(
         raise unknown(cost_model, "cost model", COST_MODELS)
     if kind == "slice":
         return _timing(FREE, kind, V, 1)
-    found = groups({level.name: level for level in machine.levels}, route)
+    found = groups(machine, route)
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)
     if cost_model == "book":
@@ -206,7 +206,7 @@ def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> f
 
 def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:
     """Every algorithm that could be forced for a collective on this route; none where nothing moves."""
-    found = groups({level.name: level for level in machine.levels}, route)
+    found = groups(machine, route)
     return [] if kind == "slice" else additive.algorithms(found, kind)
 
 
