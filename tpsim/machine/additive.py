@@ -62,7 +62,7 @@ class Group:
         """True for a level where every member reaches every other one directly."""
         return joined(self.segments[0].topology) is not None
 
-    @cached_property
+    @property
     def torus(self) -> tuple[TorusAxis, ...]:
         """The group's axes; those whose ends are open first, so that they gather the smallest parts."""
         axes = [TorusAxis(segment.n, segment.topology == "ring") for segment in self.segments]
