@@ -21,7 +21,7 @@ import yaml
 import hosts
 from shared import fitted, scaled
 from tpsim.algebra.moves import MoveKind, wire
-from tpsim.calibrate import fit as hw_fit
+from tpsim.calibrate import fitted as hw_fit
 from tpsim.calibrate.calibrate import Series, calibrate
 from tpsim.fabric.wires import Route, Segment, joined
 from tpsim.machine.profile import Machine, load

@@ -31,17 +31,22 @@ class Size(Protocol):
     def __rtruediv__(self, other: Any, /) -> Any: ...
 
 
+PLAIN = frozenset({int, float, bool, Fraction})
+"""Types of numbers that no package brings."""
+
+
 def _loaded(package: str, value: object) -> bool:
     """True if `value` is an instance of a type that `package` defines (only then can the package be loaded)."""
-    return package in sys.modules and type(value).__module__.partition(".")[0] == package
+    kind = type(value)
+    return kind not in PLAIN and kind.__module__.partition(".")[0] == package
 
 
 def _symbolic(*values: object) -> bool:
-    return any(_loaded("sympy", value) for value in values)
+    return "sympy" in sys.modules and any(_loaded("sympy", value) for value in values)
 
 
 def _array(*values: object) -> bool:
-    return any(_loaded("numpy", value) for value in values)
+    return "numpy" in sys.modules and any(_loaded("numpy", value) for value in values)
 
 
 def _exact(*values: object) -> bool:
@@ -60,6 +65,8 @@ def over(a: Size, b: Size) -> Any:
     """
     if isinstance(a, int) and isinstance(b, int) and b and not a % b:
         return a // b  # what most sizes do, without a Fraction on the way
+    if type(b) is float and type(a) in PLAIN:
+        return a / b
     if isinstance(a, int | Fraction) and isinstance(b, int | Fraction):
         return _reduced(Fraction(a) / b)
     if _symbolic(a, b):
