@@ -401,9 +401,9 @@ def test_claim_002_3_data_parallelism_keeps_a_whole_copy_unless_zero_shards_it()
     sizes = Sizes({**LLAMA.dims(sequences=8, seq=8)}, {"D": 4, "X": 1, "Y": 1}, loops(2))
     held = [memory(derive(LLAMA, layout(dp=("D",), zero=zero)), sizes) for zero in (0, 1, 2, 3)]
     whole = held[0]
-    assert [part.optimizer * 4 == whole.optimizer for part in held] == [False, True, True, True]
-    assert [part.gradients * 4 == whole.gradients for part in held] == [False, False, True, True]
-    assert [part.parameters * 4 == whole.parameters for part in held] == [False, False, False, True]
+    assert [part.optimizer_bytes * 4 == whole.optimizer_bytes for part in held] == [False, True, True, True]
+    assert [part.gradients_bytes * 4 == whole.gradients_bytes for part in held] == [False, False, True, True]
+    assert [part.parameters_bytes * 4 == whole.parameters_bytes for part in held] == [False, False, False, True]
 
 
 def test_claims_002_4_5_003_2_a_column_split_alone_leaves_columns_and_gathers_them_if_all_are_wanted():
