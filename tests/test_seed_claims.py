@@ -31,7 +31,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.notation import NotationError, parse_array
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Sizes
+from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine import forms, profile, timing

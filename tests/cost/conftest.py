@@ -10,7 +10,7 @@ import pytest
 from tests.models import loops
 from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.sharding import Sharding
-from tpsim.cost.rollup import Sizes
+from tpsim.cost.sizes import Sizes
 from tpsim.program.op import Array, Einsum, Leaf, Program, Reshard, Where
 from tpsim.quantity.size import over, where_many
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.models import LLAMA, loops
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Sizes
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.parameters import parameter_count

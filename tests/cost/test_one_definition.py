@@ -10,10 +10,10 @@ import pytest
 import sympy
 
 from tests.models import MIDDLE, loops
-from tpsim.cost import formula
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import KEYS, Sizes, Total, collectives, price, rolled_up
+from tpsim.cost.rollup import KEYS, Total, collectives, price, rolled_up, wire_text
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 
@@ -100,7 +100,7 @@ def test_tensor_parallelism_alone_sends_what_the_literature_says():
     ):
         found = [one for one in collectives(program(practice, 0, sp), coalesce=True) if one.per_layer]
         layer = [one for one in found if one.per_microbatch]
-        assert formula.wire_text(layer, symbols, per=symbols.repeats) == stated
+        assert wire_text(layer, symbols, per=symbols.repeats) == stated
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import sympy
 
 from tests.models import LLAMA, loops
-from tpsim.cost import formula
-from tpsim.cost.rollup import KEYS, Sizes, Total, collectives, price, rolled_up, travelling
+from tpsim.cost.rollup import KEYS, Total, collectives, price, rolled_up, travelling, wire_text
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
@@ -80,9 +80,9 @@ def test_a_tensor_parallel_mlp_prints_its_formula(program, sizes):
     alone = replace(sizes, axes={"data": 1, "tensor": 8})
     symbols = replace(alone, roles={"tp": ("tensor",), "dp": ("data",)}).symbols
     layer = [c for c in collectives(program, coalesce=False) if c.per_microbatch]
-    assert formula.wire_text(layer, symbols, per=symbols.repeats) == "8*b*h*s*(t - 1)/t"
+    assert wire_text(layer, symbols, per=symbols.repeats) == "8*b*h*s*(t - 1)/t"
     both = replace(sizes, roles={"tp": ("tensor",), "dp": ("data",)}).symbols
-    assert formula.wire_text(layer, both, per=both.repeats) == "8*b*h*s*(t - 1)/(d*t)"
+    assert wire_text(layer, both, per=both.repeats) == "8*b*h*s*(t - 1)/(d*t)"
 
 
 def test_a_role_of_two_axes_shows_its_product_as_one_symbol():

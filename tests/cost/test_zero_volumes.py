@@ -14,7 +14,8 @@ import pytest
 
 from tests.models import GPT, LLAMA, loops
 from tpsim.algebra.moves import wire
-from tpsim.cost.rollup import Sizes, collectives
+from tpsim.cost.rollup import collectives
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.parameters import parameters

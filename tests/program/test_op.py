@@ -6,7 +6,8 @@ import pytest
 
 from tests.models import LLAMA, loops
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Sizes, collectives
+from tpsim.cost.rollup import collectives
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Program, Where

@@ -13,7 +13,8 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Sizes, collectives
+from tpsim.cost.rollup import collectives
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice
 from tpsim.program.lower import lower
 from tpsim.program.parameters import parameter_count, parameter_counts

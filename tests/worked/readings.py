@@ -8,7 +8,7 @@ import tpsim
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import parse_array
 from tpsim.cost.memory import local_bytes
-from tpsim.cost.rollup import Sizes
+from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing

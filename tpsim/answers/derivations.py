@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.rollup import Row, Sizes
+    from tpsim.cost.rollup import Row
+    from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.quantity.units import Dimension

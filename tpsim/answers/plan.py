@@ -20,13 +20,13 @@ from tpsim.cost.rollup import (
     Collective,
     Pricer,
     Row,
-    Sizes,
     SumKey,
     Total,
     price,
     rolled_up,
     travelling,
 )
+from tpsim.cost.sizes import Sizes
 from tpsim.cost.step import Step, expose, turning_scale
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said

@@ -13,7 +13,7 @@ from tpsim.quantity.size import largest, total
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from tpsim.cost.rollup import Sizes
+    from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.op import Where
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, Matmul, compute, matmuls
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Pricer, Row, Sizes, alike, collectives, price
+from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price
+from tpsim.cost.sizes import Sizes
 from tpsim.cost.step import exposed_s
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time

@@ -13,7 +13,7 @@ from tpsim.report.record import Bytes, Record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tpsim.cost.rollup import Sizes
+    from tpsim.cost.sizes import Sizes
 
 GRADIENT = "grad."
 """What the names of a program's gradient results begin with."""

@@ -19,48 +19,12 @@ from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import Sharding
+    from tpsim.cost.sizes import Sizes
     from tpsim.machine.timing import Timing
     from tpsim.program.op import Where
 
 TRAVEL_TOGETHER: frozenset[Role] = frozenset({"param", "gradient", "state"})
 """Roles whose arrays may share a call; an activation is needed at once and travels alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What a cost is evaluated at.
-
-    dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
-    axes   sizes of the mesh axes
-    loops  how often each loop of the program runs: layers, microbatches, stages
-    roles  the axes of tp and dp, which formulas call t and d
-    """
-
-    dims: Mapping[str, Size]
-    axes: Mapping[str, Size]
-    loops: Mapping[str, Size]
-    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @property
-    def repeats(self) -> Any:
-        """Runs of what stands in every loop: once per layer and microbatch."""
-        return product(self.loops.values())
-
-    @property
-    def symbols(self) -> Sizes:
-        """The same as symbols, for formulas. Loads sympy."""
-        if "symbols" not in self._known:
-            self._known["symbols"] = formula.symbols(self)
-        return self._known["symbols"]  # type: ignore[no-any-return]  # put there above
-
-    def local_elements(self, type_: Sharding) -> Any:
-        """Elements of an array of this type on one device; types that hold as many are evaluated once."""
-        shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
-        if shape not in self._known:
-            self._known[shape] = type_.local_elements(self.dims, self.axes)
-        return self._known[shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +308,18 @@ def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:
     return sums
 
 
+def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
+    """Bytes that one device injects in all calls of a step, over `per`, as one line: loads sympy.
+
+    A term per group of axes, since those do not factor together.
+    """
+    groups: dict[tuple[str, ...], list[Collective]] = {}
+    for one in found:
+        groups.setdefault(one.axes, []).append(one)
+    sums = (total(one.wire_bytes(sizes) * one.count(sizes) for one in group) for group in groups.values())
+    return " + ".join(formula.text(each / per) for each in sums) or "0"
+
+
 @dataclass(frozen=True, slots=True)
 class Total(Record):
     """A sum over rows: bytes of one device, seconds of the step.
@@ -379,7 +355,7 @@ class Total(Record):
         if not self.rows:
             return "0"
         symbols = self.rows[0].sizes.symbols
-        return formula.wire_text((row.call for row in self.rows), symbols, symbols.repeats if self.alone else 1)
+        return wire_text((row.call for row in self.rows), symbols, symbols.repeats if self.alone else 1)
 
 
 def rolled_up(rows: Iterable[Row], by: Callable[[Collective], str]) -> dict[str, Total]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Sizes
+from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tpsim.algebra.moves import MoveKind
+    from tpsim.cost.rollup import Collective
     from tpsim.machine.profile import Level, Machine
     from tpsim.machine.timing import CostModel
     from tpsim.question.shelf import Lowered
