@@ -152,6 +152,16 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(near(word, known)), None)
 
 
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", form: str = '"{}"') -> str:
+    """The remedy for an unknown name: the nearest of the known ones, written in `form`, else what is given.
+
+    >>> did_you_mean("bok", ["additive", "book"])
+    'did you mean "book"?'
+    """
+    meant = suggest(word, known)
+    return otherwise if meant is None else f"did you mean {form.replace('{}', meant)}?"
+
+
 NEAR = 5
 """Names that are shown as near: who sees more reads none."""
 
@@ -241,13 +251,12 @@ def unknown(
       = known: additive, book
     """
     names = list(known)
-    meant = suggest(word, names)
     article = "an" if what[0] in "aeiou" else "a"
     return InputError.one(
         f"unknown-{what.partition(' of ')[0].replace(' ', '-')}",
         f'"{word}" is not {article} {what}',
         place,
-        f'did you mean "{meant}"?' if meant else remedy,
+        did_you_mean(word, names, remedy),
         listed(word, names, lister),
     )
 
