@@ -6,6 +6,7 @@ import pytest
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
+from tpsim.question.edits import overridden
 
 TEXT = """\
 name: m            # a comment
@@ -62,8 +63,8 @@ def test_maps_are_made_on_the_way_to_a_new_value(document):
 
 
 def test_an_override_of_null_takes_a_field_away(document):
-    assert spec.overridden(document, ["chip.peak=null"]).data["chip"] == {}
-    assert spec.overridden(document, ["chip.memory="]).data["chip"]["memory"] is None  # to be judged
+    assert overridden(document, ["chip.peak=null"]).data["chip"] == {}
+    assert overridden(document, ["chip.memory="]).data["chip"]["memory"] is None  # to be judged
 
 
 def test_merge_joins_maps_and_replaces_lists():
@@ -143,9 +144,7 @@ def test_extends_is_one_name():
 
 
 def test_overrides_are_yaml_values_at_a_path(document):
-    changed = spec.overridden(
-        document, ["chip.peak.bf16=1 PFLOP/s", "levels.0.shape=[4, 4]", "name=no", "new.flag=true"]
-    )
+    changed = overridden(document, ["chip.peak.bf16=1 PFLOP/s", "levels.0.shape=[4, 4]", "name=no", "new.flag=true"])
     assert changed.data["chip"] == {"peak": {"bf16": "1 PFLOP/s"}}
     assert changed.data["levels"] == [{"name": "ici", "shape": [4, 4]}]
     assert (changed.data["name"], changed.data["new"]) == ("no", {"flag": True})
@@ -199,5 +198,5 @@ def test_overrides_are_yaml_values_at_a_path(document):
 )
 def test_an_override_that_cannot_be_made_is_refused(document, text, message):
     with pytest.raises(InputError) as error:
-        spec.overridden(document, [text])
+        overridden(document, [text])
     assert str(error.value) == message

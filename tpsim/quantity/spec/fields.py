@@ -30,13 +30,15 @@ class Strict(BaseModel):
     noun: ClassVar[str] = ""
 
 
-def noun(model: type[BaseModel]) -> str:
-    """What messages call a map of this model.
+def noun(model: type[BaseModel] | None) -> str:
+    """What messages call a map of this model, or one that none describes.
 
     >>> class LinkFields(Strict): ...
     >>> noun(LinkFields)
     'a link'
     """
+    if model is None:
+        return "this map"
     own = getattr(model, "noun", "")
     if own:
         return str(own)
