@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from tpsim.cli.output import output_options
+from tpsim.cli.question import FLAGS
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: what the library takes.")
 @click.option("--protocol", help="Force one: ll, ll128, simple. Default: what the library takes.")
-@click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
+@FLAGS["launch"]
 @click.option(
     "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
 )

@@ -201,7 +201,7 @@ def _size_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[E
         if role in given and role not in numbers:
             yield Edit(("layout", role), str(given[role]).split(","), _flag(role, given[role]))
     if not numbers or "mesh" in given:
-        _hold_against_mesh(numbers, given)
+        yield from _against_mesh(numbers, given)
         return
     text = " ".join(_flag(role, size) for role, size in numbers.items())
     for role, size in numbers.items():
@@ -215,7 +215,7 @@ def _size_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[E
         yield Edit(("chips",), None, text)
 
 
-def _hold_against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Edit]:
     """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
     axes = parse_mesh(given["mesh"]) if "mesh" in given else {}
     for role, size in numbers.items():
@@ -227,6 +227,7 @@ def _hold_against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> 
                 Edit(("mesh",), size, text).place,
                 f"leave --{role} out, or name its axes: --{role} {next(iter(axes))}",
             )
+    yield from ()
 
 
 def _axis_of(role: str, data: Mapping[str, Any], text: str) -> str:
