@@ -36,34 +36,29 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run one command line; its exit code."""
-    from tpsim.cli.output import tell
-
     try:
         return tpsim.main(args=list(args), prog_name="tpsim", standalone_mode=False) or ANSWERED
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  # the last stop: what is no mistake of a request is a bug of ours
         from tpsim.cli.mistakes import in_one_shape
+        from tpsim.cli.output import tell
 
         known = in_one_shape(error)
-        if known is None:
-            return _bug(error, show="--traceback" in args)
-        tell(str(known))
-        return known.exit_code
+        if known is None and "--traceback" in args:
+            import traceback
+
+            traceback.print_exception(error)
+        tell(str(known or _bug(error)))
+        return known.exit_code if known else BUG
 
 
-def _bug(error: Exception, *, show: bool) -> int:
-    """A bug in a few lines; all of it if asked."""
-    from tpsim.cli.output import tell
-
-    if show:
-        import traceback
-
-        traceback.print_exception(error)
+def _bug(error: Exception) -> str:
     text = " ".join(str(error).split())
-    tell(f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}")
-    tell("  = this is a mistake in tpsim, not in your request; --traceback shows where")
-    return BUG
+    return (
+        f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}\n"
+        "  = this is a mistake in tpsim, not in your request; --traceback shows where"
+    )
 
 
 if __name__ == "__main__":

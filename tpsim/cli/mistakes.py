@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 def in_one_shape(error: Exception) -> TpsimError | None:
     """What the command line says of `error`, files of the library named as the library does; None for a bug of ours."""
-    from tpsim.question.inputs import shown
-
     known: TpsimError | None = error if isinstance(error, TpsimError) else None
     if isinstance(error, click.ClickException):
         known = _of_the_command_line(error)
@@ -25,6 +23,8 @@ def in_one_shape(error: Exception) -> TpsimError | None:
     known = known and of_the_notation(known)
     if not isinstance(known, InputError):
         return known
+    from tpsim.question.inputs import shown
+
     places = [one.place and replace(one.place, file=shown(one.place.file)) for one in known.problems]
     return InputError(replace(one, place=place) for one, place in zip(known.problems, places, strict=True))
 
