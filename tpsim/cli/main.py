@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -27,11 +26,6 @@ tpsim = click.version_option(__version__, message="tpsim %(version)s")(
         epilog="Start with: tpsim plan llama3-70b-h100",
     )
 )
-
-
-def main() -> None:
-    """Run the command line of this process and exit."""
-    sys.exit(run(sys.argv[1:]))
 
 
 def run(args: Sequence[str]) -> int:
@@ -59,7 +53,3 @@ def _bug(error: Exception) -> str:
         f"error[bug]: {type(error).__name__}{': ' if text else ''}{text}\n"
         "  = this is a mistake in tpsim, not in your request; --traceback shows where"
     )
-
-
-if __name__ == "__main__":
-    main()

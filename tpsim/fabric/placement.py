@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, largest, over, product, smallest
+from tpsim.quantity.size import product
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -116,23 +116,6 @@ def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
     if any(one.known for one in slices):
         return SOLD
     return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
-
-
-def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:
-    """The route of an axis of `n` on switched levels when the axes inside it take `inner` chips: arithmetic only.
-
-    Levels fill up from the innermost; sizes may be ints, arrays or symbols, and are to divide the levels evenly. The
-    last level has no bound.
-    """
-    below: Any = 1
-    route = []
-    for level in levels:
-        most = capacity(level)
-        reach = largest(inner * n, below) if most is None or level is levels[-1] else below * most
-        start, end = (smallest(largest(chips, below), reach) for chips in (inner, inner * n))
-        route.append(Segment(level.name, level.name, joined(level.topology) or "switch", over(end, start)))
-        below = reach
-    return tuple(route)
 
 
 # Names and sizes -------------------------------------------------------------------------------------------------

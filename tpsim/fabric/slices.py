@@ -118,13 +118,9 @@ class _Slice:
         return full and self.level.topology == "torus" and self.level.wrap.closes(extent, self.whole)
 
     def opened(self, rings: Sequence[tuple[Bound, str]]) -> list[Bound]:
-        """Those of the carriers asked to be rings, each with its mesh axis, that are none."""
-        return [bound for bound, axis in rings if not self.is_ring(bound, axis)]
-
-    def is_ring(self, bound: Bound, axis: str) -> bool:
-        """True if the mesh axis fills the physical axis that it is bound to, and that is a ring."""
-        index = bound.axis or 0
-        return self.closes(index) and (index, self.shape[index]) in dict(self.on)[axis]
+        """Those of the carriers asked to be rings, each with its mesh axis, that it does not fill or that are none."""
+        indices = [(bound, bound.axis or 0, dict(self.on)[axis]) for bound, axis in rings]
+        return [bound for bound, at, laid in indices if not self.closes(at) or (at, self.shape[at]) not in laid]
 
     @property
     def score(self) -> tuple[Any, ...]:
@@ -180,7 +176,8 @@ def _slices(
     ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, asked[axis])] for axis in bound]
     for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
         on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
-        shape = _shape(on, len(level.shape))
+        laid = [piece for pieces in on.values() for piece in pieces]
+        shape = tuple(prod(n for index, n in laid if index == at) for at in range(len(level.shape)))
         if all(extent <= most for extent, most in zip(shape, level.shape, strict=True)):
             pieces = tuple((axis, on[axis]) for axis in minor_first)
             yield from (_Slice(level, pieces, shape, whole) for whole in slices.around(shape, level.shape))
@@ -188,10 +185,6 @@ def _slices(
 
 Pieces = tuple[tuple[int, int], ...]
 """(physical axis, devices) pairs of one mesh axis."""
-
-
-def _shape(on: Mapping[str, Pieces], dimensions: int) -> tuple[int, ...]:
-    return tuple(prod(n for pieces in on.values() for index, n in pieces if index == at) for at in range(dimensions))
 
 
 def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:

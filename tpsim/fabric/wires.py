@@ -138,17 +138,6 @@ class Wires(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WireLevel:
-    """A level of a network as a value: the plainest `Wires`."""
-
-    name: str
-    topology: LevelTopology
-    shape: tuple[int, ...] = ()
-    wrap: Wrap = Wrap()
-    slices: Slices = ANY
-
-
-@dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of one physical axis, or of one switched level, that a collective runs over.
 
