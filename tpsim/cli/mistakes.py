@@ -58,7 +58,9 @@ def _of_the_command_line(error: click.ClickException) -> InputError:
     verb = ctx.command_path if ctx else "tpsim"
     see_help = f"see {verb} --help"
     if isinstance(error, click.NoSuchOption):
-        return _no_such_option(error.option_name, verb, _options(ctx), see_help)
+        options = [name for one in (ctx.command.params if ctx else ()) for name in (*one.opts, *one.secondary_opts)]
+        known = [name for name in options if name.startswith("--")]
+        return _no_such_option(error.option_name, verb, known, see_help)
     if isinstance(error, click.MissingParameter):
         named = param and (param.opts[0] if isinstance(param, click.Option) else param.human_readable_name)
         return InputError.one("missing-argument", f"{verb} needs {named or error.param_hint}", remedy=see_help)
@@ -92,14 +94,6 @@ def _as_tpsim_says(word: str, known: Sequence[str]) -> str:
     if FLAGS.get(path) in known:
         return f"{FLAGS[path]}{comma}{how}"
     return f"{path}{comma}{how}: --set {path}=..." if foreign and "--set" in known else ""
-
-
-def _options(ctx: click.Context | None) -> Sequence[str]:
-    """The long options of the command that was called."""
-    parameters = ctx.command.params if ctx else []
-    return [
-        name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"
-    ]
 
 
 def _sentence(message: str) -> str:

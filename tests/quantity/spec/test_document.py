@@ -6,6 +6,7 @@ import pytest
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec.document import merge
 from tpsim.question.edits import overridden
 
 TEXT = """\
@@ -69,7 +70,7 @@ def test_an_override_of_null_takes_a_field_away(document):
 
 def test_merge_joins_maps_and_replaces_lists():
     base = {"a": {"x": 1, "y": {"z": 2}}, "list": [1, 2]}
-    assert spec.merge(base, {"a": {"y": {"w": 3}}, "list": [9]}) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "list": [9]}
+    assert merge(base, {"a": {"y": {"w": 3}}, "list": [9]}) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "list": [9]}
 
 
 def test_a_value_does_not_inherit_the_source_of_the_value_it_replaces():

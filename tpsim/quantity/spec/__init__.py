@@ -13,7 +13,6 @@ from tpsim.quantity.spec.checked import read as read
 from tpsim.quantity.spec.document import Document as Document
 from tpsim.quantity.spec.document import Keys as Keys
 from tpsim.quantity.spec.document import extended as extended
-from tpsim.quantity.spec.document import merge as merge
 from tpsim.quantity.spec.document import part as part
 from tpsim.quantity.spec.document import with_data as with_data
 from tpsim.quantity.spec.document import with_value as with_value
