@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from errno import EINVAL, EISDIR, ELOOP
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -187,10 +187,7 @@ def _place(path: Path) -> Path:
     return place
 
 
-P = ParamSpec("P")
-
-
-def output_options(command: Callable[P, None], formats: Sequence[Format] = FORMATS) -> Callable[..., None]:
+def output_options(command: Callable[..., None], formats: Sequence[Format] = FORMATS) -> Callable[..., None]:
     """Give `command` the options that every verb has; it gets them as one `output`.
 
     formats  with YAML for a command whose answer is a file of its own, too: it has `to_yaml`
@@ -209,7 +206,7 @@ def output_options(command: Callable[P, None], formats: Sequence[Format] = FORMA
         *args: Any, files: tuple[str, ...], form: Format, quiet: bool, verbose: bool, color: str, **kwargs: Any
     ) -> None:
         output = Output(tuple(_file(name, suffixes) for name in files), form, quiet, verbose, color)
-        command(*args, output=output, **kwargs)  # type: ignore[arg-type]
+        command(*args, output=output, **kwargs)
 
     wrapped.__doc__ = (command.__doc__ or "").replace("\\b\n", KEPT)
     return wrapped

@@ -42,14 +42,6 @@ _DUE = {
 LONGEST = 60
 """Characters of a value that a message repeats; the source line below it shows the rest."""
 
-_LIMITS = {
-    "greater_than": ("gt", "more than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-}
-
-
 MISMATCH = "string_pattern_mismatch"
 """pydantic's error type of text that is not of the wanted form."""
 
@@ -57,9 +49,10 @@ _OTHERS = {
     MISMATCH: ("", "it must match {pattern}"),
     "too_short": (", too short a list", "write at least {min_length}"),
     "too_long": (", too long a list", "write at most {max_length}"),
-    "finite_number": ("", "write a finite number"),
-    "int_from_float": ("", "write a whole number"),
-    "int_parsing_size": ("", "it is too large"),
+    "greater_than": ("", "it must be more than {gt:.15g}"),
+    "greater_than_equal": ("", "it must be at least {ge:.15g}"),
+    "less_than": ("", "it must be less than {lt:.15g}"),
+    "less_than_equal": ("", "it must be at most {le:.15g}"),
 }
 """pydantic's error type -> the end of the message, and the remedy."""
 
@@ -231,9 +224,6 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
         known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
         remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *told])
         return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
-    if one.type in _LIMITS:
-        key, words = _LIMITS[one.type]
-        return Problem("bad-value", f"{name} is {_shown(value)}", place, f"it must be {words} {context[key]:.15g}")
     if one.due:
         quote = one.due == "text" and isinstance(value, int | float)
         remedy = f'write "{_shown(value)}"' if quote else f"write {one.due}"
