@@ -8,9 +8,9 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit; an interrupt counts from the first import on, which takes longest."""
     try:
-        from tpsim.cli.main import main as run
+        from tpsim.cli.main import run
 
-        run()
+        sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.levels import WireLevel
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink, shrunk_placement
 from tpsim.fabric.placement import place
-from tpsim.fabric.wires import WireLevel, Wrap
+from tpsim.fabric.wires import Wrap
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import sympy
 
+from tests.levels import WireLevel, hierarchy_route
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import INNERMOST, RULE, SOLD, hierarchy_route, place
-from tpsim.fabric.wires import Segment, Slices, WireLevel, Wrap, ranks, ranks_text
+from tpsim.fabric.placement import INNERMOST, RULE, SOLD, place
+from tpsim.fabric.wires import Segment, Slices, Wrap, ranks, ranks_text
 from tpsim.quantity.errors import InputError
 
 NODES = (WireLevel("nvlink", "switch", (8,)), WireLevel("network", "switch"))

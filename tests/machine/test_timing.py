@@ -11,8 +11,9 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.levels import hierarchy_route
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import hierarchy_route, place
+from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.cost import tuned

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.levels import WireLevel
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Sharding
 from tpsim.fabric.placement import place
-from tpsim.fabric.wires import WireLevel, Wrap
+from tpsim.fabric.wires import Wrap
 from tpsim.reference import wiring
 from tpsim.reference.collectives import Part
 from tpsim.reference.devices import Devices

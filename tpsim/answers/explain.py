@@ -14,7 +14,7 @@ from tpsim.answers.derived import CHECKS, Derivation, symbol
 from tpsim.answers.hw import constant_record
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, suggest
+from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked, inputs
 from tpsim.report.answer import Answer
@@ -283,10 +283,6 @@ def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
 
 def _unknown(name: str, known: Sequence[str], what: str, constants: Sequence[str] = ()) -> InputError:
     """The refusal: the nearest name, else all but the constants, which `tpsim hw show` lists."""
-    near = suggest(name, [*known, *constants])
-    return InputError.one(
-        "unknown-name",
-        f'"{name}" is not a {what}',
-        remedy=f'did you mean "{near}"?' if near else "",
-        note="" if near else f"known: {', '.join(dict.fromkeys(known))}",
-    )
+    remedy = did_you_mean(name, [*known, *constants])
+    note = "" if remedy else f"known: {', '.join(dict.fromkeys(known))}"
+    return InputError.one("unknown-name", f'"{name}" is not a {what}', remedy=remedy, note=note)

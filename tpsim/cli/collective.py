@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tpsim.cli.output import output_options
+from tpsim.cli.question import FLAGS
+from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
 
 
-@click.command(short_help="One collective over sizes.")
+@click.command
 @click.argument("name")
 @click.option("--hw", required=True, metavar="MACHINE", help="Library name or .yaml.")
 @click.option("--ranks", required=True, type=int, metavar="N", help="Devices that take part.")
@@ -30,28 +33,14 @@ if TYPE_CHECKING:
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: what the library takes.")
 @click.option("--protocol", help="Force one: ll, ll128, simple. Default: what the library takes.")
-@click.option("--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us.")
+@FLAGS["launch"]
 @click.option(
     "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
 )
 @output_options
 @click.pass_context
 def collective(
-    ctx: click.Context,
-    *,
-    name: str,
-    hw: str,
-    ranks: int,
-    level: str | None,
-    sizes: str,
-    buffer: bool,
-    dtype: str,
-    cost_model: str,
-    algorithm: str | None,
-    protocol: str | None,
-    launch: str | None,
-    measured: str | None,
-    output: Output,
+    ctx: click.Context, /, output: Output, *, name: str, launch: str | None, measured: str | None, **asked: Any
 ) -> None:
     r"""Seconds, bandwidths and bytes of all-gather, reduce-scatter, all-reduce, all-to-all or permute.
 
@@ -62,48 +51,20 @@ def collective(
     """
     from tpsim.question.inputs import read_launch
 
-    asked: dict[str, Any] = {
-        "hw": hw,
-        "ranks": ranks,
-        "level": level,
-        "dtype": dtype,
-        "cost_model": cost_model,
-        "algorithm": algorithm,
-        "protocol": protocol,
-        "launch": None if launch is None else read_launch(launch),
-    }
+    asked["launch"] = None if launch is None else read_launch(launch)
     if measured is None:
-        _predicted(output, name, sizes=sizes, buffer=buffer, **asked)
-    else:
-        _refuse_sizes(ctx)
-        _beside_measured(output, name, log=measured, **asked)
+        from tpsim.answers.collective import collective as answer
+        from tpsim.pages.collective import page
 
-
-def _predicted(output: Output, name: str, **asked: Any) -> None:
-    """The collective at the sizes asked for."""
-    from tpsim.answers.collective import collective as answer
-    from tpsim.pages.collective import page
-
-    result = answer(name, **asked)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
-
-
-def _beside_measured(output: Output, name: str, **asked: Any) -> None:
-    """The same at the sizes of a log, beside what it measured."""
+        predicted = answer(name, **asked)
+        return output.write(predicted, lambda verbose: page(predicted, verbose=verbose))
     from tpsim.calibrate.overlay import measured_collective
-    from tpsim.pages.overlay import page
+    from tpsim.pages.overlay import page as overlay_page
 
-    result = measured_collective(name, **asked)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
-
-
-def _refuse_sizes(ctx: click.Context) -> None:
-    """Sizes cannot be asked for where they are those of a log."""
-    from click.core import ParameterSource
-
-    from tpsim.quantity.errors import InputError
-
-    given = [name for name in ("sizes", "buffer") if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    if given:
-        message = f"--{given[0]} has no meaning beside --measured: the sizes are the log's"
-        raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{given[0]} out")
+    for option in ("sizes", "buffer"):
+        del asked[option]
+        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            message = f"--{option} has no meaning beside --measured: the sizes are the log's"
+            raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{option} out")
+    result = measured_collective(name, log=measured, **asked)
+    return output.write(result, lambda verbose: overlay_page(result, verbose=verbose))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpsim.question.flags import Flags
 
 
-@click.command(short_help="Where a printed number comes from.")
+@click.command
 @click.argument("name", required=False)
 @click.argument("scenario", required=False)
 @question_options
@@ -22,17 +22,7 @@ if TYPE_CHECKING:
 @click.option("--level", metavar="LEVEL", help="Of a collective: where they lie. Default: innermost first.")
 @click.option("--latex", is_flag=True, help="Formulas in LaTeX.")
 @output_options
-def explain(
-    *,
-    name: str | None,
-    scenario: str | None,
-    overrides: tuple[str, ...],
-    flags: Flags,
-    ranks: int | None,
-    level: str | None,
-    latex: bool,
-    output: Output,
-) -> None:
+def explain(*, name: str | None, scenario: str | None, flags: Flags, latex: bool, output: Output, **asked: Any) -> None:
     r"""The derivation and provenance of NAME: formula, values, reasons, sources, and what checks it.
 
     NAME is a collective, an array or a block of a plan; per_layer.wire, memory.parameters, step.time_s and the like;
@@ -52,8 +42,8 @@ def explain(
 
     if name is not None and scenario is None and verb.is_scenario(name):
         name, scenario = None, name
-    if name is None and (scenario or overrides or flags.keys() != {"hw"}):
-        listed = verb.explain_list(scenario, overrides=overrides, **flags)
+    if name is None and (scenario or asked["overrides"] or flags.keys() != {"hw"}):
+        listed = verb.explain_list(scenario, overrides=asked["overrides"], **flags)
         return output.write(listed, lambda _: list_page(listed))
-    result = verb.explain(name or "", scenario, overrides=overrides, ranks=ranks, level=level, **flags)
+    result = verb.explain(name or "", scenario, **asked, **flags)
     return output.write(result, lambda verbose: page(result, verbose=verbose, latex=latex))

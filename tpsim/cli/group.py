@@ -11,31 +11,35 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim.cli.verbs import SECTIONS, VERBS
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+
+
+@click.pass_context
+def _help_alone(ctx: click.Context) -> None:
+    """What a group does without a command."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 class Suggesting(click.Group):
     """A group that names the nearest command when there is no such one; click does that for options only."""
 
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name, callback=_help_alone, invoke_without_command=True, **settings)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` begin with. Raises NoSuchCommand."""
-        word = args[0]
+        """The command that `args` begin with. Raises InputError."""
+        word, known = args[0], self.list_commands(ctx)
         if not word.startswith("-") and self.get_command(ctx, word) is None:
-            raise NoSuchCommand(word, self.list_commands(ctx), ctx)
+            message = f'"{word}" is not a command of {ctx.command_path}'
+            remedy = did_you_mean(word, known, form=f"{ctx.command_path} {{}}")
+            raise InputError.one("unknown-command", message, remedy=remedy, note="commands: " + ", ".join(known))
         return super().resolve_command(ctx, args)
-
-
-class NoSuchCommand(click.UsageError):
-    """A word that is no command where a command is due."""
-
-    def __init__(self, word: str, known: Sequence[str], ctx: click.Context) -> None:
-        self.word, self.known = word, tuple(known)
-        super().__init__(f"{word} is not a command", ctx)
 
 
 class Verbs(Suggesting):
@@ -49,8 +53,8 @@ class Verbs(Suggesting):
         """The command of a verb, imported now; None if there is no such verb."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(import_module(f"tpsim.cli.{cmd_name}"), cmd_name)
-        return command if isinstance(command, click.Command) else None
+        command: click.Command = getattr(import_module(f"tpsim.cli.{cmd_name}"), cmd_name)
+        return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the command line; its help is printed here."""
@@ -63,12 +67,10 @@ class Verbs(Suggesting):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The verbs by help group; groups without a verb are not shown."""
+        """The verbs by help group."""
         for section in SECTIONS:
-            lines = [(verb.name, verb.answers) for verb in VERBS if verb.section == section]
-            if lines:
-                with formatter.section(section):
-                    formatter.write_dl(lines, col_max=12)
+            with formatter.section(section):
+                formatter.write_dl([(verb.name, verb.answers) for verb in VERBS if verb.section == section], col_max=12)
 
 
 @contextmanager

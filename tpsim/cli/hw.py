@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpsim.cli.group import Suggesting
-from tpsim.cli.output import output_options, output_options_and_yaml
+from tpsim.cli.output import FORMATS, output_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
@@ -16,12 +17,7 @@ NO = 1
 """The exit code when a profile is not sound."""
 
 
-@click.group(cls=Suggesting, invoke_without_command=True)
-@click.pass_context
-def hw(ctx: click.Context) -> None:
-    """The machines: their constants with sources."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+hw = Suggesting("hw", help="The machines: their constants with sources.")
 
 
 @hw.command(name="list")
@@ -78,17 +74,8 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
 @click.option("--name", metavar="NAME", help="Of the new machine. Default: the base's, and -measured.")
 @click.option("--ranks", type=click.IntRange(min=2), metavar="N", help="Of logs that do not say theirs, as of OSU.")
 @click.option("--collective", metavar="NAME", help="Of logs that do not say theirs.")
-@output_options_and_yaml
-def fit(
-    *,
-    logs: tuple[str, ...],
-    base: str,
-    level: str | None,
-    name: str | None,
-    ranks: int | None,
-    collective: str | None,
-    output: Output,
-) -> None:
+@partial(output_options, formats=(*FORMATS, "yaml"))
+def fit(logs: tuple[str, ...], level: str | None, output: Output, **asked: Any) -> None:
     r"""Fit launches, latencies and bandwidths to measured collectives.
 
     LOG is what nccl-tests or rccl-tests print (debug lines may stand between), the JSON that nccl-tests writes with
@@ -101,6 +88,6 @@ def fit(
     from tpsim.calibrate.fit import hw_fit
     from tpsim.pages.fit import page
 
-    result = hw_fit(logs, base=base, level=level, name=name, collective=collective, ranks=ranks)
+    result = hw_fit(logs, level=level, **asked)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
     output.write(result, lambda verbose: page(result, verbose=verbose, profile=profile, level=level))

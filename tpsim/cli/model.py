@@ -13,12 +13,7 @@ if TYPE_CHECKING:
     from tpsim.cli.output import Output
 
 
-@click.group(cls=Suggesting, invoke_without_command=True)
-@click.pass_context
-def model(ctx: click.Context) -> None:
-    """The models: their sizes and parameters as read."""
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+model = Suggesting("model", help="The models: their sizes and parameters as read.")
 
 
 @model.command(name="list")

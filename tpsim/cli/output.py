@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from errno import EINVAL, EISDIR, ELOOP
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -53,24 +53,15 @@ class Output:
         document  makes what tables and Markdown show, given `verbose`
         also      files that hold something else, with their texts
         """
-        shown = self._shown(answer, document)
+        page = document(self.verbose and not self.quiet) if self.format == "table" else None
+        shown = "" if page else _text(answer, document, self.format, verbose=self.verbose)
         self._write_files(answer, document, also or {})
-        if isinstance(shown, str):
-            sys.stdout.write(shown)
-        else:
-            from tpsim.report import terminal
+        if page:
+            from tpsim.report import table, terminal
 
-            terminal.write(shown, sys.stdout, self.color)
+            terminal.write(table.Document(page.lines) if self.quiet else page, sys.stdout, self.color)
+        sys.stdout.write(shown)
         sys.stdout.flush()
-
-    def _shown(self, answer: Answer, document: Callable[[bool], Document]) -> str | Document:
-        """What stdout gets: a text, or the page that a terminal lays out."""
-        from tpsim.report import table
-
-        if self.format != "table":
-            return _text(answer, document, self.format, verbose=self.verbose)
-        page = document(self.verbose and not self.quiet)
-        return table.Document(page.lines) if self.quiet else page
 
     def _write_files(self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str]) -> None:
         pages = {
@@ -83,12 +74,8 @@ class Output:
             refuse_inputs(pages, (path for path, _ in answer.files))
         write_files([*pages.items(), *also.items()])
         for path in (*pages, *also):
-            self.say(f"{'replaced' if path in known else 'wrote'} {path}")
-
-    def say(self, message: str) -> None:
-        """A message on stderr, unless quiet."""
-        if not self.quiet:
-            tell(message)
+            if not self.quiet:
+                tell(f"{'replaced' if path in known else 'wrote'} {path}")
 
 
 def tell(message: str, *, line: bool = True) -> None:
@@ -184,7 +171,8 @@ def _stage(path: Path, text: str, staged: dict[Path, Path]) -> None:
     ) as page:
         staged[path] = Path(page.name)
         page.write(text)
-    staged[path].chmod(place.stat().st_mode & 0o7777 if place.exists() else 0o666 & ~_umask())
+    os.umask(mask := os.umask(0))
+    staged[path].chmod(place.stat().st_mode & 0o7777 if place.exists() else 0o666 & ~mask)
 
 
 def _place(path: Path) -> Path:
@@ -199,31 +187,15 @@ def _place(path: Path) -> Path:
     return place
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def output_options(command: Callable[..., None], formats: Sequence[Format] = FORMATS) -> Callable[..., None]:
+    """Give `command` the options that every verb has; it gets them as one `output`.
 
-
-P = ParamSpec("P")
-
-
-def output_options(command: Callable[P, None]) -> Callable[..., None]:
-    """Give `command` the options that every verb has; it gets them as one `output`."""
-    return _with_output(command, FORMATS)
-
-
-def output_options_and_yaml(command: Callable[P, None]) -> Callable[..., None]:
-    """The same for a command whose answer is a file of its own, too: it has `to_yaml`."""
-    return _with_output(command, (*FORMATS, "yaml"))
-
-
-def _with_output(command: Callable[P, None], formats: tuple[Format, ...]) -> Callable[..., None]:
+    formats  with YAML for a command whose answer is a file of its own, too: it has `to_yaml`
+    """
     suffixes = [suffix for suffix, form in SUFFIXES.items() if form in formats]
+    listed = " ".join(sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".txt"].index))  # what scripts read first
 
-    @click.option(
-        "-o", "--output", "files", multiple=True, metavar="FILE", help=f"Also write FILE: {_listed(suffixes)}."
-    )
+    @click.option("-o", "--output", "files", multiple=True, metavar="FILE", help=f"Also write FILE: {listed}.")
     @click.option("-f", "--format", "form", type=click.Choice(formats), default="table", help="What stdout gets.")
     @click.option("-q", "--quiet", is_flag=True, help="The verdict only, and no messages.")
     @click.option("-v", "--verbose", is_flag=True, help="Also formulas and reasons.")
@@ -234,15 +206,10 @@ def _with_output(command: Callable[P, None], formats: tuple[Format, ...]) -> Cal
         *args: Any, files: tuple[str, ...], form: Format, quiet: bool, verbose: bool, color: str, **kwargs: Any
     ) -> None:
         output = Output(tuple(_file(name, suffixes) for name in files), form, quiet, verbose, color)
-        command(*args, output=output, **kwargs)  # type: ignore[arg-type]
+        command(*args, output=output, **kwargs)
 
     wrapped.__doc__ = (command.__doc__ or "").replace("\\b\n", KEPT)
     return wrapped
-
-
-def _listed(suffixes: Sequence[str]) -> str:
-    """The suffixes as the help lists them, what scripts read first."""
-    return " ".join(sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".txt"].index))
 
 
 def _file(name: str, suffixes: Sequence[str]) -> Path:
@@ -254,9 +221,6 @@ def _file(name: str, suffixes: Sequence[str]) -> Path:
         raise InputError.one("not-supported-yet", f"{name}: a trace is not written yet", remedy=remedy)
     if path.suffix not in suffixes:
         near = suggest(path.suffix, suffixes) if path.suffix else None
-        raise InputError.one(
-            "unknown-format",
-            f"{name}: the suffix says no format",
-            remedy=f"did you mean {path.with_suffix(near)}?" if near else "suffixes: " + ", ".join(suffixes),
-        )
+        remedy = f"did you mean {path.with_suffix(near)}?" if near else "suffixes: " + ", ".join(suffixes)
+        raise InputError.one("unknown-format", f"{name}: the suffix says no format", remedy=remedy)
     return path

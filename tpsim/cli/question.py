@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-P = ParamSpec("P")
 
 FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "model": click.option("--model", metavar="MODEL", help="Library name, .yaml, or a Hugging Face config.json."),
@@ -44,14 +42,14 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
 """An option per flag, in the order in which help lists them; `tpsim.question.flags.Flags` types the same names."""
 
 
-def question_options(command: Callable[P, None]) -> Callable[..., None]:
+def question_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give `command` the flags; it gets ``--set`` as `overrides` and the others, if given, as one map `flags`."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         flags = {name: kwargs.pop(name) for name in FLAGS}
         given = {name: value for name, value in flags.items() if value not in (None, ())}
-        command(*args, flags=given, **kwargs)  # type: ignore[arg-type]
+        command(*args, flags=given, **kwargs)
 
     asked: Callable[..., None] = wrapped
     for option in reversed(FLAGS.values()):

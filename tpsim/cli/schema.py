@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpsim.cli.output import Output
 
 
-@click.command(short_help="A JSON Schema.", context_settings={"default_map": {"form": "json"}})
+@click.command(context_settings={"default_map": {"form": "json"}})
 @click.argument("name", required=False)
 @output_options
 @click.pass_context

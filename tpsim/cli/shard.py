@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tpsim.cli.output import Output
 
 
-@click.command(short_help="The algebra on one expression.")
+@click.command
 @click.argument("expression")
 @click.option("--mesh", default="X=4,Y=2", show_default=True, metavar="AXIS=N,..", help="Mesh axes, major first.")
 @click.option("--dims", metavar="DIM=N,..", help="Sizes of the dims; without them, formulas only.")
@@ -22,18 +22,7 @@ if TYPE_CHECKING:
 @click.option("--planner", default="cheapest", show_default=True, help="Whose steps: cheapest or book.")
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @output_options
-def shard(
-    *,
-    expression: str,
-    mesh: str,
-    dims: str | None,
-    hw: str | None,
-    placement: str | None,
-    dtype: str,
-    planner: str,
-    cost_model: str,
-    output: Output,
-) -> None:
+def shard(expression: str, output: Output, **asked: Any) -> None:
     r"""What one product, one reshard or one array costs on a mesh, and why.
 
     \b
@@ -44,14 +33,5 @@ def shard(
     from tpsim.answers.shard import shard as answer
     from tpsim.pages.shard import page
 
-    result = answer(
-        expression,
-        mesh,
-        dims=dims,
-        hw=hw,
-        placement=placement,
-        dtype=dtype,
-        planner=planner,  # type: ignore[arg-type]  # judged there, with a remedy
-        cost_model=cost_model,  # type: ignore[arg-type]
-    )
+    result = answer(expression, **asked)
     output.write(result, lambda verbose: page(result, verbose=verbose))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Section = Literal["Estimate", "Understand", "Guard", "Data"]
-SECTIONS: tuple[Section, ...] = ("Estimate", "Understand", "Guard", "Data")
+SECTIONS: tuple[Section, ...] = get_args(Section)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,21 +25,14 @@ OF_EXPRESSIONS = ("mesh", "dims", "hw", "placement", "dtype")
 """The options that say what an expression is run with."""
 
 
-@click.command(short_help="Claims held against a run on simulated devices.")
+@click.command
 @click.argument("targets", nargs=-1, metavar="[SCENARIO...|EXPRESSION]")
 @question_options
 @click.option("--dims", metavar="DIM=N,..", help="Of an expression: sizes of the dims.  [default: the least]")
 @output_options
 @click.pass_context
 def verify(
-    ctx: click.Context,
-    /,
-    *,
-    targets: tuple[str, ...],
-    overrides: tuple[str, ...],
-    flags: dict[str, Any],
-    dims: str | None,
-    output: Output,
+    ctx: click.Context, /, *, targets: tuple[str, ...], flags: dict[str, Any], output: Output, **asked: Any
 ) -> None:
     r"""Run a step, or an expression, on simulated devices and hold every claim to what they hold and send.
 
@@ -53,19 +46,17 @@ def verify(
     """
     from tpsim.pages.verify import page
 
-    given = {**flags, **({} if dims is None else {"dims": dims})}
-    if not (targets or given or overrides):
+    given = {**flags, **{name: value for name, value in asked.items() if value not in (None, ())}}
+    if not (targets or given):
         raise click.MissingParameter(ctx=ctx, param_hint="SCENARIO...|EXPRESSION", param_type="argument")
     with _progress(output) as progress:
-        result = _answer(targets, overrides, given, progress)
+        result = _answer(targets, given, progress)
     output.write(result, lambda verbose: page(result, verbose=verbose))
     if not result.ok:
         ctx.exit(NO)
 
 
-def _answer(
-    targets: tuple[str, ...], overrides: tuple[str, ...], given: Mapping[str, Any], progress: Progress | None
-) -> VerifyResult:
+def _answer(targets: tuple[str, ...], given: Mapping[str, Any], progress: Progress | None) -> VerifyResult:
     """Scenarios, or one expression: an expression has brackets, and no file's name does."""
     from tpsim.quantity.errors import InputError
 
@@ -75,11 +66,11 @@ def _answer(
 
         if "dims" in given:
             raise InputError.one("bad-usage", "--dims belongs to an expression", remedy="use --set for scenarios")
-        return answer(*targets, overrides=overrides, progress=progress, **given)
-    others = [f"--{name.replace('_', '-')}" for name in given if name not in OF_EXPRESSIONS]
-    others += ["--set"] if overrides else []
+        return answer(*targets, progress=progress, **given)
+    others = [name for name in given if name not in OF_EXPRESSIONS]
     if len(targets) > 1 or others:
-        what = "an expression is verified alone" if len(targets) > 1 else f"{others[0]} belongs to scenarios"
+        option = "--set" if others == ["overrides"] else f"--{others[0].replace('_', '-')}" if others else ""
+        what = "an expression is verified alone" if len(targets) > 1 else f"{option} belongs to scenarios"
         raise InputError.one("bad-usage", what, remedy='write: tpsim verify "A[I_X,J] -> A[I,J]" --mesh X=4')
     from tpsim.claims.verify_expression import verify_expression
 

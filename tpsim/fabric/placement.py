@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
-from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, capacity, joined
+from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, largest, over, product, smallest
+from tpsim.quantity.size import product
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -118,23 +118,6 @@ def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
     return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
 
 
-def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:
-    """The route of an axis of `n` on switched levels when the axes inside it take `inner` chips: arithmetic only.
-
-    Levels fill up from the innermost; sizes may be ints, arrays or symbols, and are to divide the levels evenly. The
-    last level has no bound.
-    """
-    below: Any = 1
-    route = []
-    for level in levels:
-        most = capacity(level)
-        reach = largest(inner * n, below) if most is None or level is levels[-1] else below * most
-        start, end = (smallest(largest(chips, below), reach) for chips in (inner, inner * n))
-        route.append(Segment(level.name, level.name, joined(level.topology) or "switch", over(end, start)))
-        below = reach
-    return tuple(route)
-
-
 # Names and sizes -------------------------------------------------------------------------------------------------
 
 
@@ -143,41 +126,28 @@ def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str,
     for axis in binding:
         if axis not in mesh.axes:
             raise unknown(axis, "mesh axis", mesh.axes)
-    return {axis: tuple(_carrier(levels, text) for text in _several(carriers)) for axis, carriers in binding.items()}
-
-
-def _several(carriers: Sequence[str] | str) -> Sequence[str]:
-    return carriers.split(",") if isinstance(carriers, str) else carriers
+    several = {axis: stated.split(",") if isinstance(stated, str) else stated for axis, stated in binding.items()}
+    return {axis: tuple(_carrier(levels, text) for text in carriers) for axis, carriers in several.items()}
 
 
 SHAPES = ("ring", "line")
 """What a physical axis can be asked to be."""
 
 
-def carrier_names(levels: Sequence[Wires]) -> list[str]:
-    """Every name that a binding may use."""
-    names = []
-    for level in levels:
-        names.append(level.name)
-        if level.topology == "torus":
-            names += [f"{level.name}.{index}" for index in range(len(level.shape))]
-    return names
-
-
 def _carrier(levels: Sequence[Wires], text: str) -> Bound:
     name, _, asked = text.strip().partition(":")
-    known = carrier_names(levels)
+    known: dict[str, tuple[int, int | None]] = {}
+    for at, level in enumerate(levels):
+        known[level.name] = (at, None)
+        if level.topology == "torus":
+            known |= {axis: (at, index) for index, axis in enumerate(axis_names(level))}
     if name not in known:
         raise unknown(name, "level of the machine", known)
     n = int(asked) if asked.isdecimal() and asked.strip("0") else None
     asked = asked if n is None else ""
     if asked not in {"", *SHAPES}:
         raise unknown(asked, "shape of an axis", SHAPES, remedy="or say how many devices lie there: nvlink:4")
-    stem, _, index = name.rpartition(".")
-    names = [level.name for level in levels]
-    if name in names:
-        return Bound(text, names.index(name), None, asked, n)
-    return Bound(text, names.index(stem), int(index), asked, n)
+    return Bound(text, *known[name], asked, n)
 
 
 Bindings = Mapping[str, tuple[Bound, ...]]
@@ -223,7 +193,8 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
         left, wanted = mesh.axes[axis], _wanted(bound.get(axis, ()))
         for index in allowed[axis]:
             most = left_in[index]
-            share = wanted.get(index, left if most is None else _largest_divisor(left, most))
+            divisors = (share for share in range(left if most is None else min(left, most), 0, -1) if not left % share)
+            share = wanted.get(index) or next(divisors)
             if left % share or (most is not None and share > most):
                 raise _does_not_fit(levels, mesh, axis, allowed[axis], f", {share} of them on {levels[index].name},")
             shares[axis][index] = share
@@ -240,11 +211,6 @@ def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
     for one in bound:
         found.setdefault(one.level, []).append(one.n)
     return {level: prod(n or 1 for n in several) for level, several in found.items() if None not in several}
-
-
-def _largest_divisor(n: int, most: int) -> int:
-    """The largest divisor of `n` that is not above `most`."""
-    return next(divisor for divisor in range(min(n, most), 0, -1) if not n % divisor)
 
 
 def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int], so: str = "") -> InputError:
@@ -276,14 +242,11 @@ def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -
     stride = reach = ordered[0].stride
     for piece in ordered:
         if piece.stride != reach:
-            raise _apart(carrier)
+            message = f"the mesh axes lie apart on {carrier.name}: no closed form is known for such groups"
+            remedy = "bind them to neighbouring places, or to axes of their own"
+            raise InputError.one("no-closed-form", message, remedy=remedy)
         reach *= piece.n
     whole = reach == carrier.extent
     if carrier.topology == "one_way_ring" and not whole:
         raise InputError.one("no-closed-form", f"part of the one-way ring {carrier.name} is no ring", remedy="fill it")
     return Segment(level, carrier.name, carrier.topology if whole else "line", n, stride)
-
-
-def _apart(carrier: Carrier) -> InputError:
-    message = f"the mesh axes lie apart on {carrier.name}: no closed form is known for such groups"
-    return InputError.one("no-closed-form", message, remedy="bind them to neighbouring places, or to axes of their own")

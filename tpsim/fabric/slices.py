@@ -7,7 +7,7 @@ from itertools import product as choices
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.fabric.wires import Slices, joined
+from tpsim.fabric.wires import Slices, axis_names, by, joined
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Bound:
 
 def members(level: Wires) -> str:
     """What a level joins at most, in words."""
-    return _by(level.shape) or "any"
+    return by(level.shape) or "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +118,9 @@ class _Slice:
         return full and self.level.topology == "torus" and self.level.wrap.closes(extent, self.whole)
 
     def opened(self, rings: Sequence[tuple[Bound, str]]) -> list[Bound]:
-        """Those of the carriers asked to be rings, each with its mesh axis, that are none."""
-        return [bound for bound, axis in rings if not self.is_ring(bound, axis)]
-
-    def is_ring(self, bound: Bound, axis: str) -> bool:
-        """True if the mesh axis fills the physical axis that it is bound to, and that is a ring."""
-        index = bound.axis or 0
-        return self.closes(index) and (index, self.shape[index]) in dict(self.on)[axis]
+        """Those of the carriers asked to be rings, each with its mesh axis, that it does not fill or that are none."""
+        indices = [(bound, bound.axis or 0, dict(self.on)[axis]) for bound, axis in rings]
+        return [bound for bound, at, laid in indices if not self.closes(at) or (at, self.shape[at]) not in laid]
 
     @property
     def score(self) -> tuple[Any, ...]:
@@ -136,7 +132,7 @@ class _Slice:
 
     def laid(self, place_of: int, lines: set[int]) -> Laid:
         """The carriers and pieces; physical axes in `lines` are not closed though they could be."""
-        names = _axis_names(self.level)
+        names = axis_names(self.level)
         closed = [self.closes(index) and index not in lines for index in range(len(self.shape))]
         open_ring: SegmentTopology = "one_way_ring" if self.level.topology == "one_way_ring" else "ring"
         carriers = {
@@ -155,27 +151,16 @@ class _Slice:
     def _idle(self) -> Iterator[str]:
         chips = prod(self.whole)
         if unused := chips - prod(self.shape):
-            slice_ = f"{self.level.name} slice {_by(self.whole)}"
-            yield f"{unused} of the {chips} chips of {slice_} idle: none is sold as {_by(self.shape)}"
+            slice_ = f"{self.level.name} slice {by(self.whole)}"
+            yield f"{unused} of the {chips} chips of {slice_} idle: none is sold as {by(self.shape)}"
 
 
 def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tuple[str, ...]:
     if level.topology != "torus":
         return ()
-    rings = [f"{level.name}.{index}" for index, ring in enumerate(closed) if ring]
+    rings = [name for name, ring in zip(axis_names(level), closed, strict=True) if ring]
     found = f"closed: {', '.join(rings)}" if rings else "no closed axis"
-    return (f"{level.name} slice {_by(shape)}, {found} ({level.wrap})",)
-
-
-def _by(shape: Sequence[int]) -> str:
-    """``4x8``."""
-    return "x".join(map(str, shape))
-
-
-def _axis_names(level: Wires) -> list[str]:
-    if level.topology != "torus":
-        return [level.name]
-    return [f"{level.name}.{index}" for index in range(len(level.shape))]
+    return (f"{level.name} slice {by(shape)}, {found} ({level.wrap})",)
 
 
 def _slices(
@@ -191,7 +176,8 @@ def _slices(
     ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, asked[axis])] for axis in bound]
     for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
         on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
-        shape = _shape(on, len(level.shape))
+        laid = [piece for pieces in on.values() for piece in pieces]
+        shape = tuple(prod(n for index, n in laid if index == at) for at in range(len(level.shape)))
         if all(extent <= most for extent, most in zip(shape, level.shape, strict=True)):
             pieces = tuple((axis, on[axis]) for axis in minor_first)
             yield from (_Slice(level, pieces, shape, whole) for whole in slices.around(shape, level.shape))
@@ -201,19 +187,10 @@ Pieces = tuple[tuple[int, int], ...]
 """(physical axis, devices) pairs of one mesh axis."""
 
 
-def _shape(on: Mapping[str, Pieces], dimensions: int) -> tuple[int, ...]:
-    return tuple(prod(n for pieces in on.values() for index, n in pieces if index == at) for at in range(dimensions))
-
-
 def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:
     """Every way to write `n` as a product over these physical axes."""
-    if len(indices) == 1:
-        yield ((indices[0], n),)
-        return
-    for first in range(1, n + 1):
-        if not n % first:
-            for rest in _splits(n // first, indices[1:]):
-                yield tuple(piece for piece in ((indices[0], first), *rest) if piece[1] > 1)
+    for shape in _shapes(n, [n] * len(indices)):
+        yield tuple(piece for piece in zip(indices, shape, strict=True) if piece[1] > 1)
 
 
 def _as_asked(way: Pieces, asked: Sequence[Bound]) -> bool:
@@ -265,6 +242,6 @@ def _packed(sizes: Sequence[int], free: Sequence[int], extents: Sequence[int]) -
 
 
 def _no_ring(level: Wires, bound: Bound, shape: Sequence[int]) -> InputError:
-    message = f"{bound.text}: the ends of this axis are not joined in a slice of {_by(shape)}"
+    message = f"{bound.text}: the ends of this axis are not joined in a slice of {by(shape)}"
     remedy = "leave :ring out, or fill an axis that closes"
     return InputError.one("no-wraparound", message, remedy=remedy, note=f"{level.name}: {level.wrap}")

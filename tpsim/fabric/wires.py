@@ -64,7 +64,7 @@ class Wrap:
         if self.always:
             return "every axis of more than 2 closes"
         if self.cube is not None:
-            return f"closes on slices of whole {'x'.join(map(str, self.cube))} cubes"
+            return f"closes on slices of whole {by(self.cube)} cubes"
         return "no wraparound" if self.axis is None else f"closes only on an axis of {self.axis}"
 
 
@@ -102,7 +102,7 @@ class Slices:
     def __str__(self) -> str:
         """In words: ``1x1, 2x2, multiples of 4``."""
         several = [] if self.multiple is None else [f"multiples of {self.multiple}"]
-        return ", ".join(["x".join(map(str, shape)) for shape in self.shapes] + several) or "any"
+        return ", ".join([*map(by, self.shapes), *several]) or "any"
 
 
 ANY = Slices()
@@ -135,17 +135,6 @@ class Wires(Protocol):
     @property
     def slices(self) -> Slices:
         """Which parts of it can be had."""
-
-
-@dataclass(frozen=True, slots=True)
-class WireLevel:
-    """A level of a network as a value: the plainest `Wires`."""
-
-    name: str
-    topology: LevelTopology
-    shape: tuple[int, ...] = ()
-    wrap: Wrap = Wrap()
-    slices: Slices = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +174,18 @@ def ranks(route: Iterable[Segment]) -> Any:
 def capacity(level: Wires) -> int | None:
     """Chips (or members) that a level joins at most; None without bound."""
     return prod(level.shape) if level.shape else None
+
+
+def axis_names(level: Wires) -> list[str]:
+    """Its physical axes: ``ici.0``, ``ici.1`` on a torus, else the level's own name."""
+    if level.topology != "torus":
+        return [level.name]
+    return [f"{level.name}.{index}" for index in range(len(level.shape))]
+
+
+def by(shape: Iterable[int]) -> str:
+    """``4x8``."""
+    return "x".join(map(str, shape))
 
 
 def joined(topology: LevelTopology) -> JoinedTopology | None:

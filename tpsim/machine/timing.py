@@ -149,7 +149,7 @@ def time(
 
     A curve of the machine's that was measured on this route says the seconds, unless something is forced.
 
-    route      the wires, innermost first, from `Placement.route` or `hierarchy_route`
+    route      the wires, innermost first, from `Placement.route`
     V          bytes of the whole array taking part, per remaining shard of the other axes
     change     where a permute's blocks go, from `Placement.change`; None: each to the device beside it
     launch     seconds, or a harness that the profile names; None is the profile's default

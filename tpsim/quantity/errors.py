@@ -152,6 +152,16 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(near(word, known)), None)
 
 
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", form: str = '"{}"') -> str:
+    """The remedy for an unknown name: the nearest of the known ones, written in `form`, else what is given.
+
+    >>> did_you_mean("bok", ["additive", "book"])
+    'did you mean "book"?'
+    """
+    meant = suggest(word, known)
+    return otherwise if meant is None else f"did you mean {form.replace('{}', meant)}?"
+
+
 NEAR = 5
 """Names that are shown as near: who sees more reads none."""
 
@@ -177,14 +187,16 @@ def near(word: str, known: Iterable[str]) -> list[str]:
 
 def _rank(word: str, name: str) -> tuple[int, ...]:
     """How near a name is, the least first; () if it is not."""
-    slips = _edits(word, name) if _may_be(word, name) else len(word) + len(name)
-    shared = -_common_start(word, name)
+    bearable = max(1, min(3, len(name) // 3))  # one slip in three letters, else two-letter names are near to everything
+    slips = _edits(word, name) if abs(len(word) - len(name)) <= bearable else len(word) + len(name)
+    # People mistype the start of a word least.
+    shared = -next((at for at, (x, y) in enumerate(zip(word, name, strict=False)) if x != y), min(len(word), len(name)))
     if slips <= 1:
         return (0, slips, shared)
     parts, part = f"-{_words(name)}-", f"-{_words(word)}"
     if len(word) > 1 and f"{part}-" in parts:
         return (1, not parts.startswith(part))
-    if slips <= _slips(name):
+    if slips <= bearable:
         return (2, slips, shared)
     return (3, part not in parts) if (len(word) > 1 and part in parts) or (len(word) > TELLING and word in name) else ()
 
@@ -196,21 +208,6 @@ TELLING = 2
 def _words(name: str) -> str:
     """The words of a name with one dash between them."""
     return "-".join("".join(char if char.isalnum() else " " for char in name).split())
-
-
-def _slips(name: str) -> int:
-    """Slips that a name may bear: one in three letters, else two-letter names are near to everything."""
-    return max(1, min(3, len(name) // 3))
-
-
-def _may_be(word: str, name: str) -> bool:
-    """False if the lengths alone tell that it takes too many slips."""
-    return abs(len(word) - len(name)) <= _slips(name)
-
-
-def _common_start(a: str, b: str) -> int:
-    """Letters in which two words agree from the start on: people mistype the start of a word least."""
-    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _edits(a: str, b: str) -> int:
@@ -241,13 +238,12 @@ def unknown(
       = known: additive, book
     """
     names = list(known)
-    meant = suggest(word, names)
     article = "an" if what[0] in "aeiou" else "a"
     return InputError.one(
         f"unknown-{what.partition(' of ')[0].replace(' ', '-')}",
         f'"{word}" is not {article} {what}',
         place,
-        f'did you mean "{meant}"?' if meant else remedy,
+        did_you_mean(word, names, remedy),
         listed(word, names, lister),
     )
 

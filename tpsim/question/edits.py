@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place, suggest
+from tpsim.quantity.errors import InputError, Place, did_you_mean
 from tpsim.question.flags import flag_words
 from tpsim.question.foreign import foreign_name, not_yet
 from tpsim.question.scenario_file import PATHS_TO_FILES
@@ -53,12 +54,16 @@ SHORT_FOR: Mapping[str, str] = {**dict.fromkeys(PATHS_TO_FILES, "extends"), "pra
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change: the field, its new value, the text that asked for it and where in that text the value starts."""
+    """One change: the field, its new value, the text that asked for it and where in that text the value starts.
+
+    named  where the name of the field stands; at the value if nowhere else
+    """
 
     keys: Keys
     value: Any
     text: str
     column: int = 1
+    named: Place | None = None
 
     @property
     def place(self) -> Place:
@@ -73,16 +78,41 @@ def edited(document: Document, edits: Iterable[Edit]) -> Document:
     """
     for edit in edits:
         document = _unfolded(document, edit.keys)
-        document = spec.with_value(document, edit.keys, edit.value, edit.place)
+        document = spec.with_value(document, edit.keys, edit.value, edit.place, edit.named)
     return document
 
 
 def overridden(document: Document, overrides: Sequence[str]) -> Document:
-    """The document with ``path=value`` texts applied; a value is read as YAML, so ``false`` means what it says."""
-    for text in overrides:
-        keys = tuple(key.strip() for key in text.partition("=")[0].split("."))
-        document = spec.overridden(_unfolded(document, keys), [text])
-    return document
+    """The document with ``path=value`` texts applied in order; values are YAML, paths are keys joined by dots.
+
+    Raises InputError for a text that sets nothing, or that goes into something without fields.
+    """
+    return edited(document, map(_override, overrides))
+
+
+def _override(text: str) -> Edit:
+    path, equals, value = text.partition("=")
+    keys = tuple(key.strip() for key in path.split("."))
+    named = Place("command line", 1, len("--set ") + 1, f"--set {text}", len(path))
+    if not equals or not all(keys):
+        whole = replace(named, width=max(1, len(text)))
+        raise InputError.one("bad-override", f'"{text}" sets nothing', whole, "write path=value: layout.zero=1")
+    edit = Edit(keys, None, named.text, named.column + len(path) + 1, named)
+    return replace(edit, value=_yaml(value, edit.place))
+
+
+def _yaml(text: str, place: Place) -> Any:
+    """What one value written as YAML stands for."""
+    try:
+        value = spec.load(f"value: {text.strip() or 'null'}\n", name=place.file).data["value"]
+    except InputError as error:
+        raise InputError([replace(error.problems[0], place=place)]) from None
+    glued = [key for key, held in value.items() if held is None and ":" in str(key)] if isinstance(value, dict) else []
+    if glued:
+        spaced = str(glued[0]).replace(":", ": ", 1)
+        message = f'"{glued[0]}" is one word: YAML wants a space after the colon'
+        raise InputError.one("bad-override", message, place, f"write {spaced}, with quotes around the whole")
+    return value
 
 
 def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:
@@ -144,8 +174,8 @@ def _known(name: str) -> None:
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=f"tpsim calls this {path}")
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    near = suggest(name, [*PATHS, "mesh", "placement", *AXES])
-    raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=f"did you mean --{near}?" if near else "")
+    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *AXES], form="--{}")
+    raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
 
 
 def _flag(name: str, value: object) -> str:
@@ -224,12 +254,7 @@ def _chips(data: Mapping[str, Any]) -> int | None:
     """The product of the mesh, None if it is not known."""
     mesh = data.get("mesh")
     sizes = list(mesh.values()) if isinstance(mesh, Mapping) else []
-    product = 1
-    for size in sizes:
-        if not isinstance(size, int) or size < 1:
-            return None
-        product *= size
-    return product
+    return prod(sizes) if all(isinstance(size, int) and size >= 1 for size in sizes) else None
 
 
 def _placement_edits(given: Mapping[str, Any]) -> Iterator[Edit]:

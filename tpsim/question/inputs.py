@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -11,8 +11,6 @@ from tpsim.quantity.units import UnitError, parse
 
 if TYPE_CHECKING:
     from tpsim.quantity.spec import Kind
-
-KINDS: tuple[Kind, ...] = ("hardware", "scenarios", "models")
 
 
 class FromFile(Protocol):
@@ -39,7 +37,7 @@ def asked(kind: Kind, path: str) -> str:
 
 def shown(path: str) -> str:
     """The path as the user gave it; a library file is named from its library on: ``models/gemma-7b.yaml``."""
-    for kind in KINDS:
+    for kind in get_args(spec.Kind):
         if Path(path).parent in spec.library(kind):
             return f"{kind}/{Path(path).name}"
     return path

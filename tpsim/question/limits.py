@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tpsim.quantity.errors import InputError, Place, suggest
+from tpsim.quantity.errors import InputError, Place, did_you_mean
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.question import Limit
 
@@ -32,12 +32,11 @@ def limits(require: Mapping[str, str], at: At, at_key: At) -> Iterator[Limit]:
     """
     for name, text in require.items():
         if name not in LIMITS:
-            near = suggest(name, LIMITS)
             raise InputError.one(
                 "unknown-requirement",
                 f'"{name}" cannot be required',
                 at_key("require", name),
-                f'did you mean "{near}"?' if near else "",
+                did_you_mean(name, LIMITS),
                 "can be required: " + ", ".join(LIMITS),
             )
         yield _limit(name, text, at("require", name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import NotationError
-from tpsim.quantity.errors import suggest
+from tpsim.quantity.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -63,9 +63,8 @@ def chosen(word: str, what: str, known: Collection[str]) -> str:
 
 
 def _unknown(word: str, text: str, what: str, known: Sequence[str]) -> NotationError:
-    meant = suggest(word, known) if len(word) > 1 else None
     start = text.index(word)
-    hint = f'did you mean "{meant}"? ' if meant else ""
+    hint = f"{did_you_mean(word, known)} ".lstrip() if len(word) > 1 else ""
     remedy = f"{hint}there are: {', '.join(known)}"
     slug = f"unknown-{what.partition(' of ')[0].replace(' ', '-')}"
     return NotationError(f'"{word}" is not a {what}', text, (start, start + len(word)), remedy, slug)

@@ -6,6 +6,8 @@ import pytest
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec.document import merge
+from tpsim.question.edits import overridden
 
 TEXT = """\
 name: m            # a comment
@@ -62,13 +64,13 @@ def test_maps_are_made_on_the_way_to_a_new_value(document):
 
 
 def test_an_override_of_null_takes_a_field_away(document):
-    assert spec.overridden(document, ["chip.peak=null"]).data["chip"] == {}
-    assert spec.overridden(document, ["chip.memory="]).data["chip"]["memory"] is None  # to be judged
+    assert overridden(document, ["chip.peak=null"]).data["chip"] == {}
+    assert overridden(document, ["chip.memory="]).data["chip"]["memory"] is None  # to be judged
 
 
 def test_merge_joins_maps_and_replaces_lists():
     base = {"a": {"x": 1, "y": {"z": 2}}, "list": [1, 2]}
-    assert spec.merge(base, {"a": {"y": {"w": 3}}, "list": [9]}) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "list": [9]}
+    assert merge(base, {"a": {"y": {"w": 3}}, "list": [9]}) == {"a": {"x": 1, "y": {"z": 2, "w": 3}}, "list": [9]}
 
 
 def test_a_value_does_not_inherit_the_source_of_the_value_it_replaces():
@@ -143,9 +145,7 @@ def test_extends_is_one_name():
 
 
 def test_overrides_are_yaml_values_at_a_path(document):
-    changed = spec.overridden(
-        document, ["chip.peak.bf16=1 PFLOP/s", "levels.0.shape=[4, 4]", "name=no", "new.flag=true"]
-    )
+    changed = overridden(document, ["chip.peak.bf16=1 PFLOP/s", "levels.0.shape=[4, 4]", "name=no", "new.flag=true"])
     assert changed.data["chip"] == {"peak": {"bf16": "1 PFLOP/s"}}
     assert changed.data["levels"] == [{"name": "ici", "shape": [4, 4]}]
     assert (changed.data["name"], changed.data["new"]) == ("no", {"flag": True})
@@ -199,5 +199,5 @@ def test_overrides_are_yaml_values_at_a_path(document):
 )
 def test_an_override_that_cannot_be_made_is_refused(document, text, message):
     with pytest.raises(InputError) as error:
-        spec.overridden(document, [text])
+        overridden(document, [text])
     assert str(error.value) == message

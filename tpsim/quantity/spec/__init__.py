@@ -1,49 +1,29 @@
 """Files: YAML to checked values, each value with its place in the user's text; and where files are found by name."""
 
-from tpsim.quantity.spec.catalogue import Kind, find, is_path, is_shipped, library, named, names, path_from, shipped
-from tpsim.quantity.spec.checked import read
-from tpsim.quantity.spec.document import Document, Keys, extended, merge, part, with_data, with_value
-from tpsim.quantity.spec.fields import (
-    Bytes,
-    BytesPerSecond,
-    FlopsPerSecond,
-    Quantity,
-    Seconds,
-    Share,
-    Strict,
-    schema_of,
-)
-from tpsim.quantity.spec.overrides import overridden
-from tpsim.quantity.spec.text import LARGE, load, standard_input
-
-__all__ = [
-    "LARGE",
-    "Bytes",
-    "BytesPerSecond",
-    "Document",
-    "FlopsPerSecond",
-    "Keys",
-    "Kind",
-    "Quantity",
-    "Seconds",
-    "Share",
-    "Strict",
-    "extended",
-    "find",
-    "is_path",
-    "is_shipped",
-    "library",
-    "load",
-    "merge",
-    "named",
-    "names",
-    "overridden",
-    "part",
-    "path_from",
-    "read",
-    "schema_of",
-    "shipped",
-    "standard_input",
-    "with_data",
-    "with_value",
-]
+from tpsim.quantity.spec.catalogue import Kind as Kind
+from tpsim.quantity.spec.catalogue import find as find
+from tpsim.quantity.spec.catalogue import is_path as is_path
+from tpsim.quantity.spec.catalogue import is_shipped as is_shipped
+from tpsim.quantity.spec.catalogue import library as library
+from tpsim.quantity.spec.catalogue import named as named
+from tpsim.quantity.spec.catalogue import names as names
+from tpsim.quantity.spec.catalogue import path_from as path_from
+from tpsim.quantity.spec.catalogue import shipped as shipped
+from tpsim.quantity.spec.checked import read as read
+from tpsim.quantity.spec.document import Document as Document
+from tpsim.quantity.spec.document import Keys as Keys
+from tpsim.quantity.spec.document import extended as extended
+from tpsim.quantity.spec.document import part as part
+from tpsim.quantity.spec.document import with_data as with_data
+from tpsim.quantity.spec.document import with_value as with_value
+from tpsim.quantity.spec.fields import Bytes as Bytes
+from tpsim.quantity.spec.fields import BytesPerSecond as BytesPerSecond
+from tpsim.quantity.spec.fields import FlopsPerSecond as FlopsPerSecond
+from tpsim.quantity.spec.fields import Quantity as Quantity
+from tpsim.quantity.spec.fields import Seconds as Seconds
+from tpsim.quantity.spec.fields import Share as Share
+from tpsim.quantity.spec.fields import Strict as Strict
+from tpsim.quantity.spec.fields import schema_of as schema_of
+from tpsim.quantity.spec.text import LARGE as LARGE
+from tpsim.quantity.spec.text import load as load
+from tpsim.quantity.spec.text import standard_input as standard_input

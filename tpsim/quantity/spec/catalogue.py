@@ -39,23 +39,18 @@ def library(kind: Kind) -> list[Path]:
     inside = Path(*_FOLDERS[kind])
     extra = [Path(entry) for entry in os.environ.get("TPSIM_PATH", "").split(os.pathsep) if entry]
     own = [folder for entry in extra for folder in (entry / inside, entry)]
-    return [*_shipped(kind), *[folder for folder in own if folder.is_dir()]]
-
-
-def _shipped(kind: Kind) -> list[Path]:
-    """The one folder that is shipped: in the package, or beside it in a checkout."""
-    folders = [root / Path(*_FOLDERS[kind]) for root in (_PACKAGE / "_data", _PACKAGE.parent)]
-    return [folder for folder in folders if folder.is_dir()][:1]
+    return [shipped(kind), *[folder for folder in own if folder.is_dir()]]
 
 
 def shipped(kind: Kind) -> Path:
-    """The folder that tpsim itself ships for this kind."""
-    return _shipped(kind)[0]
+    """The folder that tpsim itself ships for this kind: in the package, or beside it in a checkout."""
+    folders = [root / Path(*_FOLDERS[kind]) for root in (_PACKAGE / "_data", _PACKAGE.parent)]
+    return next(folder for folder in folders if folder.is_dir())
 
 
 def is_shipped(kind: Kind, path: Path | str) -> bool:
     """True for a file of the folder that tpsim itself ships for this kind."""
-    return Path(path).resolve().parent in {folder.resolve() for folder in _shipped(kind)}
+    return Path(path).resolve().parent == shipped(kind).resolve()
 
 
 def names(kind: Kind) -> list[str]:

@@ -164,7 +164,11 @@ def extended(document: Document, load: Callable[[str, Path], Document]) -> Docum
         name = last.data["extends"]
         if not isinstance(name, str):
             raise InputError.one("bad-value", "extends is not a name", last.place("extends"), "write one name or file")
-        parent = _asked_by(last, name, load)
+        try:
+            parent = load(name, last.folder("extends"))
+        except InputError as error:  # that there is none is a mistake where the name stands
+            place = last.place("extends")
+            raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
         if realpath(parent.path) in {realpath(link.path) for link in chain}:
             message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, parent])}"
             raise InputError.one("circular-extends", message, last.place("extends"), "break the circle")
@@ -173,15 +177,6 @@ def extended(document: Document, load: Callable[[str, Path], Document]) -> Docum
     for link in reversed(chain):
         result = _laid_on(result, link)
     return result
-
-
-def _asked_by(document: Document, name: str, load: Callable[[str, Path], Document]) -> Document:
-    """The document of that name; that there is none is a mistake where the name stands."""
-    try:
-        return load(name, document.folder("extends"))
-    except InputError as error:
-        place = document.place("extends")
-        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:

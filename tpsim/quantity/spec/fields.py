@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -30,13 +31,15 @@ class Strict(BaseModel):
     noun: ClassVar[str] = ""
 
 
-def noun(model: type[BaseModel]) -> str:
-    """What messages call a map of this model.
+def noun(model: type[BaseModel] | None) -> str:
+    """What messages call a map of this model, or one that none describes.
 
     >>> class LinkFields(Strict): ...
     >>> noun(LinkFields)
     'a link'
     """
+    if model is None:
+        return "this map"
     own = getattr(model, "noun", "")
     if own:
         return str(own)
@@ -59,10 +62,8 @@ class Quantity:
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Reads the text with `units.parse`."""
-        return core_schema.no_info_plain_validator_function(self._parsed)
-
-    def _parsed(self, value: object) -> float:
-        return parse(value, self.dimension, zero=self.zero, share=self.share)
+        read = partial(parse, dimension=self.dimension, zero=self.zero, share=self.share)
+        return core_schema.no_info_plain_validator_function(read)
 
     def __get_pydantic_json_schema__(
         self, _schema: core_schema.CoreSchema, _handler: GetJsonSchemaHandler

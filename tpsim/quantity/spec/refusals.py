@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from tpsim.quantity.errors import Problem, suggest
+from tpsim.quantity.errors import Problem, did_you_mean, suggest
 from tpsim.quantity.spec.fields import example, meanings, noun
 from tpsim.quantity.units import UnitError
 
@@ -42,14 +42,6 @@ _DUE = {
 LONGEST = 60
 """Characters of a value that a message repeats; the source line below it shows the rest."""
 
-_LIMITS = {
-    "greater_than": ("gt", "more than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-}
-
-
 MISMATCH = "string_pattern_mismatch"
 """pydantic's error type of text that is not of the wanted form."""
 
@@ -57,9 +49,10 @@ _OTHERS = {
     MISMATCH: ("", "it must match {pattern}"),
     "too_short": (", too short a list", "write at least {min_length}"),
     "too_long": (", too long a list", "write at most {max_length}"),
-    "finite_number": ("", "write a finite number"),
-    "int_from_float": ("", "write a whole number"),
-    "int_parsing_size": ("", "it is too large"),
+    "greater_than": ("", "it must be more than {gt:.15g}"),
+    "greater_than_equal": ("", "it must be at least {ge:.15g}"),
+    "less_than": ("", "it must be less than {lt:.15g}"),
+    "less_than_equal": ("", "it must be at most {le:.15g}"),
 }
 """pydantic's error type -> the end of the message, and the remedy."""
 
@@ -180,8 +173,7 @@ def _unknown(
     here, name = tuple(around), str(last)
     owner = _model_at(model, here)
     place = document.key_place(*one.keys)
-    what = noun(owner) if owner else "this map"
-    message = f'"{name}" is not a field of {what}'
+    message = f'"{name}" is not a field of {noun(owner)}'
     fields = list(owner.model_fields) if owner else []
     note = f"fields here: {', '.join(fields)}" if fields else ""
     if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
@@ -189,7 +181,9 @@ def _unknown(
         same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
-    held = _value_at(document.data, here)
+    held: Any = document.data
+    for key in here:
+        held = held[key]
     free = [field for field in fields if field not in held or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
     remedy = f'did you mean "{near}"?' if near else "remove it"
@@ -205,10 +199,9 @@ def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]
 def _missing(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
     *around, last = one.keys
     owner = _model_at(model, tuple(around))
-    what = noun(owner) if owner else "this map"
     value = example(owner, str(last)) if owner and last in owner.model_fields else ""
     place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
-    return Problem("missing-field", f'{what} needs "{last}"', place, f"add {last}: {value or '...'}", note)
+    return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {last}: {value or '...'}", note)
 
 
 def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
@@ -226,24 +219,17 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if one.type in {"literal_error", "enum"}:
         told = meanings(_model_at(model, one.keys[:-1]), str(one.keys[-1]))
-        known = list(_choices(model, one.keys)) or re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        return _not_one_of(name, value, known, told, place)
-    if one.type in _LIMITS:
-        key, words = _LIMITS[one.type]
-        return Problem("bad-value", f"{name} is {_shown(value)}", place, f"it must be {words} {context[key]:.15g}")
+        stated = [part for part in _annotations(model, one.keys) if get_origin(part) is Literal]
+        known = [str(choice) for part in stated for choice in get_args(part)]
+        known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *told])
+        return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
     if one.due:
         quote = one.due == "text" and isinstance(value, int | float)
         remedy = f'write "{_shown(value)}"' if quote else f"write {one.due}"
         return Problem("bad-value", f"{name} is {_shown(value)}, not {one.due}", place, remedy)
     message, remedy = _OTHERS.get(one.type, (str(one.finding["msg"]), "correct it"))
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
-
-
-def _not_one_of(name: str, value: object, known: Sequence[str], told: Sequence[str], place: Any) -> Problem:
-    near = suggest(str(value), known)
-    remedy = f'did you mean "{near}"?' if near else ""
-    note = "\n".join([f"values: {', '.join(known)}", *told])
-    return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
 
 
 def _name(keys: Keys) -> str:
@@ -269,12 +255,6 @@ def _shown(value: object) -> str:
         return str(value).lower()
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-
-
-def _value_at(data: Any, keys: Keys) -> Any:
-    for key in keys:
-        data = data[key]
-    return data
 
 
 def _annotations(model: type[BaseModel], keys: Keys) -> list[Any]:
@@ -315,9 +295,3 @@ def _model_at(model: type[BaseModel], keys: Keys) -> type[BaseModel] | None:
     found = _annotations(model, keys)
     entries = [part for one in found if get_origin(one) is dict for part in _branches(get_args(one)[1])]
     return next((one for one in (*found, *entries) if isinstance(one, type) and issubclass(one, BaseModel)), None)
-
-
-def _choices(model: type[BaseModel], keys: Keys) -> Iterator[str]:
-    for annotation in _annotations(model, keys):
-        if get_origin(annotation) is Literal:
-            yield from map(str, get_args(annotation))
