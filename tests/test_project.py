@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,39 @@ def test_no_physical_constant_stands_in_python(file):
 
 
 WRITTEN = {".py", ".md", ".yaml", ".toml", ".json"}
+
+
+ACYCLIC = ("machine", "calibrate", "fabric", "cost", "question", "guard", "claims", "reference", "quantity")
+
+
+def imported(room):
+    """Which files of a room each of them imports: anywhere, inside functions and for types alone too."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "tpsim" / room).rglob("*.py")
+    }
+    found = {}
+    for name, path in files.items():
+        named = [
+            node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
+        ]
+        modules = {node.module for node in named} | {
+            f"{node.module}.{one.name}" for node in named for one in node.names
+        }
+        found[name] = sorted(modules & (files.keys() - {name}))
+    return found
+
+
+@pytest.mark.parametrize("room", ACYCLIC)
+def test_no_files_of_a_room_import_each_other_in_a_circle(room):
+    TopologicalSorter(imported(room)).prepare()
+
+
+def test_a_circle_of_imports_would_be_noticed():
+    assert "tpsim.machine.profile_file" in imported("machine")["tpsim.machine.profile"]  # inside a function
+    assert "tpsim.machine.parts" in imported("machine")["tpsim.machine.yardstick"]  # for types alone
+    backwards = {**imported("machine"), "tpsim.machine.parts": ["tpsim.machine.profile"]}
+    with pytest.raises(CycleError):
+        TopologicalSorter(backwards).prepare()
 
 
 def test_nothing_in_the_repository_names_the_machine_that_it_was_made_on():

@@ -34,7 +34,7 @@ from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Sizes
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
-from tpsim.machine import algorithms, profile, timing
+from tpsim.machine import forms, profile, timing
 from tpsim.program.layout import DTYPE_BYTES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Map
@@ -127,14 +127,14 @@ def seconds(kind, size, ranks, hw="tpu-v5e", topology="ring", **options):
 
 
 def test_claim_000_14_a_one_way_ring_gathers_in_n_minus_1_rounds_of_one_shard():
-    traffic = algorithms.one_way_gather(1600, 16)
+    traffic = forms.one_way_gather(1600, 16)
     assert (traffic.steps, traffic.link_total) == (15, 15 * 100)
 
 
 def test_claim_000_15_a_two_way_ring_takes_the_whole_part_of_half_of_n_rounds():
-    assert [algorithms.ring_gather(V, ranks).steps for ranks in (4, 5, 8, 9)] == [2, 2, 4, 4]
-    assert algorithms.ring_gather(V, 9).steps != 5  # rounded up, as the note has it
-    assert algorithms.ring_gather(1600, 16).wire == 1500
+    assert [forms.ring_gather(V, ranks).steps for ranks in (4, 5, 8, 9)] == [2, 2, 4, 4]
+    assert forms.ring_gather(V, 9).steps != 5  # rounded up, as the note has it
+    assert forms.ring_gather(1600, 16).wire == 1500
 
 
 def test_claim_000_16_a_gather_takes_array_over_both_directions_and_twice_that_without_wraparound():
@@ -167,7 +167,7 @@ def test_claim_000_18_bandwidth_bound_collectives_depend_on_bytes_and_an_all_red
 def test_claim_000_19_a_hop_of_1_us_is_worth_45_kb():
     hop = seconds("permute", V, 2, topology="line", cost_model="book")
     array = tpsim.breakeven(hop.latency_s, hop.bandwidth_s, "V")
-    assert float(algorithms.permute(array, 2).link_total) == pytest.approx(45_000)
+    assert float(forms.permute(array, 2).link_total) == pytest.approx(45_000)
 
 
 def test_claim_000_20_only_the_axis_of_16_of_an_8_by_16_slice_is_a_ring():
@@ -190,7 +190,7 @@ def test_claim_000_24_a_gather_over_16_is_latency_bound_below_768_kb_not_below_5
 
 def test_claim_000_25_an_all_reduce_moves_two_gathers_not_n_minus_1_whole_arrays():
     assert wire("all_reduce", V, 8) == 2 * wire("all_gather", V, 8) == V * Fraction(14, 8)
-    assert algorithms.switch_one_shot(V, 8).carried == 7 * V
+    assert forms.switch_one_shot(V, 8).carried == 7 * V
 
 
 def test_claim_000_27_a_reduce_scatter_leaves_each_device_its_columns_of_the_sum():
@@ -208,27 +208,27 @@ def test_claim_000_28_a_reduce_scatter_takes_as_long_as_an_all_gather():
 @pytest.mark.parametrize("ranks", range(2, 65))
 def test_claim_000_31_an_all_to_all_is_a_quarter_of_a_gather_only_where_the_table_says_so(ranks):
     even = ranks % 2 == 0
-    gather, ideal = algorithms.ring_gather(V, ranks).link_total, V / 2
-    exchange = algorithms.ring_all_to_all(V, ranks).link_total
+    gather, ideal = forms.ring_gather(V, ranks).link_total, V / 2
+    exchange = forms.ring_all_to_all(V, ranks).link_total
     odd_share = Fraction(ranks**2 - 1, 4 * ranks**2)
     assert exchange / ideal == (Fraction(1, 4) if even else odd_share)
     assert exchange / gather == (Fraction(ranks, 4 * (ranks - 1)) if even else Fraction(ranks + 1, 4 * ranks))
     if even:
-        unsplit = algorithms.ring_all_to_all_unsplit(V, ranks).link_total
+        unsplit = forms.ring_all_to_all_unsplit(V, ranks).link_total
         assert unsplit / ideal == Fraction(1, 4) + Fraction(1, 2 * ranks)
-    one_way = algorithms.one_way_all_to_all(V, ranks).link_total
-    assert one_way / algorithms.one_way_gather(V, ranks).link_total == Fraction(1, 2)
-    line, line_gather = algorithms.line_all_to_all(V, ranks).link_total, algorithms.line_gather(V, ranks).link_total
+    one_way = forms.one_way_all_to_all(V, ranks).link_total
+    assert one_way / forms.one_way_gather(V, ranks).link_total == Fraction(1, 2)
+    line, line_gather = forms.line_all_to_all(V, ranks).link_total, forms.line_gather(V, ranks).link_total
     assert (line, line_gather) == (2 * exchange, 2 * gather)
-    switch = algorithms.switch_direct_all_to_all(V, ranks).link_total
-    assert switch / algorithms.switch_direct_gather(V, ranks).link_total == Fraction(1, ranks)
+    switch = forms.switch_direct_all_to_all(V, ranks).link_total
+    assert switch / forms.switch_direct_gather(V, ranks).link_total == Fraction(1, ranks)
 
 
 @pytest.mark.parametrize("sides", [(4, 4), (4, 8), (2, 8, 4), (16, 16)])
 def test_claim_000_31_on_a_torus_the_longest_axis_counts(sides):
-    axes = [algorithms.TorusAxis(side, closed=side > 2) for side in sides]
+    axes = [forms.TorusAxis(side, closed=side > 2) for side in sides]
     chips = sympy.prod(sides)
-    assert algorithms.torus_all_to_all(V, axes).link_total / (V / 2) == sympy.Rational(max(sides), 4 * chips)
+    assert forms.torus_all_to_all(V, axes).link_total / (V / 2) == sympy.Rational(max(sides), 4 * chips)
 
 
 def test_claim_000_31_the_quarter_reads_as_n_quarters_when_the_buffer_of_one_rank_is_quoted():

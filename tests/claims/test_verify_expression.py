@@ -13,7 +13,7 @@ from tpsim.answers.shard import shard
 from tpsim.claims import bounds
 from tpsim.claims import verify_expression as module
 from tpsim.claims.verify_expression import verify_expression
-from tpsim.machine import algorithms
+from tpsim.machine import algorithms, forms
 from tpsim.quantity.errors import InputError
 
 WIDE = "A[B,J_X] . B[B,J,K_Y,L_X] -> C[B_YXZ,L,K]"
@@ -113,7 +113,7 @@ def test_a_wrong_factor_is_seen_with_the_way_and_the_move(monkeypatch):
 
 
 def test_a_wrong_closed_form_of_the_links_is_seen(monkeypatch):
-    monkeypatch.setitem(algorithms.FORMS["line"], "all_gather", {"line": algorithms.ring_gather})
+    monkeypatch.setitem(algorithms.FORMS["line"], "all_gather", {"line": forms.ring_gather})
     found = failing("A[I_X] -> A[I]", "X=4", hw="tpu-v5e")
     assert "all_gather over X of A, line: steps claimed 2, counted 3" in found["links"]
 

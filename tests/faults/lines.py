@@ -8,7 +8,7 @@ from tests.faults.judges import KV, LLAMA, SP, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
 from tpsim.cost import compute, grid, memory, rollup, step
 from tpsim.fabric import change, placement, wires
-from tpsim.machine import additive, algorithms, curve, permutes, timing
+from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.program import layout, op, trace, transformer, transpose, update
 
@@ -506,7 +506,7 @@ FAULTS = [
     ),
     Fault(
         "a flat ring of one node closes over its card",
-        algorithms.flat_ring_gather,
+        forms.flat_ring_gather,
         "over(sent, g)",
         "over(sent, nodes)",
         "links of a flat ring",
@@ -514,7 +514,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange over cards forgets who shares the node",
-        algorithms.direct_all_to_all_nic,
+        forms.direct_all_to_all_nic,
         "g * nodes * nodes",
         "nodes * nodes",
         "links of an exchange straight to everyone",
@@ -579,7 +579,7 @@ FAULTS = [
     Fault(
         "a measured curve holds for a forced algorithm",
         timing.time,
-        "if forced:",
+        "if choice.forced:",
         "if protocol is not None:",
         "a_measured_curve_says_what_was_measured_and_nothing_else",
         "elsewhere {'algorithm'",

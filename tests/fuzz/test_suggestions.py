@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from tpsim.cli.main import tpsim
 from tpsim.cli.verbs import VERBS
 from tpsim.guard.lock_file import LockFile
-from tpsim.machine.profile_file import ALGORITHMS, HardwareFile
+from tpsim.machine.algorithms import OFFERED
+from tpsim.machine.profile_file import HardwareFile
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import suggest
@@ -57,7 +58,7 @@ NAMES: dict[str, list[str]] = {
     "axes": ["data", "tensor"],
     "axes of three letters": ["dat", "rep", "kvh", "seq"],
     "axes of a torus": ["ici", "dcn", "nvlink", "network"],
-    "algorithms": sorted(ALGORITHMS),
+    "algorithms": sorted(OFFERED),
     "collectives": ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"],
     "practices": ["megatron", "fsdp2", "xla", "ideal"],
     "dtypes": ["f64", "f32", "bf16", "f16", "fp8", "int8"],

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsim.algebra.moves import wire
-from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis, Traffic
+from tpsim.machine.algorithms import FORMS, TORUS_FORMS
+from tpsim.machine.forms import TorusAxis, Traffic
 
 SIZES = range(1, 18)
 

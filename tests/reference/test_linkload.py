@@ -12,10 +12,11 @@ from math import prod
 import pytest
 
 from tpsim.fabric.wires import Segment
-from tpsim.machine import algorithms as closed
+from tpsim.machine import forms as closed
 from tpsim.machine import timing
 from tpsim.machine.additive import groups
-from tpsim.machine.algorithms import FORMS, STREAMED, TORUS_FORMS, TorusAxis, strided
+from tpsim.machine.algorithms import EVERY, FORMS, STREAMED, TORUS_FORMS
+from tpsim.machine.forms import TorusAxis, strided
 from tpsim.machine.profile import load as machine
 from tpsim.quantity.errors import InputError
 from tpsim.reference import lines, rings
@@ -55,7 +56,7 @@ ONE_AXIS = [
     if kind != "permute"
 ]
 
-NOT_AS_INJECTED = {"one-shot", "in-switch", "in-network", "in-switch-tree", "in-switch-network"}
+NOT_AS_INJECTED = {one.name for one in EVERY if one.copies}
 """They inject other bytes than the move must: copies of everything, or what the switch sums."""
 
 CABLES = range(1, 20)
@@ -246,7 +247,7 @@ def as_priced(name, route, kind, algorithm, fields=FIELDS):
 
 def run_parts(of, route, priced):
     """The algorithm of every level; a call without stages runs over both levels at once."""
-    found = groups({level.name: level for level in of.levels}, route)
+    found = groups(of, route)
     if not priced.stages:
         return [Part(tuple(one for group in found for one in group.segments), priced.algorithm)]
     return [Part(group.segments, stage.algorithm) for group, stage in zip(found, priced.stages, strict=True)]

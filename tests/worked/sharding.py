@@ -28,7 +28,7 @@ from tests.worked.readings import (
     shard,
     symbol,
 )
-from tpsim.machine import algorithms
+from tpsim.machine import forms
 from tpsim.machine.profile import load
 from tpsim.machine.timing import time
 
@@ -71,7 +71,7 @@ def four_cases(expr):
 
 
 def exchange_against_gather(n):
-    return algorithms.ring_all_to_all(V, n).link_total / algorithms.ring_gather(V, n).link_total
+    return forms.ring_all_to_all(V, n).link_total / forms.ring_gather(V, n).link_total
 
 
 def exchanges():
@@ -214,9 +214,9 @@ ANSWERS = {
     },
     "SH-17": {"ratio": Answer(gather_against_scatter, COUNT, formula=M / K)},
     "SH-19": {
-        "scalars": Answer(lambda: algorithms.one_way_all_to_all(1024 * 1024, 8).link_total, LINKS),
+        "scalars": Answer(lambda: forms.one_way_all_to_all(1024 * 1024, 8).link_total, LINKS),
         "ratio": Answer(
-            lambda: algorithms.one_way_all_to_all(V, 8).link_total / algorithms.one_way_gather(V, 8).link_total, LINKS
+            lambda: forms.one_way_all_to_all(V, 8).link_total / forms.one_way_gather(V, 8).link_total, LINKS
         ),
     },
     "SH-20": {

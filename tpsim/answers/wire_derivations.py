@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import LevelTopology, Route
     from tpsim.machine.additive import Group
-    from tpsim.machine.algorithms import Traffic
+    from tpsim.machine.forms import Traffic
     from tpsim.machine.profile import Machine
 
 SOURCES = ("closed forms, counted message by message",)
@@ -108,7 +108,7 @@ def _here(machine: Machine, route: Route, kind: MoveKind) -> timing.Timing:
 
 def _load(machine: Machine, route: Route, kind: MoveKind) -> _Load:
     """In V and, where the route is one group of wires, in its numbers of devices."""
-    here, found = _here(machine, route, kind), groups({level.name: level for level in machine.levels}, route)
+    here, found = _here(machine, route, kind), groups(machine, route)
     if len(found) == 1 and here.stages:
         traffic: Any = _in_symbols(found[0], kind, here.stages[0].algorithm)
     else:

@@ -2,157 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import count
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tpsim import __version__
 from tpsim.answers.collective import kind_of, placed
-from tpsim.answers.hw import curve_record
-from tpsim.calibrate.calibrate import Calibrated, Series, calibrate
+from tpsim.calibrate.calibrate import Series, calibrate
+from tpsim.calibrate.fitted import FitResult
 from tpsim.calibrate.logs import Measured, read
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
-from tpsim.machine.curve_file import describe, exact
+from tpsim.machine.algorithms import EVERY
+from tpsim.machine.curve import describe
+from tpsim.machine.curve_file import exact
 from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.inputs import inputs
-from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tpsim.calibrate.determine import Array
     from tpsim.calibrate.logs import Run
     from tpsim.fabric.wires import Route
     from tpsim.machine.curve import MeasuredCurve
-    from tpsim.machine.profile import Constant, Machine
-    from tpsim.quantity.spec import Document
-
-SCHEMA = "tpsim.hw-fit/1"
-
-KIBI = 1024
-BANDS: Mapping[str, float] = {"floor": 64 * KIBI, "middle": KIBI**2, "knee": 128 * KIBI**2, "plateau": float("inf")}
-"""Names of size bands, and the largest logical bytes in each."""
+    from tpsim.machine.profile import Machine
 
 LOOSE = 0.5
 """Relative error of a figure from which on it is a bound rather than a measurement."""
 
 WIDE = 0.2
 """Median error of a band from which on the result says that the model does not describe what was measured."""
-
-SOURCE = "fit"
-"""The key of a profile's source that its logs have."""
-
-
-@dataclass(frozen=True)
-class FitResult(Answer):
-    """A machine fitted to logs.
-
-    base      how the request names the machine that it started from; `document` is its file
-    measured  runs, with the series of the fit beside them
-    warnings  what the logs, and the fit, cannot be trusted in
-    """
-
-    name: str
-    base: str
-    document: Document
-    calibrated: Calibrated
-    measured: tuple[Measured, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def machine(self) -> Machine:
-        """The machine with the figures that fit, and the curves; those that the logs tell are from this fit."""
-        fitted = self.calibrated.machine
-        curves = (one if one.source else replace(one, source=self.source) for one in fitted.measured)
-        return replace(fitted, name=self.name, measured=tuple(curves))
-
-    @property
-    def source(self) -> str:
-        """The key of the profile's source; the base may have earlier fits."""
-        keys = (f"{SOURCE}{'' if at == 1 else f'-{at}'}" for at in count(1))
-        return next(key for key in keys if key not in self.calibrated.base.sources)
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per measured point: where it stands, what it took, and what base, figures and curves predict."""
-        found = self.calibrated
-        off = zip(found.before, found.by_constants, found.after, strict=True)
-        together = zip(self.measured, found.series, off, strict=True)
-        return [row for run, series, each in together for row in _points(run, series, *each)]
-
-    @cached_property
-    def parameters(self) -> list[dict[str, Any]]:
-        """One row per figure that moved, in the order of the profile."""
-        constants = {one.path: one for one in self.calibrated.base.constants()}
-        moved = self.calibrated.moved
-        return [self._parameter(constants[path]) for path in constants if path in moved]
-
-    def _parameter(self, constant: Constant) -> dict[str, Any]:
-        found = self.calibrated.fit
-        return {
-            "constant": constant.path,
-            "dimension": constant.dimension,
-            "base": constant.value,
-            "base_kind": constant.kind,
-            "value": dict(found.values)[constant.path],
-            "relative_error": found.errors[constant.path],
-        }
-
-    @cached_property
-    def bands(self) -> list[dict[str, Any]]:
-        """One row per band of sizes that was measured, then all of them: |predicted/measured - 1|, by each."""
-        rows = self.records()
-        named = {name: [row for row in rows if row["band"] == name] for name in BANDS}
-        return [_band(name, inside) for name, inside in {**named, "all": rows}.items() if inside]
-
-    @property
-    def verdict(self) -> str:
-        """One line: how far off the predictions are now, and were."""
-        every = self.bands[-1]
-        moved, curves = len(self.parameters), sum(one.source == self.source for one in self.machine.measured)
-        over = f", {every['fitted_median']:.1%} with {curves} curve{'s' * (curves != 1)}" if curves else ""
-        return (
-            f"{moved} figure{'s' * (moved != 1)} fitted to {every['points']} points: median error "
-            f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole document."""
-        found = self.calibrated.fit
-        return {
-            "schema": SCHEMA,
-            "tpsim": __version__,
-            "inputs": [{"path": path, "sha256": digest} for path, digest in self.inputs],
-            "resolved": {"base": self.base, "name": self.name, "runs": [_run(one) for one in self.measured]},
-            "result": {
-                "verdict": self.verdict,
-                "parameters": self.parameters,
-                "undetermined": list(found.merged),
-                "curves": [curve_record(one) for one in self.machine.measured],
-                "bands": self.bands,
-                "points": self.records(),
-            },
-            "assumptions": [{"text": text, "kind": "derived"} for text in self.warnings],
-            "not_modelled": [],
-        }
-
-    @property
-    def inputs(self) -> list[tuple[str, str]]:
-        """The base's file and the logs, each with its hash."""
-        logs = dict.fromkeys((one.log, one.sha256) for one in self.measured)
-        return [*inputs(self.document), *logs]
-
-    def to_yaml(self, folder: Path = Path()) -> str:
-        """The profile, to stand in `folder`: what `-o profile.yaml` writes."""
-        from tpsim.calibrate.fitted import profile_text
-
-        return profile_text(self, folder)
 
 
 def hw_fit(
@@ -217,7 +96,7 @@ def series_of(machine: Machine, measured: Measured, level: str | None = None) ->
     return _with_what_the_machine_knows(machine, series, measured)
 
 
-OVER_LEVELS = {"ring": "flat-ring", "in-switch": "in-switch-network"}
+OVER_LEVELS = {one.name: one.on_nodes for one in EVERY if one.on_nodes}
 """What NCCL's Ring and NVLS are where the ranks lie on several levels: one ring over all, and the network sums too."""
 
 
@@ -291,66 +170,6 @@ def _refusal(machine: Machine, series: Series) -> InputError | None:
 
 
 # What came out ---------------------------------------------------------------------------------------------------
-
-
-def band(V: float) -> str:
-    """The band of a size.
-
-    >>> band(65536), band(65537), band(2**30)
-    ('floor', 'middle', 'plateau')
-    """
-    return next(name for name, most in BANDS.items() if not most < V)
-
-
-def _points(
-    measured: Measured, series: Series, before: Array, by_constants: Array, after: Array
-) -> Iterator[dict[str, Any]]:
-    """The points of a run in rows; the arrays are log(measured/predicted)."""
-    run = measured.run
-    for point, was, figures, now in zip(measured.points, before, by_constants, after, strict=True):
-        yield {
-            "log": measured.log,
-            "line": point.line,
-            "collective": run.collective,
-            "ranks": run.ranks,
-            "harness": run.harness or None,
-            "algorithm": series.algorithm,
-            "protocol": series.protocol,
-            "logical_bytes": point.V,
-            "band": band(point.V),
-            "measured_s": point.seconds,
-            "base_s": point.seconds * float(np.exp(-was)),
-            "figures_s": point.seconds * float(np.exp(-figures)),
-            "fitted_s": point.seconds * float(np.exp(-now)),
-        }
-
-
-PREDICTED = ("base", "figures", "fitted")
-"""By what points are predicted: the base, the figures that moved, and the curves over them."""
-
-
-def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How far off a band's points are, relative to what was measured."""
-    off = {key: np.abs(np.array([row[f"{key}_s"] / row["measured_s"] for row in rows]) - 1) for key in PREDICTED}
-    return {
-        "band": name,
-        "points": len(rows),
-        **{f"{key}_median": float(np.median(values)) for key, values in off.items()},
-        **{f"{key}_p90": float(np.percentile(values, 90)) for key, values in off.items()},
-    }
-
-
-def _run(measured: Measured) -> dict[str, Any]:
-    run = measured.run
-    return {
-        "log": measured.log,
-        "collective": run.collective,
-        "ranks": run.ranks,
-        "hosts": run.nodes,
-        "library": run.library or None,
-        "harness": run.harness or None,
-        "points": len(measured.points),
-    }
 
 
 def _doubts(result: FitResult) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpsim.claims.checks import Check, counted, judged
 from tpsim.claims.sorts import planned, sort_of
 from tpsim.claims.wiring import BOOK
+from tpsim.machine.algorithms import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.reference.devices import Call
     from tpsim.reference.execute import Run
 
-OWN_WIRE = frozenset({"in-switch", "in-network", "in-switch-tree", "in-switch-network", "one-shot"})
+OWN_WIRE = frozenset(one.name for one in EVERY if one.copies)
 """Algorithms that inject other bytes than the least, which is what `wire` is; they are held by what they carry."""
 
 

@@ -89,4 +89,4 @@ def staged(machine: Machine, route: Route, priced: Timing) -> tuple[tuple[Group,
 
 
 def _groups(machine: Machine, route: Route) -> tuple[Group, ...]:
-    return groups({level.name: level for level in machine.levels}, route)
+    return groups(machine, route)

@@ -20,7 +20,8 @@ from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
 from tpsim.guard.lock import FormulaFact
 from tpsim.machine import timing
-from tpsim.machine.algorithms import FORMS, TORUS_FORMS, TorusAxis
+from tpsim.machine.algorithms import FORMS, TORUS_FORMS
+from tpsim.machine.forms import TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
 from tpsim.program.dims import DIMS

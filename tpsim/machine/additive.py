@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined
-from tpsim.machine.algorithms import (
-    BUSIEST,
-    FORMS,
-    ROUTE_ALGORITHMS,
-    TORUS_FORMS,
-    TorusAxis,
-    Traffic,
-    direct_all_to_all_nic,
-    direct_all_to_all_port,
-    flat_ring_gather,
-    on_one_host,
-    own_share,
-    strided,
-    switch_in_network,
-    switch_in_switch,
-    switch_tree,
-)
+from tpsim.machine.algorithms import ACROSS, ALGORITHMS, FORMS, HIERARCHICAL, TORUS_FORMS, Crossing, Levels
 from tpsim.machine.choice import Question, taken
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
+from tpsim.machine.forms import TorusAxis, Traffic, on_one_host, own_share, strided
 from tpsim.machine.permutes import changing
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, largest, over, product, total, where_many
+from tpsim.quantity.size import Size, largest, over, product, where_many
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
     from tpsim.fabric.wires import Segment
-    from tpsim.machine.profile import Level
+    from tpsim.machine.parts import Level, Machine
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""
@@ -45,15 +31,31 @@ Launch = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Segments of one level that an algorithm uses together: one axis, or the axes of a torus."""
+    """Segments of one level that an algorithm uses together: one axis, or the axes of a torus.
+
+    links  where the machine remembers its levels as algorithms meet them
+    """
 
     level: Level
     segments: tuple[Segment, ...]
+    links: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def link(self, algorithm: str, protocol: str) -> Link | None:
+        """The level as an algorithm meets it with a protocol, looked up once; None if it cannot run it."""
+        key = (self.level.name, algorithm, protocol)
+        if key not in self.links:
+            self.links[key] = tuned(self.level, algorithm, protocol)
+        return self.links[key]  # type: ignore[no-any-return]  # what `tuned` gives
 
     @property
     def n(self) -> Any:
         """Devices along the group."""
         return product(segment.n for segment in self.segments)
+
+    @property
+    def wires(self) -> str:
+        """How its devices are joined; several axes together are a torus."""
+        return self.segments[0].topology if len(self.segments) == 1 else "torus"
 
     @property
     def switched(self) -> bool:
@@ -67,19 +69,20 @@ class Group:
         return tuple(sorted(axes, key=lambda axis: axis.closed))
 
 
-def groups(levels: Mapping[str, Level], route: Sequence[Segment]) -> tuple[Group, ...]:
+def groups(machine: Machine, route: Sequence[Segment]) -> tuple[Group, ...]:
     """The route in groups, innermost first; an axis whose links others share is a group of its own.
 
     On one level such an axis comes last, where the least is left to move over it.
     """
     found: list[Group] = []
+    levels = {level.name: level for level in machine.levels}
     place = {name: at for at, name in enumerate(levels)}
     for segment in sorted(route, key=lambda one: (place[one.level], not _joins(one))):
         level, own = levels[segment.level], (segment,)
         if found and found[-1].level is level and _joins(segment) and all(map(_joins, found[-1].segments)):
-            found[-1] = Group(level, (*found[-1].segments, segment))
+            found[-1] = Group(level, (*found[-1].segments, segment), machine.links)
         else:
-            found.append(Group(level, own))
+            found.append(Group(level, own, machine.links))
     return tuple(found)
 
 
@@ -95,6 +98,11 @@ class Choice:
     algorithm: str | None = None
     protocol: str | None = None
 
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """Algorithm and protocol, as far as they are not left to the library."""
+        return tuple(word for word in (self.algorithm, self.protocol) if word is not None)
+
 
 def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
     """The way that a library takes over these groups, or the one with what is forced.
@@ -105,14 +113,37 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change
     if not found:
         return FREE
     whole = _over(found, kind, V, choice, change)
-    if change is not None:
-        return whole
+    for group, others in () if change is not None else _alone(found, kind, choice):
+        whole = where_more(others, whole, _over([group], kind, V, choice))
+    return whole
+
+
+def _alone(found: Sequence[Group], kind: MoveKind, choice: Choice) -> Iterator[tuple[Group, Any]]:
+    """The groups that may be the only ones of more than one device, each with how many devices all others have."""
     for group in found if len(found) > 1 else ():
         others = product(one.n for one in found if one is not group)
         several = isinstance(others, int) and others > 1
         if not several and (choice.algorithm is None or choice.algorithm in algorithms([group], kind)):
-            whole = where_more(others, whole, _over([group], kind, V, choice))
-    return whole
+            yield group, others
+
+
+def formulas(
+    found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
+) -> Iterator[str]:
+    """Every closed form that `cost` compares, by its name in a lock: ``form.switch.all_gather.ring``; some twice.
+
+    A change of axes, whose blocks are summed one by one, is ``form.ring.permute.change``.
+    """
+    if change is not None:
+        yield from (f"form.{one.topology}.permute.change" for group in found for one in group.segments)
+        return
+    for part in (found, *((group,) for group, _ in _alone(found, kind, choice))):
+        runs = _runs(part, kind, choice)
+        across = {way.algorithm for run in runs for way in run.ways(V)} & ACROSS.keys()
+        yield from (
+            f"form.{part[at].wires}.{of}.{name}" for (at, of, _), forms in runs[0].moved.items() for name in forms
+        )
+        yield from (f"form.switch.{kind}.{name}" for way in across for name in ACROSS[way].made_of)
 
 
 def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
@@ -120,15 +151,20 @@ def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, chang
     known = protocols(found)
     if choice.protocol not in {None, *known}:
         raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
-    wanted = known if choice.protocol is None else (choice.protocol,)
-    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]] = {}
-    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
+    runs = _runs(found, kind, choice, change)
     ways = [way for run in runs for way in run.ways(V)]
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
         raise _not_together(choice)
     return taken(ways, _question(found[0], kind, V, choice, change)) if len(found) == 1 else least(ways)
+
+
+def _runs(found: Sequence[Group], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[_Run]:
+    """The collective with each protocol that may be taken."""
+    wanted = protocols(found) if choice.protocol is None else (choice.protocol,)
+    moved: Moved = {}
+    return [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
 
 
 def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> Question:
@@ -156,12 +192,17 @@ def _not_together(choice: Choice) -> InputError:
     return InputError.one("no-such-way", message, remedy="force one of the two only")
 
 
+Moved = dict[tuple[int, "MoveKind", str], "Mapping[str, tuple[Traffic, Any]]"]
+"""By group, move and the algorithm that it must be: what algorithms put on the wires, and what stays."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One collective over several groups with one protocol.
 
-    moved   per group and move, what each algorithm puts on the wires and what stays: the same for all protocols
+    moved   what is the same for all protocols
     change  where a permute's blocks go; None: each to the device beside it
+    each    the algorithm of every group, where these are told apart
     """
 
     groups: Sequence[Group]
@@ -169,8 +210,9 @@ class _Run:
     launch: Launch
     forced: str | None
     protocol: str
-    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]]
+    moved: Moved
     change: Change | None = None
+    each: tuple[str, ...] = ()
 
     def ways(self, V: Size) -> Iterator[Cost]:
         """Every way on offer with this protocol."""
@@ -178,10 +220,10 @@ class _Run:
             yield from self.changing(V, self.change)
             return
         if len(self.groups) == 1 or self.forced not in ACROSS:
-            yield from self._level_by_level(V)
-        for name, way in ACROSS.items():
-            if self.forced in {None, name} and self._offers(name):
-                yield from way(self, V)
+            yield from self.level_by_level(V)
+        for name in self._across:
+            if self._takes(name):
+                yield from self._over_both(name, V)
 
     def known(self, algorithm: str) -> bool:
         """True if some part of the run can use the algorithm."""
@@ -190,8 +232,7 @@ class _Run:
     def names(self) -> list[str]:
         """Every algorithm that could be forced."""
         own = [name for group in self.groups for kind in self._kinds() for name in forms(group, kind)]
-        across = [name for name in ACROSS if self._offers(name)]
-        return list(dict.fromkeys([*own, *across, *([HIERARCHICAL] if len(self.groups) > 1 else [])]))
+        return list(dict.fromkeys([*own, *self._across, *([HIERARCHICAL] if len(self.groups) > 1 else [])]))
 
     def unknown(self) -> InputError:
         """The refusal of an algorithm that no part of the run has."""
@@ -202,25 +243,35 @@ class _Run:
         several = self.kind == "all_reduce" and len(self.groups) > 1
         return (self.kind, "all_gather") if several else (self.kind,)
 
-    def _offers(self, name: str) -> bool:
-        """True if the route is two levels of switches and the way is among those on offer for it."""
+    @property
+    def _across(self) -> list[str]:
+        """The ways over both levels that are possible, if the route is two levels of switches."""
         if len(self.groups) != PAIR_OF_LEVELS or not all(group.switched for group in self.groups):
-            return False
-        if name not in ROUTE_ALGORITHMS:
-            return self.kind == "all_to_all"
-        inner, outer = (group.level.algorithms for group in self.groups)
-        return self.kind in ROUTE_ALGORITHMS[name] and name in outer and (name not in NEEDS or NEEDS[name] in inner)
+            return []
+        offers = [{"", *group.level.algorithms} for group in self.groups]
+        return [
+            name
+            for name, way in ACROSS.items()
+            if self.kind in way.moves and all(need in has for need, has in zip(way.needs, offers, strict=True))
+        ]
 
-    def _level_by_level(self, V: Size) -> Iterator[Cost]:
+    def _takes(self, name: str) -> bool:
+        """True for a way that is forced; of ways that are not, for plain ones and those of the outer level."""
+        return self.forced == name or (
+            self.forced is None and (ALGORITHMS[name].plain or name in self.groups[-1].level.algorithms)
+        )
+
+    def level_by_level(self, V: Size, name: str = HIERARCHICAL) -> Iterator[Cost]:
         """Each group in turn on the part of the array that reaches it."""
         if len(self.groups) == 1:
             yield from self._ways(0, self.kind, V)
             return
-        parts = [part for at in range(len(self.groups)) if (part := self._part(at, V)) is not None]
+        every = (self._part(at, V) for at in range(len(self.groups)))
+        parts = [part for part in takewhile(lambda part: part is not None, every) if part]
         if len(parts) == len(self.groups):
             hidden = self.groups[-1].level.pipelined
             levels = [group.level.name for group in self.groups]
-            yield chained(parts, HIERARCHICAL, levels, 0.0 if hidden is None else hidden.value)
+            yield chained(parts, name, levels, 0.0 if hidden is None else hidden.value)
 
     def _part(self, at: int, V: Size) -> Cost | None:
         """One group's share of the run; None if its level cannot do it with this protocol.
@@ -255,26 +306,27 @@ class _Run:
     def _ways(self, at: int, kind: MoveKind, V: Size) -> list[Cost]:
         """Every algorithm of one level that runs with this protocol."""
         group = self.groups[at]
-        if (at, kind) not in self.moved:
-            self.moved[at, kind] = self._moved(group, kind, V)
-        moved = self.moved[at, kind]
+        only = self.each[at] if self.each else self.forced or ""
+        if (at, kind, only) not in self.moved:
+            self.moved[at, kind, only] = self._moved(group, kind, V, only)
+        moved = self.moved[at, kind, only]
         return [
             self._single(group, self._sending(at, link, traffic), name, traffic, own)
             for name, (traffic, own) in moved.items()
-            if self._serves(group, name) and (link := tuned(group.level, name, self.protocol)) is not None
+            if self._serves(group, name) and (link := group.link(name, self.protocol)) is not None
         ]
 
     def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
         """A level with its messages: a small one is not spread over a node's cards, so that all of it goes by one."""
         return link.sending(lambda: traffic.message * product(one.n for one in self.groups[:at]))
 
-    def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
+    def _moved(self, group: Group, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
         if self.change is not None:
-            return {CHANGE: (changing([group.segments], V, self.change).whole, 0)}
+            return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
         offered, own = forms(group, kind), own_share(kind, V, group.n)
-        names = [self.forced] if self.forced in offered else on_offer(group, kind)
-        return {name: (offered[name](V), 0 if name in IN_HARDWARE else own) for name in names if name}
+        names = [only] if only in offered else [] if self.each else on_offer(group, kind)
+        return {name: (offered[name](V), None if ALGORITHMS[name].hardware else own) for name in names}
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link, group.n))
@@ -284,7 +336,7 @@ class _Run:
         """False for a way that serves one level only where there are two, unless it is forced."""
         tuning = group.level.algorithms.get(name)
         alone = tuning is not None and tuning.alone
-        return not alone or self.forced is not None or len(self.groups) != PAIR_OF_LEVELS
+        return not alone or self.forced is not None or bool(self.each) or len(self.groups) != PAIR_OF_LEVELS
 
     def launch_s(self, link: Link, n: Any) -> Any:
         """What one call among n devices costs before anything moves: the harness's launch, and what the way adds."""
@@ -301,92 +353,41 @@ class _Run:
             raise unknown(str(self.launch), f"launch of {level.name}", level.launch)
         return launch.value
 
-    def flat_ring(self, V: Size) -> Iterator[Cost]:
-        """One ring over all devices of all nodes; ports and NICs work at once."""
-        inner, outer = self.groups
-        links = self._links("flat-ring", lambda: over(V, inner.n * outer.n))
-        if links is None:
+    def _over_both(self, name: str, V: Size) -> Iterator[Cost]:
+        """One way over two levels."""
+        way, (inner, outer) = ACROSS[name], self.groups
+        if way.in_turn is not None:
+            yield from replace(self, forced=None, each=way.in_turn).level_by_level(V, name)
+        if way.run is None:
             return
-        ring = flat_ring_gather(V, inner.n, outer.n)
-        halves = 2 if self.kind == "all_reduce" else 1
-        sent = (halves * ring.port, halves * ring.nic)
-        port, nic = self._busiest(sent)
-        latency = halves * (ring.inner_steps * links[0].hop_s + ring.outer_steps * links[1].hop_s)
-        bandwidth = largest(over(port, links[0].bandwidth), over(nic, links[1].bandwidth))
-        own = own_share(self.kind, V, inner.n * outer.n)
-        steps = halves * (ring.inner_steps + ring.outer_steps)
-        yield self._across(
-            "flat-ring", links, Crossing(latency, bandwidth, steps, total(sent), largest(port, nic), own)
-        )
+        n = inner.n * outer.n
+        met_as = [algorithm or name for algorithm in way.met_as]
+        links = self._links(met_as, lambda: way.message(V, n))
+        if links is not None:
+            at = Levels(self.kind, V, inner.segments[0], outer.segments[0], (links[0], links[1]))
+            yield self._crossed(name, links, way.run(at))
 
     def changing(self, V: Size, change: Change) -> Iterator[Cost]:
         """Every block the shortest way to its place; the levels work at once."""
         run = changing([group.segments for group in self.groups], V, change)
-        links = self._links(CHANGE, lambda: run.whole.message)
+        links = self._links([CHANGE] * len(self.groups), lambda: run.whole.message)
         if links is None:
             return
         spent = zip(run.parts, links, strict=True)
         bandwidth = largest(*(over(part.link_total, link.bandwidth) for part, link in spent))
         latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
-        yield self._across(CHANGE, links, Crossing(latency, bandwidth, whole.steps, whole.carried, whole.link_total, 0))
+        yield self._crossed(
+            CHANGE, links, Crossing(latency, bandwidth, whole.steps, whole.carried, whole.link_total, None)
+        )
 
-    def in_switch_tree(self, V: Size) -> Iterator[Cost]:
-        """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
-        return self._under("in-switch-tree", V, switch_tree)
-
-    def in_switch_network(self, V: Size) -> Iterator[Cost]:
-        """Sums inside the nodes' switches and in those of the network, all of it streamed: NCCL's NVLS over SHARP."""
-        return self._under("in-switch-network", V, switch_in_network)
-
-    def _under(self, name: str, V: Size, between: Callable[[Size, Size], Traffic]) -> Iterator[Cost]:
-        """Sums inside the nodes' switches, and what each device then holds summed `between` the nodes."""
-        inner, outer = self.groups
-        reducing = tuned(inner.level, NEEDS[name], self.protocol)
-        climbing = tuned(outer.level, name, self.protocol)
-        if reducing is None or climbing is None:
-            return
-        climbing = climbing.sending(lambda: V)
-        summed, above = switch_in_switch(V, inner.n), between(over(V, inner.n), outer.n)
-        sent = (summed.link_total, above.link_total)
-        latency = summed.steps * reducing.hop_s + above.steps * climbing.hop_s
-        bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
-        steps, carried = summed.steps + above.steps, summed.carried + above.carried
-        crossing = Crossing(latency, bandwidth, steps, carried, largest(*self._busiest(sent)), 0)
-        yield self._across(name, (reducing, climbing), crossing)
-
-    def pairwise(self, V: Size) -> Iterator[Cost]:
-        """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
-        inner, outer = self.groups
-        links = self._links("pairwise", lambda: over(V, (inner.n * outer.n) ** 2))
-        if links is None:
-            return
-        sent = (direct_all_to_all_port(V, inner.n, outer.n), direct_all_to_all_nic(V, inner.n, outer.n))
-        port, nic = self._busiest(sent)
-        if inner.segments[0].topology == "mesh":
-            port = sent[0]  # one cable after another
-        latency = (inner.n - 1) * links[0].hop_s + inner.n * (outer.n - 1) * links[1].hop_s
-        bandwidth = over(port, links[0].bandwidth) + over(nic, links[1].bandwidth)
-        n = inner.n * outer.n
-        own = own_share(self.kind, V, n)
-        busiest = largest(*self._busiest(sent))
-        crossing = Crossing(latency, bandwidth, n - 1, total(sent), busiest, own, largest(port, nic))
-        yield self._across("pairwise", links, crossing)
-
-    def _links(self, name: str, message: Callable[[], Any]) -> tuple[Link, ...] | None:
-        """All levels as the algorithm meets them; None if one cannot run it with this protocol."""
-        found = [tuned(group.level, name, self.protocol) for group in self.groups]
+    def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
+        """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
+        met = zip(self.groups, names, strict=True)
+        found = [group.link(name, self.protocol) for group, name in met]
         usable = tuple(link.sending(message) for link in found if link is not None)
         return usable if len(usable) == len(found) else None
 
-    def _busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Bytes on the busiest link of either level."""
-        inner, outer = (
-            BUSIEST[group.segments[0].topology](part, group.n) * group.segments[0].stride
-            for group, part in zip(self.groups, sent, strict=True)
-        )
-        return inner, outer
-
-    def _across(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
+    def _crossed(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
         launch = largest(
             *(where_many(group.n, self.launch_s(link, group.n)) for group, link in zip(self.groups, links, strict=True))
         )
@@ -398,43 +399,10 @@ class _Run:
         return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)
 
 
-class Crossing(NamedTuple):
-    """A way over several levels together.
-
-    latency, bandwidth  seconds
-    carried             bytes that a device sends, on average
-    busiest             bytes on the busiest link of any level
-    own                 bytes that it sends to itself
-    serial              bytes that are waited for on the level where that is most; None: those of its busiest link
-    """
-
-    latency: Any
-    bandwidth: Any
-    steps: Any
-    carried: Any
-    busiest: Any
-    own: Any
-    serial: Any = None
-
-
 CHANGE = "permute"
 """What a change of axes is called, which runs over all levels together."""
 
-HIERARCHICAL = "hierarchical"
-"""What a run is called that takes the levels in turn."""
-
 PAIR_OF_LEVELS = 2
-
-ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {
-    "flat-ring": _Run.flat_ring,
-    "in-switch-tree": _Run.in_switch_tree,
-    "in-switch-network": _Run.in_switch_network,
-    "pairwise": _Run.pairwise,
-}
-"""Ways that use two levels together."""
-
-NEEDS = {"in-switch-tree": "in-switch", "in-switch-network": "in-switch"}
-"""What the inner level must offer for a way over two levels."""
 
 
 def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:
@@ -449,15 +417,8 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
     if known is None:
         raise _no_form(group, kind)
     offered = group.level.algorithms
-    usable = {name: form for name, form in known.items() if name not in IN_HARDWARE or name in offered}
+    usable = {name: form for name, form in known.items() if not ALGORITHMS[name].hardware or name in offered}
     return {name: _on_segment(form, segment) for name, form in usable.items()}
-
-
-IN_HARDWARE = frozenset({"in-switch", "in-network"})
-"""Algorithms that need more than wires: no level has them whose profile does not offer them.
-
-What a device sends to itself goes through the switch with everything else.
-"""
 
 
 def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment) -> Callable[[Size], Traffic]:
@@ -487,12 +448,8 @@ def _wires(found: Sequence[Group]) -> str:
     return " x ".join(str(segment) for group in found for segment in group.segments)
 
 
-PLAIN = ("ring", "line", "shortest", "farthest-first", "lockstep", "all-peers", "pairwise", "rotated", "permute")
-"""Algorithms that every fabric offers that has them; a profile may offer others."""
-
-
 def on_offer(group: Group, kind: MoveKind) -> list[str]:
     """The algorithms that the profile offers for the move; the plain ones where it names none."""
     known = forms(group, kind)
     offered = [name for name in known if name in group.level.algorithms]
-    return offered or [name for name in known if name in PLAIN] or list(known)
+    return offered or [name for name in known if ALGORITHMS[name].plain] or list(known)

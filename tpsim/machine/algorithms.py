@@ -1,560 +1,362 @@
-"""What each collective algorithm moves on each fabric: one plain function of bytes and devices per closed form.
+"""Every collective algorithm as one value: its closed forms, the levels it runs on, what it needs, its other names.
 
-V is the bytes of the whole array that takes part, n the devices. Every form is arithmetic only, vanishes at n = 1, and
-serves ints (exactly), float64 arrays and sympy symbols. tests/reference/test_linkload.py holds each against the
-messages of every step. A combination that is not here has no known closed form and is refused.
+All else looks things up here: what a profile may offer, what can be forced, the ways that are compared, what a lock
+samples, and the names by which libraries call them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.algebra.moves import MoveKind, wire
-from tpsim.fabric.wires import PAIR
-from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, product, smallest, total, where_many
+from tpsim.algebra.moves import MoveKind
+from tpsim.machine import forms
+from tpsim.machine.forms import Form, TorusAxis, Traffic, twice
+from tpsim.quantity.size import Size, largest, over, total
+
+if TYPE_CHECKING:
+    from tpsim.fabric.wires import Segment
+    from tpsim.machine.cost import Link
+
+Forms = Mapping[MoveKind, Form]
+"""What moves, per move."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What one run of an algorithm puts on the wires.
+class Crossing(NamedTuple):
+    """A way over two levels together.
 
-    steps        messages that wait for one another
-    wire         bytes that each device must inject, whatever the algorithm
-    carried      mean bytes that a device sends with this one, forwarded chunks included
-    link_total   bytes on the busiest directed link over the whole run: what a streamed run takes
-    link_serial  sum over steps of the busiest link: what a lock-step run takes
-    piece        bytes of a message that goes through all steps; None: each step sends what its busiest link carries
+    latency, bandwidth  seconds
+    carried             bytes that a device sends, on average
+    busiest             bytes on the busiest link of any level
+    own                 bytes that it sends to itself; None where it never does
+    serial              bytes that are waited for on the level where that is most; None: those of its busiest link
     """
 
+    latency: Any
+    bandwidth: Any
     steps: Any
-    wire: Any
     carried: Any
-    link_total: Any
-    link_serial: Any
-    piece: Any = None
+    busiest: Any
+    own: Any
+    serial: Any = None
+
+
+class Levels(NamedTuple):
+    """Two levels of switches, and what is to move over them: V bytes of the whole array.
+
+    links  the levels' figures as the algorithm meets them
+    """
+
+    kind: MoveKind
+    V: Any
+    inner: Segment
+    outer: Segment
+    links: tuple[Link, Link]
 
     @property
-    def message(self) -> Any:
-        """Bytes that one step sends."""
-        return over(self.link_serial, largest(self.steps, 1)) if self.piece is None else self.piece
+    def n(self) -> Any:
+        """Devices on both levels."""
+        return self.inner.n * self.outer.n
 
-    def then(self, other: Traffic) -> Traffic:
-        """This run followed by another one."""
-        return Traffic(
-            self.steps + other.steps,
-            self.wire + other.wire,
-            self.carried + other.carried,
-            self.link_total + other.link_total,
-            self.link_serial + other.link_serial,
-            self.piece,
+    @property
+    def own(self) -> Any:
+        """Bytes that a device sends to itself."""
+        return forms.own_share(self.kind, self.V, self.n)
+
+    def busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Bytes on the busiest link of either level where each device sends so many."""
+        inner, outer = (
+            forms.BUSIEST[segment.topology](part, segment.n) * segment.stride
+            for segment, part in zip((self.inner, self.outer), sent, strict=True)
         )
-
-
-Form = Callable[[Size, Size], Traffic]
-"""Bytes of the whole array and devices -> what moves."""
-
-
-def _even(steps: Any, sent: Any, link: Any) -> Traffic:
-    """Traffic without forwarding, whose busiest link is busy in every step."""
-    return Traffic(steps, sent, sent, link, link)
-
-
-def _twice(half: Form) -> Form:
-    """A reduce-scatter followed by an all-gather, which costs the same."""
-
-    def all_reduce(V: Size, n: Size) -> Traffic:
-        return half(V, n).then(half(V, n))
-
-    return all_reduce
-
-
-# Two-way closed ring ---------------------------------------------------------------------------------------------
-
-
-def ring_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter both ways round at once; for even n the antipodal chunk goes half each way.
-
-    steps floor(n/2), link V(n-1)/(2n) in each direction.
-    Source: How to Scale Your Model, chapter 3, with the finite factor.
-    """
-    sent = wire("all_gather", V, n)
-    return _even(floor_over(n, 2), sent, over(sent, 2))
-
-
-def two_rings_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter as halves on two opposite one-way rings: n-1 steps, bytes as `ring_gather`."""
-    sent = wire("all_gather", V, n)
-    return _even(n - 1, sent, over(sent, 2))
-
-
-def ring_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all by the shortest way; for even n the antipodal chunk is split.
-
-    carried V floor(n^2/4)/n^2, link half of it: V/8 for even n, a quarter of the all-gather as n grows.
-    """
-    carried = over(V * floor_over(n * n, 4), n * n)
-    link = over(carried, 2)
-    return Traffic(floor_over(n, 2), wire("all_to_all", V, n), carried, link, link)
-
-
-def ring_all_to_all_unsplit(V: Size, n: Size) -> Traffic:
-    """All-to-all by the shortest way with the antipodal chunk one way: link V h(h+1)/(2 n^2) with h = floor(n/2)."""
-    half = floor_over(n, 2)
-    link = over(V * half * (half + 1), 2 * n * n)
-    carried = over(V * floor_over(n * n, 4), n * n)
-    return Traffic(half, wire("all_to_all", V, n), carried, link, link)
-
-
-# One-way ring ----------------------------------------------------------------------------------------------------
-
-
-def one_way_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round one direction: n-1 steps, link V(n-1)/n."""
-    sent = wire("all_gather", V, n)
-    return _even(n - 1, sent, sent)
-
-
-def one_way_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all round one direction: every chunk is forwarded to its place, link V(n-1)/(2n)."""
-    link = over(V * (n - 1), 2 * n)
-    return Traffic(n - 1, wire("all_to_all", V, n), link, link, link)
-
-
-# Line ------------------------------------------------------------------------------------------------------------
-
-
-def line_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter on a line: ends send V/n, inner devices V(n+1)/n, the mean is V(n-1)/n."""
-    sent = wire("all_gather", V, n)
-    return _even(n - 1, sent, sent)
-
-
-def line_all_reduce(V: Size, n: Size) -> Traffic:
-    """Reduce-scatter and all-gather on a line: no link is the busiest one in both halves, so the total is only V."""
-    sent = wire("all_reduce", V, n)
-    return Traffic(2 * (n - 1), sent, sent, where_many(n, V), sent)
-
-
-def line_all_reduce_centre(V: Size, n: Size, pieces: Size) -> Traffic:
-    """All-reduce to the centre and back, streamed in `pieces`: 2 floor(n/2) + pieces - 1 steps of V/pieces."""
-    steps = where_many(n, 2 * floor_over(n, 2) + pieces - 1)
-    sent = wire("all_reduce", V, n)
-    return Traffic(steps, sent, sent, where_many(n, V), over(steps * V, pieces))
-
-
-def line_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all on a line, the farthest chunk first: floor(n^2/4) slots of one chunk V/n^2 over the middle link."""
-    slots = floor_over(n * n, 4)
-    link = over(V * slots, n * n)
-    return Traffic(slots, wire("all_to_all", V, n), _line_carried(V, n), link, link)
-
-
-def line_all_to_all_lockstep(V: Size, n: Size) -> Traffic:
-    """All-to-all on a line in n-1 steps, each as long as its busiest link: V(n-1)/(2n) in sum."""
-    busiest = over(V * floor_over(n * n, 4), n * n)
-    return Traffic(n - 1, wire("all_to_all", V, n), _line_carried(V, n), busiest, over(V * (n - 1), 2 * n))
-
-
-def _line_carried(V: Size, n: Size) -> Any:
-    return over(V * (n * n - 1), 3 * n * n)
-
-
-# Switch ----------------------------------------------------------------------------------------------------------
-
-
-def switch_ring_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round a ring laid over the ports: n-1 steps, port V(n-1)/n."""
-    return one_way_gather(V, n)
-
-
-def switch_direct_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter with every chunk sent straight to its place: 1 step, port V(n-1)/n."""
-    sent = wire("all_gather", V, n)
-    return _even(where_many(n, 1), sent, sent)
-
-
-def switch_doubling_gather(V: Size, n: Size) -> Traffic:
-    """All-gather by Bruck's doubling (reduce-scatter by its mirror), any n: ceil(log2 n) steps, port V(n-1)/n."""
-    sent = wire("all_gather", V, n)
-    return _even(log2_ceil(n), sent, sent)
-
-
-def switch_one_shot(V: Size, n: Size) -> Traffic:
-    """All-reduce in which everyone sends everything to everyone: 1 step, port V(n-1)."""
-    sent = V * (n - 1)
-    return Traffic(where_many(n, 1), wire("all_reduce", V, n), sent, sent, sent)
-
-
-def switch_in_switch(V: Size, n: Size) -> Traffic:
-    """All-reduce inside the switch: reads that it sums, stores that it multicasts; port V(n+1)/n each way."""
-    sent = where_many(n, over(V * (n + 1), n))
-    return Traffic(where_many(n, 2), wire("all_reduce", V, n), sent, sent, sent)
-
-
-def switch_in_network(V: Size, n: Size) -> Traffic:
-    """All-reduce by a network whose switches sum on the way up and copy on the way down: 1 step, port V each way.
-
-    Nobody owns a chunk: every member hands over all it has and gets all of the sum.
-    Source: NVIDIA, Scalable Hierarchical Aggregation and Reduction Protocol (SHARP), which NCCL calls CollNet.
-    """
-    sent = where_many(n, V)
-    return Traffic(where_many(n, 1), wire("all_reduce", V, n), sent, sent, sent)
-
-
-def switch_tree(V: Size, n: Size) -> Traffic:
-    """All-reduce over two binary trees of half the array each, up and down, streamed: about 2 log2 n hops.
-
-    A device is an inner node of one tree at most: it sends V at n = 2, 3V/2 at 3, 2V from 4 on.
-    """
-    busiest = where_many(n, over(V * smallest(n, 4), 2))
-    return Traffic(2 * log2_ceil(n), wire("all_reduce", V, n), wire("all_reduce", V, n), busiest, busiest, V)
-
-
-def switch_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all with one peer after the other: n-1 steps, port V(n-1)/n^2."""
-    sent = wire("all_to_all", V, n)
-    return _even(n - 1, sent, sent)
-
-
-def switch_direct_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all with all peers at once: 1 step, port V(n-1)/n^2."""
-    sent = wire("all_to_all", V, n)
-    return _even(where_many(n, 1), sent, sent)
-
-
-def permute(V: Size, n: Size) -> Traffic:
-    """Every device sends its shard to one other device beside it: 1 step, V/n; nothing at n = 1."""
-    sent = where_many(n, over(V, n))
-    return Traffic(where_many(n, 1), wire("permute", V, n), sent, sent, sent)
-
-
-# Cables between each two, and a host's path ----------------------------------------------------------------------
-
-
-def mesh_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round rings at once that use all cables alike: n-1 steps, cable V/n.
-
-    For odd n the n-1 rings share no cable; for even n 2(n-1) rings with half the bytes cross each cable twice.
-    """
-    return _on_links(one_way_gather(V, n), where_many(n, over(V, n)))
-
-
-def mesh_direct_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter with every chunk sent straight to its place: 1 step, cable V/n."""
-    return _on_links(switch_direct_gather(V, n), where_many(n, over(V, n)))
-
-
-def mesh_one_shot(V: Size, n: Size) -> Traffic:
-    """All-reduce in which everyone sends everything to everyone: 1 step, cable V."""
-    return _on_links(switch_one_shot(V, n), where_many(n, V))
-
-
-def mesh_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all with one peer after the other: n-1 steps, each on a cable of its own: V/n^2, V(n-1)/n^2 in turn."""
-    run = switch_pairwise_all_to_all(V, n)
-    return Traffic(run.steps, run.wire, run.carried, where_many(n, over(V, n * n)), run.link_serial)
-
-
-def mesh_direct_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all with all peers at once: 1 step, cable V/n^2."""
-    return _on_links(switch_direct_all_to_all(V, n), where_many(n, over(V, n * n)))
-
-
-def host_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round a ring through the host: its path carries all V(n-1), see `host_passes`."""
-    return _on_links(one_way_gather(V, n), V * (n - 1) * host_passes(n))
-
-
-def host_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all through the host: its path carries all V(n-1)/n, see `host_passes`."""
-    return _on_links(switch_pairwise_all_to_all(V, n), over(V * (n - 1), n) * host_passes(n))
-
-
-def host_permute(V: Size, n: Size) -> Traffic:
-    """`permute` through the host: its path carries all V, see `host_passes`."""
-    return _on_links(permute(V, n), where_many(n, V * host_passes(n)))
-
-
-def host_passes(n: Size) -> Any:
-    """How often a byte crosses the host's path: more than two members stage in its memory, in and out.
-
-    Source: NCCL lets two GPUs of an AMD host write to each other, more of them only below a common PCIe switch
-    (src/graph/paths.cc). docs/accuracy.md holds this law against other hosts and other laws.
-    """
-    return 1 + where_many(n - 1, 1)
-
-
-def _on_links(run: Traffic, busiest: Any) -> Traffic:
-    """The same messages over other links, the busiest of which is equally busy in every step."""
-    return Traffic(run.steps, run.wire, run.carried, busiest, busiest)
-
-
-BUSIEST: Mapping[str, Callable[[Size, Size], Any]] = {
-    "switch": lambda sent, _: sent,
-    "mesh": lambda sent, n: over(sent, largest(n - 1, 1)),
-    "host": lambda sent, n: sent * n * host_passes(n),
-}
-"""Bytes on the busiest link of a level on which each of n members sends so many, evenly, to the others."""
-
-
-# Several groups, axes and levels ---------------------------------------------------------------------------------
-
-
-def on_one_host(traffic: Traffic, groups: Size) -> Traffic:
-    """The same run by `groups` groups of one host at once: its path carries them all, their steps coincide."""
-    return Traffic(
-        traffic.steps, traffic.wire, traffic.carried, traffic.link_total * groups, traffic.link_serial * groups
-    )
-
-
-def strided(traffic: Traffic, groups: Size) -> Traffic:
-    """The same run by `groups` interleaved groups at once: each link of one is `groups` links that all of them use."""
-    return Traffic(
-        traffic.steps * groups,
-        traffic.wire,
-        traffic.carried * groups,
-        traffic.link_total * groups,
-        traffic.link_serial * groups,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TorusAxis:
-    """An axis of a torus: its devices, and whether its ends are joined.
-
-    Raises InputError for two devices whose ends are joined: with one cable between them they are a line.
+        return inner, outer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Across:
+    """How an algorithm runs over two levels of switches.
+
+    moves    what it moves
+    needs    what the profile must offer on the inner and on the outer level; "" for nothing
+    met_as   the algorithm as which each level's figures meet it; "" for itself
+    run      over both levels together
+    message  bytes that one step sends, of V bytes over n devices
+    in_turn  instead of `run`: the algorithm on the inner level, and the one on the outer level
+    made_of  closed forms of a switch that `run` is made of
     """
 
-    n: Size
-    closed: bool
+    moves: frozenset[MoveKind]
+    needs: tuple[str, str] = ("", "")
+    met_as: tuple[str, str] = ("", "")
+    run: Callable[[Levels], Crossing] | None = None
+    message: Callable[[Any, Any], Any] = over
+    in_turn: tuple[str, str] | None = None
+    made_of: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.closed and isinstance(self.n, int) and self.n == PAIR:
-            message = "an axis of 2 is no closed ring: that takes two cables between two devices"
-            raise InputError.one("no-such-torus", message, remedy="take it as a line, or three devices and more")
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """A collective algorithm.
 
-def torus_gather(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-gather or reduce-scatter on a torus in rotated parts that use all links: V(N-1)/(N d).
-
-    d is 2 per closed axis and 1 per line, axes of one device left out. The parts are weighted by the shape.
+    forms     closed forms on one axis, by how its devices are joined
+    torus     closed forms on several axes of one torus
+    across    over two levels; None: not as one way
+    plain     True: every fabric that has its form offers it; else those do whose profile names it
+    hardware  True: it needs more than wires, and no level has it whose profile does not name it
+    streamed  True: it runs in many small pieces, each of which waits for its own data only. Its `link_serial` is the
+              `link_total`: the limit to which the time of ever more pieces tends, as tests/reference/test_stream.py
+              shows. In one piece, whose steps all devices wait for, it takes longer
+    copies    True: it injects other bytes than the move must: copies of everything, or what a switch sums
+    nccl      NCCL's names of it
+    on_nodes  what NCCL runs under the same name where the ranks lie on several levels
     """
-    sent = wire("all_gather", V, product(axis.n for axis in axes))
-    links = total(where_many(axis.n, 2 if axis.closed else 1) for axis in axes)
-    return _even(_torus_steps(axes), sent, over(sent, largest(links, 1)))
+
+    name: str
+    forms: Mapping[str, Forms] = field(default_factory=dict)
+    torus: Mapping[MoveKind, Callable[[Size, Sequence[TorusAxis]], Traffic]] = field(default_factory=dict)
+    across: Across | None = None
+    plain: bool = False
+    hardware: bool = False
+    streamed: bool = False
+    copies: bool = False
+    nccl: tuple[str, ...] = ()
+    on_nodes: str = ""
 
 
-def torus_all_reduce(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """Reduce-scatter and all-gather in rotated parts: closed axes carry twice the gather, lines less.
-
-    On a line scatter and gather load opposite links most, so all of them carry alike: n/(n-1) of the gather's busiest.
-    """
-    gather = torus_gather(V, axes)
-    both = gather.then(gather)
-    halves = largest(*(where_many(axis.n, 2 if axis.closed else over(axis.n, largest(axis.n - 1, 1))) for axis in axes))
-    busiest = gather.link_total * halves
-    return Traffic(both.steps, both.wire, both.carried, busiest, busiest)
+def _gathers(gather: Form, all_reduce: Form | None = None) -> Forms:
+    """A gather, the scatter that is the gather run backwards, and an all-reduce: None for both after one another."""
+    return {"all_gather": gather, "reduce_scatter": gather, "all_reduce": all_reduce or twice(gather)}
 
 
-def torus_gather_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-gather or reduce-scatter one axis after another, the first one on the smallest part.
-
-    All closed: V(N-1)/(2N) in sum; a link works in its own axis' turn only.
-    """
-    return in_turn(_axis_by_axis(V, axes, ring_gather, line_gather))
+def _exchange(form: Form) -> Forms:
+    return {"all_to_all": form}
 
 
-def torus_all_reduce_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """Reduce-scatter one axis after another and all-gather the same way back: every axis has both halves."""
-    return in_turn(_axis_by_axis(V, axes, _twice(ring_gather), line_all_reduce))
+def _sum(form: Form) -> Forms:
+    return {"all_reduce": form}
 
 
-def _axis_by_axis(V: Size, axes: Sequence[TorusAxis], closed: Form, line: Form) -> list[Traffic]:
-    """The runs of all axes, each on what those before it have gathered."""
-    gathered: Any = over(V, product(axis.n for axis in axes))
-    runs = []
-    for axis in axes:
-        gathered = gathered * axis.n
-        runs.append((closed if axis.closed else line)(gathered, axis.n))
-    return runs
+# Over two levels together ----------------------------------------------------------------------------------------
 
 
-def in_turn(runs: Sequence[Traffic]) -> Traffic:
-    """Runs on links of their own, one after another: seconds add up, the busiest link is one of them."""
-    return Traffic(
-        total(run.steps for run in runs),
-        total(run.wire for run in runs),
-        total(run.carried for run in runs),
-        largest(*(run.link_total for run in runs)),
-        total(run.link_serial for run in runs),
-    )
+def _flat_ring(at: Levels) -> Crossing:
+    """One ring over all devices of all nodes; ports and NICs work at once."""
+    inner, outer = at.links
+    ring = forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
+    halves = 2 if at.kind == "all_reduce" else 1
+    sent = (halves * ring.port, halves * ring.nic)
+    port, nic = at.busiest(sent)
+    latency = halves * (ring.inner_steps * inner.hop_s + ring.outer_steps * outer.hop_s)
+    bandwidth = largest(over(port, inner.bandwidth), over(nic, outer.bandwidth))
+    steps = halves * (ring.inner_steps + ring.outer_steps)
+    return Crossing(latency, bandwidth, steps, total(sent), largest(port, nic), at.own)
 
 
-def torus_all_to_all(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-to-all axis by axis in rotated parts, so that the axes work at once: the busiest axis counts."""
-    runs = _torus_all_to_all_runs(V, axes)
-    return Traffic(
-        total(run.steps for run in runs),
-        wire("all_to_all", V, product(axis.n for axis in axes)),
-        total(run.carried for run in runs),
-        largest(*(run.link_total for run in runs)),
-        largest(*(run.link_serial for run in runs)),
-    )
+def _pairwise(at: Levels) -> Crossing:
+    """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
+    (inner, outer), g, nodes = at.links, at.inner.n, at.outer.n
+    sent = (forms.direct_all_to_all_port(at.V, g, nodes), forms.direct_all_to_all_nic(at.V, g, nodes))
+    busiest = at.busiest(sent)
+    port = sent[0] if at.inner.topology == "mesh" else busiest[0]  # on a mesh one cable after another
+    latency = (g - 1) * inner.hop_s + g * (nodes - 1) * outer.hop_s
+    bandwidth = over(port, inner.bandwidth) + over(busiest[1], outer.bandwidth)
+    return Crossing(latency, bandwidth, at.n - 1, total(sent), largest(*busiest), at.own, largest(port, busiest[1]))
 
 
-def torus_all_to_all_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only."""
-    runs = _torus_all_to_all_runs(V, axes)
-    return Traffic(
-        total(run.steps for run in runs),
-        wire("all_to_all", V, product(axis.n for axis in axes)),
-        total(run.carried for run in runs),
-        largest(*(run.link_total for run in runs)),
-        total(run.link_serial for run in runs),
-    )
+def _summed_under(between: Form) -> Callable[[Levels], Crossing]:
+    """Sums inside the nodes' switches, and what each device then holds summed `between` the nodes, all streamed."""
+
+    def run(at: Levels) -> Crossing:
+        inner, outer = at.links
+        inside, above = forms.switch_in_switch(at.V, at.inner.n), between(over(at.V, at.inner.n), at.outer.n)
+        sent = (inside.link_total, above.link_total)
+        latency = inside.steps * inner.hop_s + above.steps * outer.hop_s
+        bandwidth = largest(over(sent[0], inner.bandwidth), over(sent[1], outer.bandwidth))
+        steps, carried = inside.steps + above.steps, inside.carried + above.carried
+        return Crossing(latency, bandwidth, steps, carried, largest(*at.busiest(sent)), None)
+
+    return run
 
 
-def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """`permute` among all devices of a torus."""
-    return permute(V, product(axis.n for axis in axes))
+def _all_of_it(V: Any, _: Any) -> Any:
+    """A message of a streamed way goes through all steps whole."""
+    return V
 
 
-def _torus_all_to_all_runs(V: Size, axes: Sequence[TorusAxis]) -> list[Traffic]:
-    n = product(axis.n for axis in axes)
-    return [(ring_all_to_all if axis.closed else line_all_to_all)(over(V * axis.n, n), axis.n) for axis in axes]
+REDUCED: frozenset[MoveKind] = frozenset({"all_reduce"})
+GATHERED: frozenset[MoveKind] = frozenset({"all_gather", "reduce_scatter", "all_reduce"})
 
-
-def _torus_steps(axes: Sequence[TorusAxis]) -> Any:
-    return total(floor_over(axis.n, 2) if axis.closed else axis.n - 1 for axis in axes)
-
-
-class FlatRing(NamedTuple):
-    """A ring over all devices of M nodes of g: what a device's port inside the node and its NIC carry."""
-
-    inner_steps: Any
-    outer_steps: Any
-    port: Any
-    nic: Any
-
-
-def flat_ring_gather(V: Size, g: Size, nodes: Size) -> FlatRing:
-    """All-gather or reduce-scatter round one ring per rail over all devices: both kinds of links work at once.
-
-    NIC V(n-1)/(g n), port V(g-1)(n-1)/(g n), n = g*nodes; n-1 steps. A chunk that starts inside a node waits for a NIC
-    `nodes` times, with one device per node nodes-1 times.
-    A single node sends nothing over its NICs: its ring is closed inside.
-    """
-    n = g * nodes
-    sent = wire("all_gather", V, n)
-    nic = where_many(nodes, over(sent, g))
-    crossings = where_many(nodes, nodes - 1 + where_many(g, 1))
-    return FlatRing(n - 1 - crossings, crossings, sent - nic, nic)
-
-
-def own_share(kind: MoveKind, V: Size, n: Size) -> Any:
-    """Bytes that a device passes on to itself: its shard of V/n, of an all-to-all its chunk of V/n^2; 0 if n = 1."""
-    if kind in {"permute", "slice"}:
-        return 0
-    return where_many(n, over(V, n * n if kind == "all_to_all" else n))
-
-
-def direct_all_to_all_port(V: Size, g: Size, nodes: Size) -> Any:
-    """Bytes that a device sends to the g-1 others of its node in an all-to-all straight to everyone: V(g-1)/n^2."""
-    n = g * nodes
-    return over(V * (g - 1), n * n)
-
-
-def direct_all_to_all_nic(V: Size, g: Size, nodes: Size) -> Any:
-    """Bytes that a device sends to other nodes in an all-to-all straight to everyone: V(M-1)/(g M^2)."""
-    return over(V * (nodes - 1), g * nodes * nodes)
-
-
-Forms = Mapping[str, Form]
-
-
-def _moves(*, gather: Forms, all_reduce: Forms, all_to_all: Forms, permute: Form = permute) -> Mapping[MoveKind, Forms]:
-    """Every move on one fabric; a reduce-scatter is an all-gather run backwards."""
-    return {
-        "all_gather": gather,
-        "reduce_scatter": gather,
-        "all_reduce": all_reduce,
-        "all_to_all": all_to_all,
-        "permute": {"permute": permute},
-    }
-
-
-FORMS: Mapping[str, Mapping[MoveKind, Forms]] = {
-    "ring": _moves(
-        gather={"ring": ring_gather, "two-rings": two_rings_gather},
-        all_reduce={"ring": _twice(ring_gather), "two-rings": _twice(two_rings_gather)},
-        all_to_all={"shortest": ring_all_to_all, "shortest-unsplit": ring_all_to_all_unsplit},
-    ),
-    "one_way_ring": _moves(
-        gather={"ring": one_way_gather},
-        all_reduce={"ring": _twice(one_way_gather)},
-        all_to_all={"ring": one_way_all_to_all},
-    ),
-    "line": _moves(
-        gather={"line": line_gather},
-        all_reduce={"line": line_all_reduce},
-        all_to_all={"lockstep": line_all_to_all_lockstep, "farthest-first": line_all_to_all},
-    ),
-    "switch": _moves(
-        gather={
-            "ring": switch_ring_gather,
-            "direct": switch_direct_gather,
-            "doubling": switch_doubling_gather,
-            "pat": switch_doubling_gather,  # NCCL's parallel aggregated trees: the same messages, its own latencies
+EVERY = (
+    Algorithm(
+        name="ring",
+        forms={
+            "ring": _gathers(forms.ring_gather),
+            "one_way_ring": {**_gathers(forms.one_way_gather), **_exchange(forms.one_way_all_to_all)},
+            "switch": _gathers(forms.switch_ring_gather),
+            "mesh": _gathers(forms.mesh_gather),
+            "host": _gathers(forms.host_gather),
         },
-        all_reduce={
-            "ring": _twice(switch_ring_gather),
-            "direct": _twice(switch_direct_gather),
-            "doubling": _twice(switch_doubling_gather),
-            "one-shot": switch_one_shot,
-            "in-switch": switch_in_switch,
-            "in-network": switch_in_network,
-            "tree": switch_tree,
+        plain=True,
+        nccl=("ring",),
+        on_nodes="flat-ring",
+    ),
+    Algorithm(name="two-rings", forms={"ring": _gathers(forms.two_rings_gather)}),
+    Algorithm(name="line", forms={"line": _gathers(forms.line_gather, forms.line_all_reduce)}, plain=True),
+    Algorithm(name="shortest", forms={"ring": _exchange(forms.ring_all_to_all)}, plain=True),
+    Algorithm(name="shortest-unsplit", forms={"ring": _exchange(forms.ring_all_to_all_unsplit)}),
+    Algorithm(name="lockstep", forms={"line": _exchange(forms.line_all_to_all_lockstep)}, plain=True),
+    Algorithm(name="farthest-first", forms={"line": _exchange(forms.line_all_to_all)}, plain=True),
+    Algorithm(name="all-peers", forms={"mesh": _exchange(forms.mesh_direct_all_to_all)}, plain=True),
+    Algorithm(
+        name="pairwise",
+        forms={
+            "switch": _exchange(forms.switch_pairwise_all_to_all),
+            "mesh": _exchange(forms.mesh_pairwise_all_to_all),
+            "host": _exchange(forms.host_pairwise_all_to_all),
         },
-        all_to_all={"pairwise": switch_pairwise_all_to_all, "direct": switch_direct_all_to_all},
+        across=Across(moves=frozenset({"all_to_all"}), run=_pairwise, message=lambda V, n: over(V, n**2)),
+        plain=True,
     ),
-    "mesh": _moves(
-        gather={"ring": mesh_gather, "direct": mesh_direct_gather},
-        all_reduce={"ring": _twice(mesh_gather), "direct": _twice(mesh_direct_gather), "one-shot": mesh_one_shot},
-        all_to_all={"all-peers": mesh_direct_all_to_all, "pairwise": mesh_pairwise_all_to_all},
+    Algorithm(
+        name="direct",
+        forms={
+            "switch": {**_gathers(forms.switch_direct_gather), **_exchange(forms.switch_direct_all_to_all)},
+            "mesh": _gathers(forms.mesh_direct_gather),
+        },
     ),
-    "host": _moves(
-        gather={"ring": host_gather},
-        all_reduce={"ring": _twice(host_gather)},
-        all_to_all={"pairwise": host_pairwise_all_to_all},
-        permute=host_permute,
+    Algorithm(name="doubling", forms={"switch": _gathers(forms.switch_doubling_gather)}),
+    Algorithm(
+        name="pat",  # NCCL's parallel aggregated trees: the messages of doubling, with latencies of its own
+        forms={
+            "switch": {
+                "all_gather": forms.switch_doubling_gather,
+                "reduce_scatter": forms.switch_doubling_gather,
+            }
+        },
+        nccl=("pat",),
     ),
-}
+    Algorithm(
+        name="one-shot",
+        forms={"switch": _sum(forms.switch_one_shot), "mesh": _sum(forms.mesh_one_shot)},
+        copies=True,
+    ),
+    Algorithm(
+        name="in-switch",
+        forms={"switch": _sum(forms.switch_in_switch)},
+        hardware=True,
+        streamed=True,
+        copies=True,
+        nccl=("nvls",),
+        on_nodes="in-switch-network",
+    ),
+    Algorithm(
+        name="in-network",
+        forms={"switch": _sum(forms.switch_in_network)},
+        hardware=True,
+        copies=True,
+        nccl=("collnet", "collnetdirect", "collnetchain"),
+    ),
+    Algorithm(name="tree", forms={"switch": _sum(forms.switch_tree)}, streamed=True, nccl=("tree",)),
+    Algorithm(
+        name="rotated",
+        torus={
+            "all_gather": forms.torus_gather,
+            "reduce_scatter": forms.torus_gather,
+            "all_reduce": forms.torus_all_reduce,
+            "all_to_all": forms.torus_all_to_all,
+        },
+        plain=True,
+        streamed=True,
+    ),
+    Algorithm(
+        name="in-turn",
+        torus={
+            "all_gather": forms.torus_gather_in_turn,
+            "reduce_scatter": forms.torus_gather_in_turn,
+            "all_reduce": forms.torus_all_reduce_in_turn,
+            "all_to_all": forms.torus_all_to_all_in_turn,
+        },
+    ),
+    Algorithm(name="flat-ring", across=Across(moves=GATHERED, needs=("", "flat-ring"), run=_flat_ring)),
+    Algorithm(
+        name="in-switch-tree",
+        across=Across(
+            moves=REDUCED,
+            needs=("in-switch", "in-switch-tree"),
+            met_as=("in-switch", ""),
+            run=_summed_under(forms.switch_tree),
+            message=_all_of_it,
+            made_of=("in-switch", "tree"),
+        ),
+        streamed=True,
+        copies=True,
+        nccl=("nvlstree",),
+    ),
+    Algorithm(
+        name="in-switch-network",
+        across=Across(
+            moves=REDUCED,
+            needs=("in-switch", "in-switch-network"),
+            met_as=("in-switch", ""),
+            run=_summed_under(forms.switch_in_network),
+            message=_all_of_it,
+            made_of=("in-switch", "in-network"),
+        ),
+        streamed=True,
+        copies=True,
+    ),
+    Algorithm(
+        name="direct-in-network",  # NCCL's CollNetDirect: src/device/all_reduce.h, scatter, sum in the network, gather
+        across=Across(moves=REDUCED, needs=("", "in-network"), in_turn=("direct", "in-network")),
+        copies=True,
+    ),
+    Algorithm(
+        name="permute",
+        forms={
+            **{joined: {"permute": forms.permute} for joined in ("ring", "one_way_ring", "line", "switch", "mesh")},
+            "host": {"permute": forms.host_permute},
+        },
+        torus={"permute": forms.torus_permute},
+        plain=True,
+        streamed=True,
+    ),
+)
+"""Every algorithm, in the order in which they are compared: of equal ones the first is taken."""
+
+ALGORITHMS: Mapping[str, Algorithm] = {one.name: one for one in EVERY}
+"""The same by their names."""
+
+HIERARCHICAL = "hierarchical"
+"""What a run is called that takes the levels in turn, each with whatever is best there."""
+
+
+def _joined() -> dict[str, dict[MoveKind, dict[str, Form]]]:
+    found: dict[str, dict[MoveKind, dict[str, Form]]] = {}
+    for one in EVERY:
+        for topology, moves in one.forms.items():
+            for kind, form in moves.items():
+                found.setdefault(topology, {}).setdefault(kind, {})[one.name] = form
+    return found
+
+
+FORMS: Mapping[str, Mapping[MoveKind, Mapping[str, Form]]] = _joined()
 """Every closed form of one axis, by how its devices are joined and what is moved."""
 
-TORUS_GATHERS = {"rotated": torus_gather, "in-turn": torus_gather_in_turn}
-
 TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]], Traffic]]] = {
-    "all_gather": TORUS_GATHERS,
-    "reduce_scatter": TORUS_GATHERS,
-    "all_reduce": {"rotated": torus_all_reduce, "in-turn": torus_all_reduce_in_turn},
-    "all_to_all": {"rotated": torus_all_to_all, "in-turn": torus_all_to_all_in_turn},
-    "permute": {"permute": torus_permute},
+    kind: {one.name: one.torus[kind] for one in EVERY if kind in one.torus}
+    for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 }
 """Every closed form of several axes of one torus that no other group shares."""
 
-STREAMED = frozenset({"rotated", "permute", "tree", "in-switch", "in-switch-tree", "in-switch-network"})
-"""Algorithms that run in many small pieces, each of which waits for its own data only.
+ACROSS: Mapping[str, Across] = {one.name: one.across for one in EVERY if one.across is not None}
+"""Ways over two levels."""
 
-Their `link_serial` is the `link_total`: the limit to which the time of ever more pieces tends, as tests/reference/
-test_stream.py shows. In one piece, whose steps all devices wait for, they take longer.
-"""
+STREAMED = frozenset(one.name for one in EVERY if one.streamed)
+"""Algorithms that run in many small pieces."""
 
-ROUTE_ALGORITHMS: Mapping[str, frozenset[MoveKind]] = {
-    "flat-ring": frozenset({"all_gather", "reduce_scatter", "all_reduce"}),
-    "in-switch-tree": frozenset({"all_reduce"}),
-    "in-switch-network": frozenset({"all_reduce"}),
-}
-"""Algorithms that run over two levels at once, and what they move; a profile offers them on the outer one."""
+NCCL: Mapping[str, str] = {word: one.name for one in EVERY for word in one.nccl}
+"""NCCL's names of algorithms in small letters, in tpsim's."""
+
+OFFERED = frozenset(one.name for one in EVERY if one.forms or one.across)
+"""Every algorithm that a level of a profile may offer."""

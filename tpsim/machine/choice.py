@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.cost import by_keys, least, within_limits
+from tpsim.machine.cost import by_keys, least, lifted, within_limits
 from tpsim.quantity.size import largest, over, smallest, where_many, where_positive
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _by_count(ways: Ways, question: Question) -> Cost:
     best = by_keys([one.latency_s + over(sent, one.bandwidth) for _, one in ways], [way for way, _ in ways])
     floor = largest(0, *(_before(way, one, ways, question) for way, one in ways))
     lift = largest(0, floor - best.time_s)
-    return replace(best, work_s=best.work_s + lift, ramp_s=best.ramp_s + lift)
+    return lifted(best, lift)
 
 
 def _before(way: Cost, mine: Count, ways: Ways, question: Question) -> Any:

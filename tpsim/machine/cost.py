@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.profile import Level, Tuning
+from tpsim.machine.parts import Level, Tuning
 from tpsim.quantity.size import Size, by_least, largest, over, root, smallest, total, where_many, where_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpsim.machine.algorithms import Traffic
-    from tpsim.machine.profile import Rendezvous
+    from tpsim.machine.forms import Traffic
+    from tpsim.machine.parts import Rendezvous
 
 
 SIMPLE = "simple"
@@ -49,8 +49,7 @@ class Cost:
     work_s       stages one after another, less what is hidden; `pipelined_s`: the longest stage alone, as if all levels
                  worked at once
     link_total, link_serial  of the level whose links carry most
-    counted      by what the library chooses; None: it takes what takes least
-    excess       by how many bytes a message is larger than those that are sent so; None: of any size
+    link         the level as it is met by a way of one algorithm on one level
     """
 
     algorithm: str
@@ -66,14 +65,60 @@ class Cost:
     stages: tuple[Stage, ...] = ()
     ramp_s: Any = 0
     protocol: str = SIMPLE
-    counted: Count | None = None
-    excess: Any = None
+    link: Link | None = None
 
     @property
     def time_s(self) -> Any:
         """Launch and work."""
         return self.launch_s + self.work_s
 
+    @property
+    def counted(self) -> Count | None:
+        """By what the library chooses; None: it takes what takes least."""
+        return None if self.link is None else self.link.counted(self.steps)
+
+    @property
+    def excess(self) -> Any:
+        """By how many bytes a message is larger than those that are sent so; None: of any size."""
+        return None if self.link is None else self.link.excess(self.steps, self.link_serial)
+
+
+class Derived(Cost):
+    """A way made of others, whose every number is worked out when it is asked for: most never are.
+
+    of  gives a number by its name
+    """
+
+    def __init__(self, algorithm: str, protocol: str, of: Callable[[str], Any], stages: tuple[Stage, ...] = ()) -> None:
+        """What is known at once, and what gives the rest."""
+        known = {"algorithm": algorithm, "protocol": protocol, "stages": stages, "link": None, "of": of}
+        for name, value in known.items():
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """A number that nobody has asked for yet."""
+        if name not in NUMBERS:
+            raise AttributeError(name)
+        value = self.__dict__["of"](name)
+        object.__setattr__(self, name, value)
+        return value
+
+
+NUMBERS = frozenset(
+    {
+        "launch_s",
+        "latency_s",
+        "bandwidth_s",
+        "work_s",
+        "pipelined_s",
+        "steps",
+        "carried",
+        "link_total",
+        "link_serial",
+        "ramp_s",
+    }
+)
+"""What of a way is a number."""
 
 FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 """What a move among one device costs."""
@@ -89,15 +134,22 @@ class Link:
     level: Level
     tunings: tuple[Tuning, ...] = ()
     message: Any = 0
+    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def sending(self, message: Callable[[], Any]) -> Link:
         """The same with messages of so many bytes, which are asked for only where they matter."""
         return self if self._rendezvous is None else replace(self, message=message())
 
     def _stated(self, figure: str) -> float | None:
-        """The most particular tuning's figure, if any has it."""
+        """The most particular tuning's figure, if any has it; looked up once."""
+        if figure not in self._known:
+            found = self._most_particular(figure)
+            self._known[figure] = None if found is None else found.value
+        return self._known[figure]  # type: ignore[no-any-return]  # a figure's value
+
+    def _most_particular(self, figure: str) -> Any:
         found = (getattr(tuning, figure) for tuning in self.tunings)
-        return next((constant.value for constant in found if constant is not None), None)
+        return next((one for one in found if one is not None), None)
 
     @property
     def bandwidth(self) -> float:
@@ -120,7 +172,9 @@ class Link:
     @property
     def _rendezvous(self) -> Rendezvous | None:
         """The most particular tuning's, if any has one."""
-        return next((tuning.rendezvous for tuning in self.tunings if tuning.rendezvous is not None), None)
+        if "rendezvous" not in self._known:
+            self._known["rendezvous"] = self._most_particular("rendezvous")
+        return self._known["rendezvous"]  # type: ignore[no-any-return]  # a rendezvous
 
     @property
     def default_launch_s(self) -> float | None:
@@ -149,20 +203,20 @@ class Link:
             return None
         return Count(found.latency.value + steps * found.hop_latency.value, found.bandwidth.value)
 
-    def excess(self, traffic: Traffic) -> Any:
+    def excess(self, steps: Any, serial: Any) -> Any:
         """Bytes by which a message is larger than those that are sent this way; None without a limit."""
         limit = self._stated("largest_message")
-        return None if limit is None else traffic.link_serial - traffic.steps * limit
+        return None if limit is None else serial - steps * limit
 
     def ramp(self, own: Any, bandwidth: Any) -> Any:
         """Seconds beyond latency and bandwidth: the own share's way through memory, and a pipeline of chunks.
 
-        own        bytes that a device sends to itself
+        own        bytes that a device sends to itself; None where it never does
         bandwidth  seconds that the links take for everything else
         A message that takes b seconds, cut into k chunks of latency a, fills the pipeline with one chunk and pays k
         latencies: b/k + k*a, which the best k makes 2*sqrt(a*b). Source: Chan et al., Collective communication (2007).
         """
-        rate, chunk = self._stated("own_bandwidth"), self._stated("chunk_latency")
+        rate, chunk = None if own is None else self._stated("own_bandwidth"), self._stated("chunk_latency")
         passed = 0 if rate is None else over(self.filled(own, 1), rate)
         return passed if chunk is None else passed + 2 * root(chunk * (bandwidth + passed))
 
@@ -204,8 +258,7 @@ def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_
     work = work + ramp
     stage = Stage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
-    chosen_by = (link.counted(traffic.steps), link.excess(traffic))
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, *chosen_by)
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link)
 
 
 def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Cost:
@@ -216,25 +269,23 @@ def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: 
     """
     if len(costs) == 1:
         return costs[0]
-    work = total(cost.work_s for cost in costs)
-    if pipelined:
-        shares = [cost.bandwidth_s for cost in costs]
-        work = work - pipelined * (total(shares) - largest(*shares))
-    return Cost(
-        name,
-        largest(*(cost.launch_s for cost in costs)),
-        total(cost.latency_s for cost in costs),
-        total(cost.bandwidth_s for cost in costs),
-        work,
-        largest(*(cost.pipelined_s for cost in costs)),
-        total(cost.steps for cost in costs),
-        total(cost.carried for cost in costs),
-        largest(*(cost.link_total for cost in costs)),
-        by_level([cost.link_serial for cost in costs], levels),
-        tuple(stage for cost in costs for stage in cost.stages),
-        total(cost.ramp_s for cost in costs),
-        costs[0].protocol,
-    )
+
+    def of(number: str) -> Any:
+        values = [getattr(cost, number) for cost in costs]
+        if number == "link_serial":
+            return by_level(values, levels)
+        if number in JOINTLY:
+            return largest(*values)
+        if number == "work_s" and pipelined:
+            shares = [cost.bandwidth_s for cost in costs]
+            return total(values) - pipelined * (total(shares) - largest(*shares))
+        return total(values)
+
+    return Derived(name, costs[0].protocol, of, tuple(stage for cost in costs for stage in cost.stages))
+
+
+JOINTLY = frozenset({"launch_s", "pipelined_s", "link_total"})
+"""Numbers that of several ways one after another are those of the one that has most: the others add up."""
 
 
 def by_level(serial: Sequence[Any], levels: Sequence[str]) -> Any:
@@ -250,21 +301,14 @@ def twice(cost: Cost, link_total: Any) -> Cost:
 
     link_total  what the busiest link carries in both: a link may be the busiest one in only one of them
     """
-    return Cost(
-        cost.algorithm,
-        cost.launch_s,
-        2 * cost.latency_s,
-        2 * cost.bandwidth_s,
-        2 * cost.work_s,
-        2 * cost.pipelined_s,
-        2 * cost.steps,
-        2 * cost.carried,
-        link_total,
-        2 * cost.link_serial,
-        tuple(_twice(stage, link_total) for stage in cost.stages),
-        2 * cost.ramp_s,
-        cost.protocol,
-    )
+
+    def of(number: str) -> Any:
+        if number == "link_total":
+            return link_total
+        once = getattr(cost, number)
+        return once if number == "launch_s" else 2 * once
+
+    return Derived(cost.algorithm, cost.protocol, of, tuple(_twice(stage, link_total) for stage in cost.stages))
 
 
 def _twice(stage: Stage, link_total: Any) -> Stage:
@@ -291,18 +335,31 @@ def _any(names: Sequence[str]) -> str:
     return different[0] if len(different) == 1 else f"least of {', '.join(different)}"
 
 
+def lifted(cost: Cost, lift: Any) -> Cost:
+    """A way that takes so many seconds more for its bytes."""
+    if not isinstance(cost, Derived):
+        return replace(cost, work_s=cost.work_s + lift, ramp_s=cost.ramp_s + lift)
+
+    def of(number: str) -> Any:
+        value = getattr(cost, number)
+        return value + lift if number in {"work_s", "ramp_s"} else value
+
+    return Derived(cost.algorithm, cost.protocol, of, cost.stages)
+
+
 def within_limits(costs: Sequence[Cost]) -> list[Cost]:
     """The ways whose messages are not larger than those that are sent so; the others are out, or take infinitely long.
 
     A way that is the only one has no limit. One that is out stays out for more bytes, so that the least never falls.
     """
-    if all(cost.excess is not None for cost in costs):
+    beyond = [cost.excess for cost in costs]
+    if all(excess is not None for excess in beyond):
         return list(costs)
-    if all(cost.excess is None or isinstance(cost.excess, int | float) for cost in costs):
-        return [cost for cost in costs if cost.excess is None or cost.excess <= 0]
+    if all(excess is None or isinstance(excess, int | float) for excess in beyond):
+        return [cost for cost, excess in zip(costs, beyond, strict=True) if excess is None or excess <= 0]
     return [
-        cost if cost.excess is None else replace(cost, work_s=cost.work_s + where_positive(cost.excess, inf))
-        for cost in costs
+        cost if excess is None else replace(cost, work_s=cost.work_s + where_positive(excess, inf))
+        for cost, excess in zip(costs, beyond, strict=True)
     ]
 
 
@@ -311,42 +368,15 @@ def where_more(n: Size, many: Cost, one: Cost) -> Cost:
     if isinstance(n, int):
         return many if where_many(n, 1) else one
     return _by_field(
-        # Exact: the way not taken is subtracted from itself, never from the other one.
-        lambda values: where_many(n, values[0]) + (values[1] - where_many(n, values[1])),
-        (many, one),
-        f"{many.algorithm} or {one.algorithm}",
+        lambda values: where_many(n, values[0], values[1]), (many, one), f"{many.algorithm} or {one.algorithm}"
     )
-
-
-def _once(pick: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    """`pick` that picks nothing from what is the same, and not twice from the same values."""
-    seen: dict[tuple[int, ...], Any] = {}
-
-    def picked(values: Sequence[Any]) -> Any:
-        which = tuple(map(id, values))
-        if len(set(which)) == 1:
-            return values[0]
-        if which not in seen:
-            seen[which] = pick(values)
-        return seen[which]
-
-    return picked
 
 
 def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], name: str) -> Cost:
     """A cost whose every number is picked from those of `costs`; which stages it has depends on the element."""
-    pick = _once(pick)
-    return Cost(
-        name,
-        pick([cost.launch_s for cost in costs]),
-        pick([cost.latency_s for cost in costs]),
-        pick([cost.bandwidth_s for cost in costs]),
-        pick([cost.work_s for cost in costs]),
-        pick([cost.pipelined_s for cost in costs]),
-        pick([cost.steps for cost in costs]),
-        pick([cost.carried for cost in costs]),
-        pick([cost.link_total for cost in costs]),
-        pick([cost.link_serial for cost in costs]),
-        ramp_s=pick([cost.ramp_s for cost in costs]),
-        protocol=_any([cost.protocol for cost in costs]),
-    )
+
+    def of(number: str) -> Any:
+        first, *others = values = [getattr(cost, number) for cost in costs]
+        return first if all(value is first for value in others) else pick(values)
+
+    return Derived(name, _any([cost.protocol for cost in costs]), of)

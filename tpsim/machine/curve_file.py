@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tpsim.fabric.wires import Segment, SegmentTopology, capacity, joined, ranks_text
-from tpsim.machine.curve import Knot, MeasuredCurve
+from tpsim.fabric.wires import Segment, SegmentTopology, capacity, joined
+from tpsim.machine.curve import Knot, MeasuredCurve, describe
 from tpsim.machine.timing import predicted_by_constants
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
@@ -19,7 +19,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from tpsim.machine.profile import Level, Machine
+    from tpsim.machine.parts import Level, Machine
     from tpsim.quantity.spec import Document
 
 MeasuredMove = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"]
@@ -119,12 +119,6 @@ def exact(V: float) -> str:
     """
     unit, size = next((unit, size) for unit, size in PREFIXES if not int(V) % size)
     return f"{over(int(V), size)} {unit}"
-
-
-def describe(curve: MeasuredCurve) -> str:
-    """What the curve is about, in words: ``all_gather over nvlink 8, launched by threads``."""
-    by = f", launched by {curve.launch}" if curve.launch else ""
-    return f"{curve.kind} over {ranks_text(curve.route)}{by}"
 
 
 def said(curve: MeasuredCurve) -> str:

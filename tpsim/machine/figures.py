@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.machine.profile import Kind
+from tpsim.machine.parts import Kind
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:

@@ -1,278 +1,46 @@
-"""A machine: chip, levels of its network, and where each figure comes from."""
+"""The machines of the library and of users' files, by name or path; what a machine is made of stands in `parts`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tpsim.fabric.wires import ANY
-from tpsim.quantity.errors import InputError, Problem, suggest
+from tpsim.machine.parts import (
+    Chip,
+    Constant,
+    Counted,
+    Kind,
+    Level,
+    Machine,
+    Rendezvous,
+    Source,
+    Tuning,
+    changed,
+)
+from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tpsim.fabric.wires import LevelTopology, Slices, Wrap
-    from tpsim.machine.curve import MeasuredCurve
+    from tpsim.quantity.errors import Problem
     from tpsim.quantity.spec import Document
-    from tpsim.quantity.units import Dimension
 
-Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A figure in SI units with its provenance.
-
-    source       key of the machine's sources; "" for a guess without one
-    path         where it stands: ``levels.ici.link.bandwidth``, a level by its name
-    note         how it was derived or measured
-    stated_kind  False if the file gives no kind: then it counts as a guess
-    stated       False if the file leaves the figure out: then it is tpsim's guess
-    """
-
-    value: float
-    dimension: Dimension
-    source: str
-    kind: Kind
-    path: str
-    note: str = ""
-    stated_kind: bool = True
-    stated: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where figures were read, and when; or the logs that they were fitted to, by their hashes."""
-
-    title: str
-    read: str = ""
-    sha256: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        of = f"read {self.read}" if self.read else "sha256 " + ", ".join(digest[:12] for digest in self.sha256)
-        return f"{self.title} ({of})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    """One chip: dense peaks per dtype, memory, what products reach of the peak, its way to the host."""
-
-    peak: Mapping[str, Constant]
-    memory_capacity: Constant
-    memory_bandwidth: Constant
-    matmul_efficiency: Constant
-    host_bandwidth: Constant | None = None
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure of the chip."""
-        yield from self.peak.values()
-        yield from (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency)
-        yield from (one for one in (self.host_bandwidth,) if one is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """What a library counts with when it chooses among its ways: not what they take.
-
-    latency      per call
-    hop_latency  of one step
-    bandwidth    bytes per second of what each device must inject, whatever the algorithm ("bus bandwidth")
-    """
-
-    latency: Constant
-    hop_latency: Constant
-    bandwidth: Constant
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure."""
-        yield from (self.latency, self.hop_latency, self.bandwidth)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendezvous:
-    """From which size on a message waits for its receiver instead of going ahead into a buffer.
-
-    above    bytes of the longest message that does not wait
-    latency  what each step of longer ones takes on top of its hop
-    """
-
-    above: Constant
-    latency: Constant
-
-    def constants(self) -> Iterator[Constant]:
-        """Both figures."""
-        yield from (self.above, self.latency)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
-
-    None is the figure of whatever is less particular: algorithm with protocol, algorithm, protocol, level.
-
-    launch         replaces the level's default launch
-    latency        per call, whatever the size, on top of the launch; None: nothing
-    hop_latency    of one step
-    efficiency     share of the bandwidth that large messages reach
-    own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
-    chunk_latency  what each chunk costs that a message is cut into; None costs nothing
-    device_latency  per call and device that takes part; None costs nothing
-    channels       how many share what is sent at once; a message opens one after the other
-    channel_bytes  of a step that fill a channel before the next one opens; None opens all of them at once
-    largest_message  bytes to one device above which another protocol is taken; of a way that is counted: no limit
-    counted        of an algorithm's protocol: what the library counts with when it chooses; None: it takes the least
-    rendezvous     which messages wait for their receiver; None: no step takes longer than its hop
-    protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
-    alone          of an algorithm: only for a collective that stays on this level
-    """
-
-    launch: Constant | None = None
-    latency: Constant | None = None
-    hop_latency: Constant | None = None
-    efficiency: Constant | None = None
-    own_bandwidth: Constant | None = None
-    chunk_latency: Constant | None = None
-    device_latency: Constant | None = None
-    channels: Constant | None = None
-    channel_bytes: Constant | None = None
-    largest_message: Constant | None = None
-    counted: Counted | None = None
-    rendezvous: Rendezvous | None = None
-    protocols: Mapping[str, Tuning] = field(default_factory=dict)
-    alone: bool = False
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure that differs."""
-        own = (getattr(self, name) for name in FIGURES)
-        yield from (one for one in own if one is not None)
-        if self.rendezvous is not None:
-            yield from self.rendezvous.constants()
-        if self.counted is not None:
-            yield from self.counted.constants()
-        for tuning in self.protocols.values():
-            yield from tuning.constants()
-
-
-FIGURES = (
-    "launch",
-    "latency",
-    "hop_latency",
-    "efficiency",
-    "own_bandwidth",
-    "chunk_latency",
-    "device_latency",
-    "channels",
-    "channel_bytes",
-    "largest_message",
-)
-"""The figures of a tuning."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """One level of the network, with the figures of ONE link in ONE direction.
-
-    shape        members along each physical axis at most; empty without bound
-    steps        whether steps wait for each other, or chunks stream through
-    efficiency   share of the bandwidth that large messages reach
-    hop_latency  of one step
-    launch       per collective and harness, the first one is the default
-    algorithms   those offered, with what differs for them; none: the plain ones of the topology
-    protocols    ways to carry bytes from one device to the next, with what differs for them; none: a single one
-    pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
-    wrap_source  key of the sources that states the wraparound rule; None if none is stated
-    wrap_kind    what kind of knowledge it is; None if it is not stated
-    slices       which parts of a torus can be had; any if none are stated
-    slices_source, slices_kind  of that statement, as of the wraparound rule
-    """
-
-    name: str
-    topology: LevelTopology
-    shape: tuple[int, ...]
-    wrap: Wrap
-    steps: Literal["lockstep", "streamed"]
-    bandwidth: Constant
-    efficiency: Constant
-    hop_latency: Constant
-    launch: Mapping[str, Constant]
-    algorithms: Mapping[str, Tuning]
-    protocols: Mapping[str, Tuning] = field(default_factory=dict)
-    pipelined: Constant | None = None
-    wrap_source: str | None = None
-    wrap_kind: Kind | None = None
-    slices: Slices = ANY
-    slices_source: str | None = None
-    slices_kind: Kind | None = None
-
-    def launched(self, harness: str | None) -> Constant | None:
-        """The launch of a harness, of the default one for None; a guess of tpsim's is that of all.
-
-        None if the profile states launches, and none of that harness.
-        """
-        default = next(iter(self.launch.values()))
-        return default if harness is None else self.launch.get(harness, None if default.stated else default)
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure of the level."""
-        yield from (self.bandwidth, self.efficiency, self.hop_latency)
-        yield from (one for one in (self.pipelined,) if one is not None)
-        yield from self.launch.values()
-        for tuning in (*self.protocols.values(), *self.algorithms.values()):
-            yield from tuning.constants()
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine as its profile describes it; levels innermost first.
-
-    measured  curves of collectives that were measured on it, over what the constants predict
-    doubts    figures that are hard to believe, beside those of the machines that tpsim ships
-    """
-
-    name: str
-    sources: Mapping[str, Source]
-    chip: Chip
-    levels: tuple[Level, ...]
-    path: str = ""
-    sha256: str = ""
-    measured: tuple[MeasuredCurve, ...] = ()
-    doubts: tuple[Problem, ...] = ()
-
-    def constants(self) -> list[Constant]:
-        """Every figure, in the order of the file."""
-        return [*self.chip.constants(), *(constant for level in self.levels for constant in level.constants())]
-
-    def level(self, name: str) -> Level:
-        """The level of that name."""
-        return next(level for level in self.levels if level.name == name)
-
-    def peak(self, dtype: str) -> Constant:
-        """The chip's peak for products of `dtype`; raises InputError with the dtypes that it has."""
-        if dtype not in self.chip.peak:
-            near = suggest(dtype, self.chip.peak)
-            remedy = f'did you mean "{near}"?' if near else "add it to chip.peak, or compute in another dtype"
-            known = f"known: {', '.join(self.chip.peak)}"
-            raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
-        return self.chip.peak[dtype]
-
-
-T = TypeVar("T")
-
-
-def changed(part: T, change: Callable[[Constant], Constant]) -> T:
-    """A machine, or a part of one, with every constant in it changed."""
-    made: Any = part
-    if isinstance(part, Constant):
-        made = change(part)
-    elif isinstance(part, Machine | Chip | Level | Tuning | Counted | Rendezvous):
-        made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part)})
-    elif isinstance(part, Mapping):
-        made = {key: changed(value, change) for key, value in part.items()}
-    elif isinstance(part, tuple):
-        made = tuple(changed(value, change) for value in part)
-    return made  # type: ignore[no-any-return]
+__all__ = [
+    "Chip",
+    "Constant",
+    "Counted",
+    "Kind",
+    "Level",
+    "Machine",
+    "Rendezvous",
+    "Source",
+    "Tuning",
+    "changed",
+    "load",
+    "names",
+    "validate",
+    "with_fields",
+]
 
 
 def names() -> list[str]:

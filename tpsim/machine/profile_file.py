@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ANY, ONE_LINK, LevelTopology, Slices, Wrap, joined
 from tpsim.machine import curve_file
-from tpsim.machine.algorithms import FORMS, ROUTE_ALGORITHMS
+from tpsim.machine.algorithms import OFFERED
 from tpsim.machine.figures import BandwidthFields, CountFields, LatencyFields, MemoryFields, PeakFields, RatioFields
-from tpsim.machine.profile import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
+from tpsim.machine.parts import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
 from tpsim.machine.unstated import UnstatedFile, UnstatedLevel, unstated
 from tpsim.machine.yardstick import doubtful
 from tpsim.quantity import spec
@@ -464,12 +464,6 @@ def _slices(fields: SlicesFields | None) -> Slices:
     return Slices(tuple(tuple(map(int, shape.split("x"))) for shape in fields.shapes), fields.multiple)
 
 
-ALGORITHMS = frozenset(name for moves in FORMS.values() for forms in moves.values() for name in forms) | frozenset(
-    ROUTE_ALGORITHMS
-)
-"""Every algorithm that a level may offer."""
-
-
 def _undated(fields: HardwareFile, document: Document) -> Iterator[Problem]:
     """Sources that say neither when they were read nor which file they are."""
     for name, source in fields.sources.items():
@@ -514,9 +508,9 @@ def _misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
                 place = document.place(*here, key, "source")
                 yield from unknown(rule.source, "source", fields.sources, place, "add it to sources").problems
         for name in level.algorithms or {}:
-            if name not in ALGORITHMS:
+            if name not in OFFERED:
                 place = document.place(*here, "algorithms", name)
-                yield from unknown(name, "algorithm", sorted(ALGORITHMS), place).problems
+                yield from unknown(name, "algorithm", sorted(OFFERED), place).problems
         yield from _protocol_misfits(level, here, document)
 
 

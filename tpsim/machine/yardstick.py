@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.parts import Constant, Machine
     from tpsim.quantity.errors import Place
     from tpsim.quantity.units import Dimension
 

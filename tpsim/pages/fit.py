@@ -11,7 +11,7 @@ from tpsim.report.table import Column, Document, Table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpsim.calibrate.fit import FitResult
+    from tpsim.calibrate.fitted import FitResult
 
 PARAMETERS = (
     Column("level", "level"),

@@ -33,15 +33,15 @@ class Size(Protocol):
 
 def _loaded(package: str, value: object) -> bool:
     """True if `value` is an instance of a type that `package` defines (only then can the package be loaded)."""
-    return package in sys.modules and type(value).__module__.partition(".")[0] == package
+    return type(value).__module__.partition(".")[0] == package
 
 
 def _symbolic(*values: object) -> bool:
-    return any(_loaded("sympy", value) for value in values)
+    return "sympy" in sys.modules and any(_loaded("sympy", value) for value in values)
 
 
 def _array(*values: object) -> bool:
-    return any(_loaded("numpy", value) for value in values)
+    return "numpy" in sys.modules and any(_loaded("numpy", value) for value in values)
 
 
 def _exact(*values: object) -> bool:

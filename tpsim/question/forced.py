@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from tpsim.machine.algorithms import NCCL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.foreign import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def shown_where_forced(places: Mapping[str, Place]) -> Iterator[None]:
 
 def refuse_foreign(algorithm: str | None) -> None:
     """Refuse NCCL's name of an algorithm that tpsim calls otherwise, with tpsim's. Raises InputError."""
-    ours = ALGORITHMS.get((algorithm or "").lower(), algorithm)
+    ours = NCCL.get((algorithm or "").lower(), algorithm)
     if ours != algorithm:
         raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
 

@@ -174,16 +174,3 @@ def not_yet(word: str) -> str | None:
 def as_field(word: str) -> str:
     """A flag as the name of a field: ``--seq-length`` is ``seq_length``."""
     return word.lstrip("-").replace("-", "_").lower()
-
-
-ALGORITHMS: Mapping[str, str] = {
-    "ring": "ring",
-    "tree": "tree",
-    "nvls": "in-switch",
-    "nvlstree": "in-switch-tree",
-    "pat": "pat",
-    "collnet": "in-network",
-    "collnetdirect": "in-network",
-    "collnetchain": "in-network",
-}
-"""NCCL's names of algorithms, in tpsim's."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from tpsim.calibrate.logs.measured import NCCL_NAMES, warning
-from tpsim.question.foreign import ALGORITHMS
+from tpsim.machine.algorithms import NCCL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def forced(texts: Iterator[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for match in (match for text in texts for match in FORCED.finditer(text)):
         word = match[2].lower()
-        found[KEYS[match[1]]] = ALGORITHMS.get(word, word)
+        found[KEYS[match[1]]] = NCCL.get(word, word)
     return found
 
 
@@ -62,7 +62,7 @@ def not_alike(log: Log, line: int, texts: Iterator[str]) -> Iterator[str]:
     words = dict.fromkeys(match[2] for text in texts for match in FORCED.finditer(text) if match[1] == "ALGO")
     for word in words:
         if word.lower() in INSIDE_NODES:
-            near, way = ALGORITHMS[word.lower()], INSIDE_NODES[word.lower()]
+            near, way = NCCL[word.lower()], INSIDE_NODES[word.lower()]
             yield warning(log, line, f"{word} is taken for {near}, but inside nodes NCCL then goes {way}")
 
 
