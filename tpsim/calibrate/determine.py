@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpsim.calibrate.run import Array
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 Predict = Callable[[Mapping[str, float]], Array]
 """Values of parameters by name -> predicted seconds of every point."""
@@ -62,20 +62,16 @@ class Parameter:
 class Fit:
     """What a fit came to.
 
-    values     of every parameter: moved, or its start
-    moved      names of those that the data could determine, the best determined first
-    merged     names of those that matter to the data but cannot be told from the moved ones
-    errors     one standard deviation of the moved ones, relative
-    bounded    names of those that stopped at their bound
-    residuals  log(measured/predicted) of every point
+    values   of every parameter: moved, or its start
+    moved    those that the data could determine, the best determined first: one standard deviation of each, relative
+    merged   names of those that matter to the data but cannot be told from the moved ones
+    bounded  names of those that stopped at their bound
     """
 
     values: Mapping[str, float]
-    moved: tuple[str, ...]
+    moved: Mapping[str, float]
     merged: tuple[str, ...]
-    errors: Mapping[str, float]
     bounded: tuple[str, ...]
-    residuals: Array
 
 
 def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[float]) -> Fit:
@@ -223,9 +219,7 @@ class _Problem:
         matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / NOISE, axis=0) >= TELLING
         return Fit(
             values=self.values(x),
-            moved=tuple(names[at] for at in chosen),
+            moved={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
             merged=tuple(name for at, name in enumerate(names) if matter[at] and at not in chosen),
-            errors={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
             bounded=tuple(names[at] for at in chosen if x[at] >= self.bounds[at]),
-            residuals=self.residuals(x),
         )

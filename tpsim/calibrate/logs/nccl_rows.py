@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tpsim.calibrate.logs.log import stretches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 TIMES = ("time", "cputime")
 WRONG = ("#wrong", "error")
 """What the count of wrong values is called; releases before 2.13 print the largest deviation under ``error``."""
-
 
 FIGURES = frozenset({*TIMES, *WRONG, "algbw", "busbw", "i_min", "i_max", "i_p99", "i_cv%"})
 """Labels of numbers; a time stamp, or rccl-tests' algorithm, may stand after the last one."""
@@ -46,102 +47,68 @@ def columns(labels: Sequence[str], above: str = "") -> Columns:
     8
     """
     starts = [at for at, label in enumerate(labels) if label in TIMES]
-    ends = [*starts[1:], len(labels)]
-    groups = [tuple(label for label in labels[a:b] if label in FIGURES) for a, b in zip(starts, ends, strict=False)]
-    return Columns("root" in labels, tuple(groups), "in-place" in above and "out-of-place" not in above)
+    parts = stretches(starts, len(labels) - 1)
+    groups = tuple(tuple(label for label in labels[a : b + 1] if label in FIGURES) for a, b in parts)
+    return Columns("root" in labels, groups, len(groups) == 1 and "in-place" in above and "out-of-place" not in above)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One size: its figures by label, out of place (None if not measured) and in place (None likewise).
+    """One size.
 
-    redop  the operation; "" or "none" for a collective that only moves
-    root   the rank that it starts or ends at; -1 for none
+    redop     the operation; "" or "none" for a collective that only moves
+    root      the rank that it starts or ends at; -1 for none
+    halves    its figures by label: out of place and in place, as far as both were measured
+    in_place  True if there are none out of place
     """
 
     size: int
     redop: str
     root: int
     line: int
-    out_of_place: Mapping[str, str] | None
-    in_place: Mapping[str, str] | None
+    halves: tuple[Mapping[str, str], ...]
+    in_place: bool
 
     @property
     def figures(self) -> Mapping[str, str]:
         """Those to use: out of place where measured."""
-        return self.out_of_place or self.in_place or {}
-
-
-def rows(log: Log, first: int, last: int, known: Columns) -> Iterator[Row]:
-    """The rows within those lines of a log, both ends included.
-
-    Raises InputError for a row that is not whole.
-    """
-    started: _Started | None = None
-    for number in range(first, last + 1):
-        line = log.lines[number - 1]
-        head = _HEAD.match(line)
-        if head:
-            yield from _finished(log, started, known)
-            root, rest = _root(head[4], known)
-            started = _Started(int(head[1]), (head[3] or "").strip(), root, number)
-            started.take(rest, known)
-        elif started and line[:1].isspace():
-            started.take(line, known)
-    yield from _finished(log, started, known)
+        return self.halves[0]
 
 
 # Size, count, type, and the operation if one is printed; a debug line may be glued to the root.
-_HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+[a-z]\w*(\s+[a-z]+)?(\s.*|)$")
+_HEAD = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*(\s+[a-z]+)?(\s.*|)$")
 _ROOT = re.compile(r"\s+-?\d+")
 # As printf writes it: no zero before a digit, so that a host's name may be glued to a zero. Atomic: all of it or none.
 _FIGURE = re.compile(r"\s*((?>N/A|nan|inf|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[-+]?\d+)?))(?=\s|$|[0-9A-Za-z\[])")
 
 
-def _root(text: str, known: Columns) -> tuple[int, str]:
-    """The root, and what follows it."""
-    match = _ROOT.match(text) if known.root else None
-    return (int(match[0]), text[match.end() :]) if match else (-1, text)
+def rows(log: Log, first: int, last: int, known: Columns) -> Iterator[Row]:
+    """The rows within those lines of a log, both ends included.
+
+    Debug output may stand between a row's head, its two halves and its end.
+
+    Raises InputError for a row that is not whole.
+    """
+    heads = dict(log.found(_HEAD, first, last))
+    for line, end in stretches(heads, last):
+        size, head = int(heads[line][1]), heads[line]
+        root = _ROOT.match(head[4]) if known.root else None
+        texts = [head[4][root.end() if root else 0 :], *(text for text in log.lines[line:end] if text[:1].isspace())]
+        figures = [figure for text in texts for figure in _figures(text)][: known.figures]
+        groups = known.groups if len(figures) == known.figures else known.groups[-1:]
+        if len(figures) != sum(map(len, groups)):
+            message = f"the row of {size} bytes has {len(figures)} of {known.figures} figures"
+            log.refuse("torn-row", message, line, "take the row out, or the log anew")
+        numbers = iter(figures)
+        halves = tuple({label: next(numbers) for label in labels} for labels in groups)
+        in_place = known.only_in_place or len(groups) < len(known.groups)
+        yield Row(size, (head[3] or "").strip(), int(root[0]) if root else -1, line, halves, in_place)
 
 
-@dataclass(slots=True)
-class _Started:
-    """A row of which some is read: debug output may stand between its head, its two halves and its end."""
-
-    size: int
-    redop: str
-    root: int
-    line: int
-    figures: list[str] = field(default_factory=list)
-
-    def take(self, text: str, known: Columns) -> None:
-        """Read on from `text`, as far as there are figures and the row lacks some."""
-        glued = False
-        while not glued and len(self.figures) < known.figures and (match := _FIGURE.match(text)):
-            self.figures.append(match[1])
-            text = text[match.end() :]
-            glued = bool(text) and not text[0].isspace()
-
-
-def _finished(log: Log, row: _Started | None, known: Columns) -> Iterator[Row]:
-    if row is None:
-        return
-    if len(row.figures) == known.figures:
-        halves = _halves(row.figures, known)
-    elif len(row.figures) == len(known.groups[-1]):
-        halves = [None, dict(zip(known.groups[-1], row.figures, strict=True))]
-    else:
-        message = f"the row of {row.size} bytes has {len(row.figures)} of {known.figures} figures"
-        log.refuse("torn-row", message, row.line, "take the row out, or the log anew")
-    yield Row(row.size, row.redop, row.root, row.line, *halves)
-
-
-def _halves(figures: Sequence[str], known: Columns) -> list[Mapping[str, str] | None]:
-    """The figures by label, out of place and in place."""
-    found: list[Mapping[str, str] | None] = []
-    for labels in known.groups:
-        found.append(dict(zip(labels, figures, strict=False)))
-        figures = figures[len(labels) :]
-    if len(found) > 1:
-        return found
-    return [None, *found] if known.only_in_place else [*found, None]
+def _figures(text: str) -> Iterator[str]:
+    """The figures that a text begins with."""
+    while match := _FIGURE.match(text):
+        yield match[1]
+        text = text[match.end() :]
+        if text and not text[0].isspace():
+            return

@@ -14,7 +14,7 @@ from tpsim.quantity.spec.fields import (
     schema_of,
 )
 from tpsim.quantity.spec.overrides import overridden
-from tpsim.quantity.spec.text import LARGE, load, standard_input
+from tpsim.quantity.spec.text import LARGE, content, load
 
 __all__ = [
     "LARGE",
@@ -28,6 +28,7 @@ __all__ = [
     "Seconds",
     "Share",
     "Strict",
+    "content",
     "extended",
     "find",
     "is_path",
@@ -43,7 +44,6 @@ __all__ = [
     "read",
     "schema_of",
     "shipped",
-    "standard_input",
     "with_data",
     "with_value",
 ]
