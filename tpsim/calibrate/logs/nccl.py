@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tpsim.machine.algorithms import NCCL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.calibrate.logs.log import Log
+    from tpsim.calibrate.logs.rows import Row
 
 TOOL = "nccl-tests"
 PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf\b")
@@ -22,6 +23,14 @@ INSIDE_NODES: Mapping[str, str] = {"collnetdirect": "straight from each to each"
 
 NAMES: Mapping[str, str] = {"alltoall": "all_to_all", "sendrecv": "permute"}
 """Programs that tpsim calls by another name, less ``_perf``."""
+
+
+def doubts(rows: Sequence[Row]) -> Iterator[str]:
+    """What to know of rows before trusting them."""
+    if all(row.in_place for row in rows):
+        yield "measured in place only: taken as if out of place"
+    if all(row.unchecked for row in rows):
+        yield "values were not checked"
 
 
 def collective(text: str) -> str | None:
@@ -45,12 +54,9 @@ def launched(devices_per_thread: int, graph: int) -> str:
     return "graph" if graph else "process" if devices_per_thread > 1 else "threads"
 
 
-def way_of_running(
-    log: Log, line: int, texts: Iterable[str], *, aggregated: int, blocking: bool
-) -> tuple[dict[str, Any], list[str]]:
+def way_of_running(texts: Iterable[str], *, aggregated: int, blocking: bool) -> tuple[dict[str, Any], list[str]]:
     """Algorithm and protocol that the environment forced, in tpsim's names where it has one; remarks on options.
 
-    line   of the options
     texts  in which the environment may stand
 
     Remarked upon is what changes the meaning of a time, and a forced algorithm that has only a near relative here.
@@ -62,7 +68,7 @@ def way_of_running(
     for word in dict.fromkeys(word for key, word in forced if key == "ALGO" and word.lower() in INSIDE_NODES):
         near, way = NCCL[word.lower()], INSIDE_NODES[word.lower()]
         remarks.append(f"{word} is taken for {near}, but inside nodes NCCL then goes {way}")
-    return words, [log.remark(line, text) for text in remarks]
+    return words, remarks
 
 
 def several_groups(log: Log, line: int) -> NoReturn:

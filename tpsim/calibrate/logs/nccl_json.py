@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tpsim.calibrate.logs import nccl
-from tpsim.calibrate.logs.sizes import MICRO, with_points
+from tpsim.calibrate.logs.rows import WRONG, Row, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ def read(log: Log) -> Run:
     Raises InputError for what cannot be trusted; a file that was not written to its end among it.
     """
     data = _parsed(log)
-    results = [row for row in data["results"] if isinstance(row, dict)]
-    if not results:
+    rows = list(_rows(log, [row for row in data["results"] if isinstance(row, dict)]))
+    if not rows:
         log.refuse("no-rows", "the run has no results", 0)
-    _refuse_wrong(log, data, results)
+    total = data.get("out_of_bounds", {}).get("count", 0)
+    if total:
+        log.refuse("wrong-values", f"{total} values were wrong", 0, "mend that first: the times mean nothing")
     run, remarks = _run(log, data)
-    lines = [number for number, line in enumerate(log.lines, 1) for _ in re.finditer(r'"size"\s*:', line)]
-    if len(lines) != len(results):  # the program writes the file as one line
-        lines = [1] * len(results)
-    printed = [_printed(log, row, line) for row, line in zip(results, lines, strict=True)]
-    odd = (log.remark(1, text) for text in _odd(data, results))
-    reported = (log.remark(1, f"the library reported: {text}") for text in data.get("errors", ()) if text)
-    return with_points(log, nccl.TOOL, run, printed, (*odd, *remarks, *reported))
+    version = data.get("version", LAST_VERSION)
+    newer = [f"the file is of format {version}; tpsim knows {LAST_VERSION}"] * (version > LAST_VERSION)
+    reported = (f"the library reported: {text}" for text in data.get("errors", ()) if text)
+    warnings = (log.remark(1, text) for text in (*newer, *nccl.doubts(rows), *remarks, *reported))
+    return with_points(log, nccl.TOOL, run, rows, warnings)
 
 
 def _parsed(log: Log) -> dict[str, Any]:
@@ -54,13 +54,29 @@ def _parsed(log: Log) -> dict[str, Any]:
     return dict(data)
 
 
-def _refuse_wrong(log: Log, data: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> None:
-    for row in results:
-        if any((row.get(key) or {}).get("nwrong") for key in ("out_of_place", "in_place")):
+def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    lines = [number for number, line in enumerate(log.lines, 1) for _ in re.finditer(r'"size"\s*:', line)]
+    if len(lines) != len(results):  # the program writes the file as one line
+        lines = [1] * len(results)
+    for row, line in zip(results, lines, strict=True):
+        halves = [row[key] for key in ("out_of_place", "in_place") if row.get(key)]
+        if any(half.get("nwrong") for half in halves):
             log.refuse("wrong-values", f"values of {row.get('size')} bytes were wrong", 0, "mend that first")
-    total = data.get("out_of_bounds", {}).get("count", 0)
-    if total:
-        log.refuse("wrong-values", f"{total} values were wrong", 0, "mend that first: the times mean nothing")
+        size = _number(log, row, "size", line)
+        if not halves:
+            log.refuse("no-time", f"{size} bytes have no result", line, column=1)
+        if "cpu_time" in halves[0]:
+            what = "the file holds CPU times: until calls returned, not until data arrived"
+            log.refuse("cpu-times", what, line, "run without -C", column=1)
+        time, counted = _number(log, halves[0], "time", line), halves[0].get("nwrong") is not None
+        yield Row(int(size), line, [{"time": time, **({WRONG[0]: 0} if counted else {})}], not row.get("out_of_place"))
+
+
+def _number(log: Log, row: Mapping[str, Any], key: str, line: int) -> float:
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        log.refuse("bad-number", f"{key} of a result is {json.dumps(value)}", line, column=1)
+    return value
 
 
 def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
@@ -78,8 +94,7 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
     if kind is None:
         log.refuse("unknown-collective", f'"{program}" is no program of nccl-tests', 0, "args starts with the program")
     aggregated, blocking = int(config.get("aggregated_iterations", 1)), config.get("blocking_collectives") == "true"
-    texts = list(map(str, data.get("env", ())))
-    forced, remarks = nccl.way_of_running(log, 1, texts, aggregated=aggregated, blocking=blocking)
+    forced, remarks = nccl.way_of_running(map(str, data.get("env", ())), aggregated=aggregated, blocking=blocking)
     run = Run(
         kind,
         ranks,
@@ -89,36 +104,3 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
         **forced,
     )
     return run, remarks
-
-
-def _half(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The figures to use: out of place where measured."""
-    return row.get("out_of_place") or row.get("in_place") or {}
-
-
-def _printed(log: Log, row: Mapping[str, Any], line: int) -> tuple[int, float, int]:
-    """Size, seconds and line of a result."""
-    size, half = _number(log, row, "size", line), _half(row)
-    if not half:
-        log.refuse("no-time", f"{size} bytes have no result", line, column=1)
-    if "cpu_time" in half:
-        what = "the file holds CPU times: until calls returned, not until data arrived"
-        log.refuse("cpu-times", what, line, "run without -C", column=1)
-    return int(size), _number(log, half, "time", line) * MICRO, line
-
-
-def _number(log: Log, row: Mapping[str, Any], key: str, line: int) -> float:
-    value = row.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        log.refuse("bad-number", f"{key} of a result is {json.dumps(value)}", line, column=1)
-    return value
-
-
-def _odd(data: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    version = data.get("version", LAST_VERSION)
-    if version > LAST_VERSION:
-        yield f"the file is of format {version}; tpsim knows {LAST_VERSION}"
-    if not any(row.get("out_of_place") for row in results):
-        yield "measured in place only: taken as if out of place"
-    if all(_half(row).get("nwrong") is None for row in results):
-        yield "values were not checked"

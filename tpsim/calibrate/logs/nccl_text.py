@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.calibrate.logs import nccl
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.nccl_rows import TIMES, WRONG, columns, rows
-from tpsim.calibrate.logs.sizes import MICRO, logical, with_points
+from tpsim.calibrate.logs.nccl_table import table
+from tpsim.calibrate.logs.rows import logical, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.calibrate.logs.log import Log
-    from tpsim.calibrate.logs.nccl_rows import Columns, Row
+    from tpsim.calibrate.logs.rows import Row
 
 OPTIONS = re.compile(r"^# nThread\s+(\d+)\s+nGpus\s+(\d+)")
 LABELS = re.compile(r"^#\s+size\s+count\s+type\b.*\b(?:cpu)?time\b")
@@ -29,8 +29,6 @@ DEVICE = re.compile(r"^#\s+Rank\s+(\d+)(?: Group\s+(\d+))? Pid\s+(\d+)(?: on\s+(
 CUT_LIST = re.compile(r"\.\.\.$")
 LIBRARY = re.compile(r"nccl-library=(\d+)|\b(NCCL|RCCL) version[ :]+([\d.]+)")
 BLOCKING = re.compile(r"^# Blocking Enabled")
-
-UNITS = frozenset({"B", "elements", "us", "GB/s", "%"})
 
 GIGA = 1e9
 SLACK = 0.02
@@ -98,12 +96,7 @@ class _Section:
     def run(self, collective: str | None, ranks: int | None) -> Run:
         """The run. Raises InputError for what cannot be trusted."""
         self.refuse_failed()
-        known = columns(self.log.lines[self.labels - 1].lstrip("# ").split(), self.log.lines[max(0, self.labels - 2)])
-        self.refuse_other_columns(known)
-        table = list(rows(self.log, self.labels + 1, self.end, known))
-        if not table:
-            self.log.refuse("no-rows", "the table has no rows", self.labels)
-        self.refuse_wrong(table)
+        rows = table(self.log, self.labels, self.end)
         options = OPTIONS.match(self.log.lines[self.first - 1])
         threads, per_thread = (int(options[1]), int(options[2])) if options else (1, 1)
         count, hosts = self.devices(threads * per_thread) or (ranks, None)
@@ -112,15 +105,14 @@ class _Section:
             self.log.refuse("unknown-ranks", what, self.labels, "keep the lines '#  Rank ...', or give --ranks")
         texts = self.log.lines[self.before - 1 : self.end]
         blocking = _first(self.log, BLOCKING, self.first, self.labels) is not None
-        forced, remarks = nccl.way_of_running(
-            self.log, self.first, texts, aggregated=self.option("agg iters"), blocking=blocking
-        )
+        forced, remarks = nccl.way_of_running(texts, aggregated=self.option("agg iters"), blocking=blocking)
         launch = nccl.launched(per_thread, self.option("graph")) if options else None
-        kind = self.collective(table, count, collective)
+        kind = self.collective(rows, count, collective)
         run = Run(kind, count, launch=launch, nodes=hosts, library=self.library(), **forced)
-        self.refuse_contradictions(table, run)
-        printed = [(row.size, _seconds(row), row.line) for row in table]
-        return with_points(self.log, nccl.TOOL, run, printed, (*self.doubts(table), *remarks))
+        _refuse_contradictions(self.log, rows, run)
+        doubts = (self.log.remark(self.labels, text) for text in nccl.doubts(rows))
+        said = (self.log.remark(self.first, text) for text in remarks)
+        return with_points(self.log, nccl.TOOL, run, rows, (*doubts, *self.cut(rows[-1]), *said))
 
     def option(self, name: str) -> int:
         """A number of the line of options; 0 if it is not there."""
@@ -135,43 +127,6 @@ class _Section:
             if int(match[1]):
                 remedy = "mend that first: the times mean nothing"
                 self.log.refuse("wrong-values", f"{match[1]} values were wrong", number, remedy)
-
-    def refuse_other_columns(self, known: Columns) -> None:
-        """Times until data arrived, in the units that are always printed, beside the bandwidths that confirm them."""
-        log, labels = self.log, known.groups[0] if known.groups else ()
-        if not labels:
-            log.refuse("no-times", "the table has no column of times", self.labels, "give the log as it was printed")
-        for label in ("algbw", "busbw"):
-            if label not in labels:
-                log.refuse("no-bandwidth", f"the table has no {label}", self.labels, "keep the table as it was printed")
-        if TIMES[1] in labels:
-            what = "the table holds CPU times: until calls returned, not until data arrived"
-            log.refuse("cpu-times", what, self.labels, "run without -C")
-        below = "".join(log.lines[self.labels : self.labels + 1])
-        for unit in re.findall(r"\((\S+?)\)", below) if below.startswith("#") else []:
-            if unit not in UNITS:
-                remedy = "nccl-tests prints us and GB/s"
-                log.refuse("unknown-unit", f"a column is in {unit}", self.labels + 1, remedy)
-
-    def refuse_wrong(self, table: Sequence[Row]) -> None:
-        """Values that a row counts as wrong."""
-        for row in table:
-            counts = (half.get(WRONG[0], "N/A") for half in row.halves)
-            if any(count != "N/A" and float(count) for count in counts):
-                self.log.refuse("wrong-values", f"values of {row.size} bytes were wrong", row.line, "mend that first")
-
-    def refuse_contradictions(self, table: Sequence[Row], run: Run) -> None:
-        """Times, bandwidths, ranks and collective must fit each other: else a unit, or the header, is another run's."""
-        for row in table:
-            algbw = float(row.figures["algbw"])
-            meant = row.size / _seconds(row) / GIGA if _seconds(row) > 0 else algbw
-            if abs(algbw - meant) > SLACK * meant + LAST_DIGIT:
-                message = f"{row.size} bytes in {row.figures['time']} us are {meant:.4g} GB/s, not {algbw:g}"
-                self.log.refuse("contradiction", message, row.line, "are the units of this log mixed?")
-        printed, factor = _printed_factor(table), bus_factor(run)
-        if printed and factor and abs(printed - factor) > SLACK * factor:
-            message = f"busbw is {printed:.3g} algbw; for {run} it is {factor:.3g}"
-            self.log.refuse("contradiction", message, table[0].line, "another collective, or another number of ranks?")
 
     def devices(self, per_process: int) -> tuple[int, int | None] | None:
         """Ranks of the devices listed in the header, and hosts that they are on; None of what is not listed.
@@ -196,11 +151,11 @@ class _Section:
         hosts = {match[4] for _, match in found}
         return count, None if None in hosts else len(hosts)
 
-    def collective(self, table: Sequence[Row], ranks: int, given: str | None) -> str:
+    def collective(self, rows: Sequence[Row], ranks: int, given: str | None) -> str:
         """By the program's name, where it is in the log; else by what only one collective prints."""
         above = reversed(self.log.lines[self.before - 1 : self.labels - 1])
         named = next(filter(None, map(nccl.collective, above)), None)
-        alike = [one for one in (named or given,) if one] or _alike(table, ranks)
+        alike = [one for one in (named or given,) if one] or _alike(rows, ranks)
         if len(alike) != 1:
             what = "nothing says which collective this is"
             might = f"by its columns it may be {' or '.join(alike)}" if alike else ""
@@ -217,20 +172,26 @@ class _Section:
         code, name, version = said[1].groups()
         return f"nccl {nccl.version(int(code))}" if code else f"{name.lower()} {version}"
 
-    def doubts(self, table: Sequence[Row]) -> Iterator[str]:
-        """What to know of the rows before trusting them."""
-        if all(row.in_place for row in table):
-            yield self.log.remark(self.labels, "measured in place only: taken as if out of place")
-        if all(next((row.figures[one] for one in WRONG if one in row.figures), "N/A") == "N/A" for row in table):
-            yield self.log.remark(self.labels, "values were not checked")
+    def cut(self, last: Row) -> Iterator[str]:
+        """A word on a table that ends without its summary."""
         if not self.whole:
-            last, largest = table[-1], self.option("maxBytes")
+            largest = self.option("maxBytes")
             upto = f"at {last.size} of {largest} bytes" if largest > last.size else "without its summary"
             yield self.log.remark(last.line, f"the run ends {upto}: cut, or stopped; the rows there are count")
 
 
-def _seconds(row: Row) -> float:
-    return float(row.figures["time"]) * MICRO
+def _refuse_contradictions(log: Log, rows: Sequence[Row], run: Run) -> None:
+    """Times, bandwidths, ranks and collective must fit each other: else a unit, or the header, is another run's."""
+    for row in rows:
+        algbw, time = float(row.halves[0]["algbw"]), row.halves[0]["time"]
+        meant = row.size / row.seconds / GIGA if row.seconds > 0 else algbw
+        if abs(algbw - meant) > SLACK * meant + LAST_DIGIT:
+            message = f"{row.size} bytes in {time} us are {meant:.4g} GB/s, not {algbw:g}"
+            log.refuse("contradiction", message, row.line, "are the units of this log mixed?")
+    printed, factor = _printed_factor(rows), bus_factor(run)
+    if printed and factor and abs(printed - factor) > SLACK * factor:
+        message = f"busbw is {printed:.3g} algbw; for {run} it is {factor:.3g}"
+        log.refuse("contradiction", message, rows[0].line, "another collective, or another number of ranks?")
 
 
 def bus_factor(run: Run) -> float | None:
@@ -240,18 +201,18 @@ def bus_factor(run: Run) -> float | None:
     return float(wire(run.kind, logical(nccl.TOOL, run.kind, 1, run.ranks), run.ranks))
 
 
-def _printed_factor(table: Sequence[Row]) -> float | None:
+def _printed_factor(rows: Sequence[Row]) -> float | None:
     """What busbw is of algbw as printed, of rows with digits enough."""
-    pairs = [(float(row.figures["busbw"]), float(row.figures["algbw"])) for row in table]
+    pairs = [(float(row.halves[0]["busbw"]), float(row.halves[0]["algbw"])) for row in rows]
     ratios = [busbw / algbw for busbw, algbw in pairs if busbw >= 1 and algbw >= 1]
     return median(ratios) if ratios else None
 
 
-def _alike(table: Sequence[Row], ranks: int) -> list[str]:
+def _alike(rows: Sequence[Row], ranks: int) -> list[str]:
     """The collectives that print such an operation and such a ratio of busbw to algbw."""
-    if table[0].root >= 0:
+    if rows[0].root >= 0:
         return [ROOTED]
-    printed = _printed_factor(table)
+    printed = _printed_factor(rows)
     moving, reducing = ("all_gather", "all_to_all", "permute"), ("all_reduce", "reduce_scatter")
-    meant = {kind: bus_factor(Run(kind, ranks)) for kind in (moving if table[0].redop in {"", "none"} else reducing)}
+    meant = {kind: bus_factor(Run(kind, ranks)) for kind in (moving if rows[0].redop in {"", "none"} else reducing)}
     return [kind for kind, one in meant.items() if printed is None or (one and abs(printed - one) <= SLACK * one)]

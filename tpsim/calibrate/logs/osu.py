@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.sizes import MICRO, with_points
+from tpsim.calibrate.logs.rows import WRONG, Row, refuse_wrong, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:
@@ -66,24 +66,23 @@ def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> It
     on_hosts = run.library == "mpi" and not match[2]
     remarks = [log.remark(title, "buffers in the hosts' memory, not the devices'")] * on_hosts
     for table, end in stretches(tables, last):
-        yield with_points(log, TOOL, run, list(_rows(log, table, end)), remarks)
+        yield with_points(log, TOOL, run, _rows(log, table, end), remarks)
 
 
-def _rows(log: Log, table: int, end: int) -> Iterator[tuple[int, float, int]]:
-    """Size, seconds and line of every row."""
+def _rows(log: Log, table: int, end: int) -> list[Row]:
     _, *labels = re.split(r"\s{2,}", log.lines[table - 1].strip())
     if labels[:1] != [AVERAGE]:
         log.refuse("unknown-unit", "the table holds no average latency in us", table, "give a latency test")
-    found = list(log.found(ROW, table + 1, end))
-    for number, match in found:
-        size, figures = match[1], match[2].split()
+    rows = []
+    for number, match in log.found(ROW, table + 1, end):
+        figures = match[2].split()
         if len(figures) != len(labels):
-            message = f"the row of {size} bytes has {len(figures)} of {len(labels)} figures"
+            message = f"the row of {match[1]} bytes has {len(figures)} of {len(labels)} figures"
             log.refuse("torn-row", message, number, "take the row out, or the log anew")
-        if "Fail" in figures:
-            log.refuse("wrong-values", f"values of {size} bytes were wrong", number, "mend that first")
-        yield int(size), float(figures[0]) * MICRO, number
-    if not found:
+        rows.append(Row(int(match[1]), number, [{"time": figures[0], WRONG[0]: "Fail" in figures}]))
+    if not rows:
         log.refuse("no-rows", "the table has no rows", table)
+    refuse_wrong(log, rows)
     for number, _ in log.found(INVALID, table + 1, end):
         log.refuse("wrong-values", "values were wrong", number, "mend that first: the times mean nothing")
+    return rows
