@@ -78,14 +78,21 @@ def test_the_launch_of_the_log_is_taken_and_said(island):
 
 
 def test_a_launch_that_the_machine_does_not_know_is_said(island):
-    notes = measured_collective("all-reduce", hw=island, ranks=8, log=OSU).notes
+    notes = measured_collective("all-reduce", hw=island, ranks=8, log=OSU).run.warnings
     assert notes == ("island knows no launch of osu: predicted with its default one",)
 
 
 def test_a_launch_can_be_given_instead(island):
     result = measured_collective("all-reduce", hw=island, ranks=8, log=OSU, launch=20e-6)
-    assert result.notes == ("predicted with the launch 20 us",)
+    assert result.run.warnings == ("predicted with the launch 20 us",)
     assert result.rows[0]["launch_s"] >= 20e-6
+
+
+def test_a_launch_of_no_time_is_one_that_was_given(island):
+    result = measured_collective("all-reduce", hw=island, ranks=8, log=TABLE, launch=0.0)
+    assert result.run.warnings == ("predicted with the launch 0 s",)
+    plain = collective("all-reduce", hw=island, ranks=8, sizes=list(result.run.V), launch=0.0)
+    assert [row["time_s"] for row in result.rows] == [row["time_s"] for row in plain.rows]
 
 
 def test_a_forced_algorithm_is_that_of_the_prediction(island):

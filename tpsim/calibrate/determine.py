@@ -94,7 +94,9 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
             break
         x = problem.settled(problem.only(x, chosen), chosen)
         tried.append((x, chosen))
-    return problem.answer(*problem.pruned(*min(tried, key=problem.price)))
+    # The least misfit, with what each parameter has to gain to be worth moving.
+    x, chosen = min(tried, key=lambda one: problem.misfit(one[0]) + TELLING**2 * len(one[1]))
+    return problem.answer(*problem.pruned(x, chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +147,16 @@ class _Problem:
             left[:, best] = 0.0
         return chosen
 
-    def price(self, found: tuple[Array, Sequence[int]]) -> float:
-        """Misfit of an x, and what each parameter has to gain to be worth moving."""
-        x, chosen = found
-        return self.misfit(x) + TELLING**2 * len(chosen)
-
     def settled(self, x: Array, chosen: Sequence[int]) -> Array:
-        """The x at which misfit and pull to the start are least together; only those chosen move."""
+        """The x at which misfit and pull to the start are least together; those chosen move, within bounds."""
         damping, best = 1e-2, self.misfit(x)
         for _ in range(ITERATIONS):
-            slope = self.descent(x, chosen)
+            towards, curvature = self.descent(x, chosen)
             gained = 0.0
             while gained <= 0 and damping < LARGEST_DAMPING:
-                trial = self.stepped(x, chosen, slope, damping)
+                step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
+                trial = x.copy()
+                trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
                 found = self.misfit(trial)
                 gained = best - found
                 damping = damping / 10 if gained > 0 else damping * 10
@@ -166,14 +165,6 @@ class _Problem:
             if gained < ENOUGH * best:
                 break
         return x
-
-    def stepped(self, x: Array, chosen: Sequence[int], slope: tuple[Array, Array], damping: float) -> Array:
-        """A damped Gauss-Newton step, stopped at the bounds."""
-        towards, curvature = slope
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
-        trial = x.copy()
-        trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
-        return trial
 
     def only(self, x: Array, chosen: Sequence[int]) -> Array:
         """The x with all others at their start."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.calibrate import Calibrated
     from tpsim.calibrate.run import Run
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
 
 DIGITS = 5
@@ -180,20 +180,16 @@ def _levels(result: FitResult) -> Iterable[dict[str, Any]]:
     moved = {row["constant"]: row for row in result.parameters}
     for level in result.machine.levels:
         for constant in level.constants():
-            *keys, last = constant.path.split(".")[2:]
-            launch = {"launch": _by_harness(levels[level.name].get("launch"))} if keys == ["launch"] else {}
-            if constant.path in moved:
-                figure = _figure(moved[constant.path], result)
-            elif launch and last not in launch["launch"]:
-                figure = {
-                    "value": show(constant.value, "seconds", DIGITS),
-                    "kind": constant.kind,
-                    "note": constant.note,
-                }
-            else:
+            row, (first, *keys) = moved.get(constant.path), constant.path.split(".")[2:]
+            if first == "launch" and (len(level.launch) > 1 or row is None):
+                keys, launch = keys or [DEFAULT], _by_harness(levels[level.name].get(first))
+                if row is None and keys[0] in launch:
+                    continue
+                levels[level.name] = {**levels[level.name], first: launch}
+            elif row is None:
                 continue
-            over = reduce(lambda inner, key: {key: inner}, reversed([*keys, last]), figure)
-            levels[level.name] = merge({**levels[level.name], **launch}, over)
+            over = reduce(lambda inner, key: {key: inner}, reversed([first, *keys]), _figure(constant, row, result))
+            levels[level.name] = merge(levels[level.name], over)
     return levels.values()
 
 
@@ -204,13 +200,16 @@ def _by_harness(launch: Any) -> dict[str, Any]:
     return launch if isinstance(launch, dict) and VALUE not in launch else {DEFAULT: launch}
 
 
-def _figure(row: Mapping[str, Any], result: FitResult) -> dict[str, Any]:
-    was, now = (show(row[key], row["dimension"], DIGITS) for key in ("base", "value"))
+def _figure(constant: Constant, row: Mapping[str, Any] | None, result: FitResult) -> dict[str, Any]:
+    """A figure as a profile writes it: what was measured if its row says that it moved, else the guess that it is."""
+    now = show(constant.value, constant.dimension, DIGITS)
+    if row is None:
+        return {"value": now, "kind": constant.kind, "note": constant.note}
     return {
-        "value": float(now) if row["dimension"] == "ratio" else now,
+        "value": float(now) if constant.dimension == "ratio" else now,
         "source": result.source,
         "kind": "measured",
-        "note": f"{was} in {result.base}; +-{row['relative_error']:.1%}",
+        "note": f"{show(row['base'], constant.dimension, DIGITS)} in {result.base}; +-{row['relative_error']:.1%}",
     }
 
 

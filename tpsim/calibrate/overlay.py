@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 class OverlayResult(Answer):
     """A collective at the sizes of a log: predicted, measured, and their ratio.
 
-    run     the runs of the log that are of the collective asked for as one, by size
+    run     the runs of the log that are of the collective asked for as one, by size; its warnings are theirs, and what
+            was taken for granted
     launch  as predicted
-    notes   the log's warnings, and what was taken for granted
     """
 
     predicted: CollectiveResult
     run: Run
     launch: Launch
-    notes: tuple[str, ...]
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -62,7 +61,7 @@ class OverlayResult(Answer):
     @property
     def assumptions(self) -> list[Assumption]:
         """What the seconds rest on, and what to know of the log."""
-        return [*self.predicted.assumptions, *(Assumption(text, "derived") for text in self.notes)]
+        return [*self.predicted.assumptions, *(Assumption(text, "derived") for text in self.run.warnings)]
 
     @property
     def verdict(self) -> str:
@@ -124,9 +123,13 @@ def measured_collective(
     asked: dict[str, Any] = {"cost_model": cost_model, **({} if cost_model == "book" else choice)}
     chosen = collective(name, hw=hw, ranks=ranks, level=where, dtype=dtype, sizes=SOME, **asked)
     timings = tuple(timing.time(machine, first.route, kind, size, **asked) for size in V)
-    notes = (*(text for run in runs for text in run.warnings), *(text for _, texts in pairs for text in texts), *words)
-    run = replace(first, V=V, seconds=seconds)
-    return OverlayResult(replace(chosen, volumes=V, timings=timings), run, launch, notes)
+    warnings = (
+        *(text for run in runs for text in run.warnings),
+        *(text for _, texts in pairs for text in texts),
+        *words,
+    )
+    run = replace(first, V=V, seconds=seconds, lines=(), warnings=warnings)
+    return OverlayResult(replace(chosen, volumes=V, timings=timings), run, launch)
 
 
 def _matching(log: str, found: Sequence[Run], kind: MoveKind, ranks: int, launch: Launch) -> list[Run]:

@@ -38,7 +38,7 @@ def page(result: OverlayResult, *, verbose: bool) -> Document:
         whole,
         facts=(*whole.facts, ("measured", f"{len(run.V)} points: {run.log}")),
         tables=(beside, *made_of),
-        notes=(*whole.notes, *result.notes),
+        notes=(*whole.notes, *run.warnings),
         verdict=result.verdict,
         next_command=shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level]),
     )
