@@ -221,6 +221,19 @@ def test_a_single_launch_becomes_the_default_beside_that_of_the_harness(island):
     assert launches["default"].value == 3e-6
 
 
+def test_a_single_launch_that_moves_stands_beside_that_of_a_harness_that_does_not(island, tmp_path):
+    Path(island).write_text(ISLAND.replace(LAUNCHES, "launch: 3 us"), encoding="utf-8")
+    bare, large = tmp_path / "bare.txt", tmp_path / "large.txt"
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    bare.write_text("\n".join(line for line in lines if "nThread" not in line), encoding="utf-8")
+    head = "# OSU NCCL-CUDA Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n"
+    large.write_text(head + "268435456  1351.43\n1073741824  5216.45\n", encoding="utf-8")
+    result = hw_fit([bare, large], base=island, ranks=8)
+    moved = {row["constant"] for row in result.parameters}
+    assert ("levels.port.launch" in moved, "levels.port.launch.osu" in moved) == (True, False)
+    assert list(load_text_at(result).level("port").launch) == ["default", "osu"]
+
+
 def test_collectives_without_a_price_are_left_out_with_a_word(island, tmp_path):
     path = tmp_path / "log.txt"
     path.write_text(FOUR.read_text(encoding="utf-8").replace("all_gather_perf", "gather_perf"), encoding="utf-8")
