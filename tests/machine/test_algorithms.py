@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsim.algebra.moves import wire
-from tpsim.machine.algorithms import FORMS, TORUS_FORMS
+from tpsim.fabric.wires import Segment
+from tpsim.machine.algorithms import ALGORITHMS, EVERY, FORMS, NCCL, TORUS_FORMS
 from tpsim.machine.forms import TorusAxis, Traffic
+from tpsim.reference.collectives import algorithms
 
 SIZES = range(1, 18)
 
@@ -57,3 +59,39 @@ def test_more_bytes_never_load_a_torus_less(V, more, shape, kind):
     axes = [TorusAxis(n, closed and n > 2) for n, closed in shape]
     for form in TORUS_FORMS[kind].values():
         assert form(V, axes).link_serial <= form(V + more, axes).link_serial
+
+
+# The values ------------------------------------------------------------------------------------------------------
+
+
+def run_by_devices(kind, *topologies):
+    """The algorithms that the executor runs over these wires together."""
+    segments = [Segment("wires", f"wires.{at}", topology, 4) for at, topology in enumerate(topologies)]
+    return set(algorithms(kind, segments))
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+def test_every_algorithm_has_its_messages_on_every_fabric_that_it_has_a_form_on(kind):
+    for topology in FORMS:
+        assert set(FORMS[topology][kind]) <= run_by_devices(kind, topology), topology
+    assert set(TORUS_FORMS[kind]) == run_by_devices(kind, "ring", "ring")
+    together = {one.name for one in EVERY if one.across and one.across.run and kind in one.across.moves}
+    assert together == run_by_devices(kind, "switch", "switch")
+
+
+def test_a_name_stands_for_one_algorithm_and_a_librarys_name_for_one_of_ours():
+    assert len(ALGORITHMS) == len(EVERY)
+    assert len(NCCL) == sum(len(one.nccl) for one in EVERY)
+    assert all(one.forms or one.torus or one.across for one in EVERY)
+
+
+def test_what_an_algorithm_refers_to_is_an_algorithm():
+    referred = {word for one in EVERY if one.across for word in (*one.across.needs, *one.across.met_as)}
+    referred |= {word for one in EVERY if one.across for word in (*(one.across.in_turn or ()), *one.across.made_of)}
+    assert referred | {one.on_nodes for one in EVERY} <= {"", *ALGORITHMS}
+
+
+def test_a_way_over_two_levels_runs_over_both_together_or_in_turn():
+    for one in EVERY:
+        if one.across is not None:
+            assert (one.across.run is None) == (one.across.in_turn is not None), one.name

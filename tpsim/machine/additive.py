@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Segments of one level that an algorithm uses together: one axis, or the axes of a torus.
 
@@ -47,17 +47,17 @@ class Group:
             self.links[key] = tuned(self.level, algorithm, protocol)
         return self.links[key]  # type: ignore[no-any-return]  # what `tuned` gives
 
-    @property
+    @cached_property
     def n(self) -> Any:
         """Devices along the group."""
         return product(segment.n for segment in self.segments)
 
-    @property
+    @cached_property
     def wires(self) -> str:
         """How its devices are joined; several axes together are a torus."""
         return self.segments[0].topology if len(self.segments) == 1 else "torus"
 
-    @property
+    @cached_property
     def switched(self) -> bool:
         """True for a level where every member reaches every other one directly."""
         return joined(self.segments[0].topology) is not None
@@ -112,19 +112,28 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change
     """
     if not found:
         return FREE
-    whole = _over(found, kind, V, choice, change)
-    for group, others in () if change is not None else _alone(found, kind, choice):
-        whole = where_more(others, whole, _over([group], kind, V, choice))
+    if change is not None:
+        return _over(found, kind, V, choice, change)
+    (first, _), *others = _alternatives(found, kind, choice)
+    whole = _over(first, kind, V, choice)
+    for alone, rest in others:
+        whole = where_more(rest, whole, _over(alone, kind, V, choice))
     return whole
 
 
-def _alone(found: Sequence[Group], kind: MoveKind, choice: Choice) -> Iterator[tuple[Group, Any]]:
-    """The groups that may be the only ones of more than one device, each with how many devices all others have."""
+def _alternatives(found: Sequence[Group], kind: MoveKind, choice: Choice) -> list[tuple[Sequence[Group], Any]]:
+    """All groups, then those that may be the only ones of more than one device, with how many devices the others have.
+
+    A group that is known to be the only one is all there is.
+    """
+    every: list[tuple[Sequence[Group], Any]] = [(found, 1)]
     for group in found if len(found) > 1 else ():
         others = product(one.n for one in found if one is not group)
-        several = isinstance(others, int) and others > 1
+        known = isinstance(others, int)
+        several = known and others > 1
         if not several and (choice.algorithm is None or choice.algorithm in algorithms([group], kind)):
-            yield group, others
+            every = [((group,), others)] if known else [*every, ((group,), others)]
+    return every
 
 
 def formulas(
@@ -137,7 +146,7 @@ def formulas(
     if change is not None:
         yield from (f"form.{one.topology}.permute.change" for group in found for one in group.segments)
         return
-    for part in (found, *((group,) for group, _ in _alone(found, kind, choice))):
+    for part, _ in _alternatives(found, kind, choice):
         runs = _runs(part, kind, choice)
         across = {way.algorithm for run in runs for way in run.ways(V)} & ACROSS.keys()
         yield from (
@@ -288,16 +297,17 @@ class _Run:
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(at, self.kind, here)
-        both = forms(group, "all_reduce")
+        both = _names(group, "all_reduce")
         halves = [
-            twice(half, both[half.algorithm](here).link_total)
+            twice(half, traffic(group, "all_reduce", half.algorithm, here).link_total)
             for half in self._ways(at, "all_gather", here)
             if half.algorithm in both
         ]
+        rest = product(one.n for one in outside)
+        if not halves or (isinstance(rest, int) and rest > 1):
+            return least(halves) if halves else None
         whole = self._least(at, self.kind, here)
-        if not halves or whole is None:
-            return None
-        return where_more(product(one.n for one in outside), least(halves), whole)
+        return None if whole is None else where_more(rest, least(halves), whole)
 
     def _least(self, at: int, kind: MoveKind, V: Size) -> Cost | None:
         ways = self._ways(at, kind, V)
@@ -324,9 +334,9 @@ class _Run:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
         if self.change is not None:
             return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
-        offered, own = forms(group, kind), own_share(kind, V, group.n)
-        names = [only] if only in offered else [] if self.each else on_offer(group, kind)
-        return {name: (offered[name](V), None if ALGORITHMS[name].hardware else own) for name in names}
+        own, forced = own_share(kind, V, group.n), only in _names(group, kind)
+        names = [only] if forced else [] if self.each else on_offer(group, kind)
+        return {name: (traffic(group, kind, name, V), None if ALGORITHMS[name].hardware else own) for name in names}
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link, group.n))
@@ -410,34 +420,30 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
 
     Raises InputError where none is known.
     """
+    return {name: partial(traffic, group, kind, name) for name in _names(group, kind)}
+
+
+def traffic(group: Group, kind: MoveKind, name: str, V: Size) -> Traffic:
+    """What an algorithm puts on the wires of a group."""
     if len(group.segments) > 1:
-        return _torus_forms(group, kind)
+        return TORUS_FORMS[kind][name](V, group.torus)
     (segment,) = group.segments
-    known = FORMS[segment.topology].get(kind)
+    return _on_segment(FORMS[segment.topology][kind][name], segment, V)
+
+
+def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment, V: Size) -> Traffic:
+    if segment.topology == "host":
+        return on_one_host(form(V, segment.n), segment.stride)
+    return form(V, segment.n) if joined(segment.topology) else strided(form(V, segment.n), segment.stride)
+
+
+def _names(group: Group, kind: MoveKind) -> list[str]:
+    """The algorithms that have a form on the group's wires. Raises InputError where there is none."""
+    known = TORUS_FORMS.get(kind) if group.wires == "torus" else FORMS[group.wires].get(kind)
     if known is None:
         raise _no_form(group, kind)
     offered = group.level.algorithms
-    usable = {name: form for name, form in known.items() if not ALGORITHMS[name].hardware or name in offered}
-    return {name: _on_segment(form, segment) for name, form in usable.items()}
-
-
-def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment) -> Callable[[Size], Traffic]:
-    if segment.topology == "host":
-        return lambda V: on_one_host(form(V, segment.n), segment.stride)
-    if joined(segment.topology):
-        return lambda V: form(V, segment.n)
-    return lambda V: strided(form(V, segment.n), segment.stride)
-
-
-def _torus_forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:
-    known = TORUS_FORMS.get(kind)
-    if known is None:
-        raise _no_form(group, kind)
-    return {name: partial(_on_torus, form, group.torus) for name, form in known.items()}
-
-
-def _on_torus(form: Callable[[Size, Sequence[TorusAxis]], Traffic], axes: Sequence[TorusAxis], V: Size) -> Traffic:
-    return form(V, axes)
+    return [name for name in known if not ALGORITHMS[name].hardware or name in offered]
 
 
 def _no_form(group: Group, kind: MoveKind) -> InputError:
@@ -450,6 +456,9 @@ def _wires(found: Sequence[Group]) -> str:
 
 def on_offer(group: Group, kind: MoveKind) -> list[str]:
     """The algorithms that the profile offers for the move; the plain ones where it names none."""
-    known = forms(group, kind)
-    offered = [name for name in known if name in group.level.algorithms]
-    return offered or [name for name in known if ALGORITHMS[name].plain] or list(known)
+    key = (group.level.name, group.wires, kind)
+    if key not in group.links:
+        known = _names(group, kind)
+        offered = [name for name in known if name in group.level.algorithms]
+        group.links[key] = offered or [name for name in known if ALGORITHMS[name].plain] or known
+    return group.links[key]  # type: ignore[no-any-return]  # names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -86,14 +87,28 @@ class Cost:
 class Derived(Cost):
     """A way made of others, whose every number is worked out when it is asked for: most never are.
 
-    of  gives a number by its name
+    of  gives a number by its name; `time_s` too, where that is less work than launch and work
     """
 
-    def __init__(self, algorithm: str, protocol: str, of: Callable[[str], Any], stages: tuple[Stage, ...] = ()) -> None:
+    def __init__(
+        self,
+        algorithm: str,
+        protocol: str,
+        of: Callable[[str], Any],
+        stages: tuple[Stage, ...] = (),
+        *,
+        time: bool = False,
+    ) -> None:
         """What is known at once, and what gives the rest."""
-        known = {"algorithm": algorithm, "protocol": protocol, "stages": stages, "link": None, "of": of}
+        known = {"algorithm": algorithm, "protocol": protocol, "stages": stages, "link": None, "of": of, "time": time}
         for name, value in known.items():
             object.__setattr__(self, name, value)
+
+    @cached_property
+    def time_s(self) -> Any:
+        """Launch and work."""
+        known = self.__dict__
+        return known["of"]("time_s") if known["time"] else self.launch_s + self.work_s
 
     def __getattr__(self, name: str) -> Any:
         """A number that nobody has asked for yet."""
@@ -319,14 +334,18 @@ def _twice(stage: Stage, link_total: Any) -> Stage:
 
 def least(costs: Sequence[Cost]) -> Cost:
     """The way that takes least, element by element for arrays; of equal ones the first."""
-    return costs[0] if len(costs) == 1 else by_keys([cost.time_s for cost in costs], costs)
+    return costs[0] if len(costs) == 1 else by_keys([cost.time_s for cost in costs], costs, by_time=True)
 
 
-def by_keys(keys: Sequence[Any], costs: Sequence[Cost]) -> Cost:
-    """The way whose key is the least, element by element for arrays; of equal ones the first."""
+def by_keys(keys: Sequence[Any], costs: Sequence[Cost], *, by_time: bool = False) -> Cost:
+    """The way whose key is the least, element by element for arrays; of equal ones the first.
+
+    by_time  True: the keys are the ways' seconds
+    """
     if all(isinstance(key, int | float) for key in keys):
         return costs[keys.index(min(keys))]
-    return _by_field(by_least(keys), costs, _any([cost.algorithm for cost in costs]))
+    times = keys if by_time else [cost.time_s for cost in costs]
+    return _by_field(by_least(keys), costs, times, _any([cost.algorithm for cost in costs]))
 
 
 def _any(names: Sequence[str]) -> str:
@@ -342,9 +361,9 @@ def lifted(cost: Cost, lift: Any) -> Cost:
 
     def of(number: str) -> Any:
         value = getattr(cost, number)
-        return value + lift if number in {"work_s", "ramp_s"} else value
+        return value + lift if number in {"work_s", "ramp_s", "time_s"} else value
 
-    return Derived(cost.algorithm, cost.protocol, of, cost.stages)
+    return Derived(cost.algorithm, cost.protocol, of, cost.stages, time=True)
 
 
 def within_limits(costs: Sequence[Cost]) -> list[Cost]:
@@ -368,15 +387,21 @@ def where_more(n: Size, many: Cost, one: Cost) -> Cost:
     if isinstance(n, int):
         return many if where_many(n, 1) else one
     return _by_field(
-        lambda values: where_many(n, values[0], values[1]), (many, one), f"{many.algorithm} or {one.algorithm}"
+        lambda values: where_many(n, values[0], values[1]),
+        (many, one),
+        (many.time_s, one.time_s),
+        f"{many.algorithm} or {one.algorithm}",
     )
 
 
-def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], name: str) -> Cost:
-    """A cost whose every number is picked from those of `costs`; which stages it has depends on the element."""
+def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], times: Sequence[Any], name: str) -> Cost:
+    """A cost whose every number is picked from those of `costs`; which stages it has depends on the element.
+
+    times  the seconds of each
+    """
 
     def of(number: str) -> Any:
-        first, *others = values = [getattr(cost, number) for cost in costs]
-        return first if all(value is first for value in others) else pick(values)
+        values = times if number == "time_s" else [getattr(cost, number) for cost in costs]
+        return values[0] if all(value is values[0] for value in values) else pick(values)
 
-    return Derived(name, _any([cost.protocol for cost in costs]), of)
+    return Derived(name, _any([cost.protocol for cost in costs]), of, time=True)

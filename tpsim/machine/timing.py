@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
-from tpsim.machine.cost import FREE, Cost, Stage
+from tpsim.machine.cost import FREE, Cost, Count, Derived
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tpsim.fabric.change import Change
     from tpsim.machine.curve import MeasuredCurve
@@ -70,10 +71,10 @@ class Asked:
         return tuple(dict.fromkeys((f"wire.{self.kind}", *forms, *seconds)))
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Derived):
     """What one collective takes and moves; numbers, arrays or symbols, as the sizes were.
 
+    The way that is taken, with these beside it and instead of what they are there:
     time_s       launch, and latency with bandwidth as the cost model joins them
     ramp_s       what bytes cost beyond the links' bandwidth: the own share through memory, and chunks
     curve_s      what a curve measured on this very route adds to all of these; negative where they are too slow
@@ -82,29 +83,41 @@ class Timing:
     wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
     forced       algorithm and protocol, as far as they were not chosen
-    counted      True if the library's own count chose the rest, False if the least time did
     asked        what was timed; None where nothing is known of it
     """
 
-    time_s: Any
-    launch_s: Any
-    latency_s: Any
-    bandwidth_s: Any
-    steps: Any
-    wire: Any
-    carried: Any
-    link_total: Any
-    link_serial: Any
-    algorithm: str
-    protocol: str
-    pipelined_s: Any = 0
-    stages: tuple[Stage, ...] = ()
-    ramp_s: Any = 0
-    forced: tuple[str, ...] = ()
-    counted: bool = False
-    curve_s: Any = 0
-    curves: tuple[MeasuredCurve, ...] = ()
-    asked: Asked | None = field(default=None, repr=False, compare=False)
+    asked: Asked | None
+    curves: tuple[MeasuredCurve, ...]
+    curve_s: Any
+
+    def __init__(
+        self, cost: Cost, asked: Asked | None, curves: tuple[MeasuredCurve, ...] = (), curve_s: Any = None
+    ) -> None:
+        """A way as what was asked, with what curves add to its seconds."""
+
+        def of(number: str) -> Any:
+            value = getattr(cost, number)
+            if number == "pipelined_s":
+                return cost.launch_s + value
+            return value + curve_s if number == "time_s" and curves else value
+
+        super().__init__(cost.algorithm, cost.protocol, of, cost.stages, time=True)
+        self.__dict__.update(asked=asked, curves=curves, curve_s=curve_s if curves else 0, chosen_by=cost.counted)
+
+    @cached_property
+    def wire(self) -> Any:
+        """Bytes that a device must inject, whatever the algorithm."""
+        return 0 if self.asked is None else wire(self.asked.kind, self.asked.V, ranks(self.asked.route))
+
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """Algorithm and protocol, as far as they were not chosen."""
+        return () if self.asked is None else self.asked.choice.forced
+
+    @property
+    def counted(self) -> Count | None:
+        """What the library's own count says of the way, if that chose it; None if the least time did."""
+        return self.__dict__["chosen_by"]  # type: ignore[no-any-return]  # a count
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -149,26 +162,18 @@ def time(
     if cost_model not in COST_MODELS:
         raise unknown(cost_model, "cost model", COST_MODELS)
     if kind == "slice":
-        return _timing(FREE, kind, V, 1)
+        return Timing(FREE, None)
     found = groups(machine, route)
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)
     if cost_model == "book":
         _leaves_no_choice(algorithm, launch, protocol)
-        return _timing(book.cost(found, kind, V, change), kind, V, ranks(route), asked)
-    timed = _timing(additive.cost(found, kind, V, choice, change), kind, V, ranks(route), asked)
-    if choice.forced:
-        return timed
-    told = change is None or one_hop(route)
-    return _as_measured(timed, V, list(_curves(machine, route, kind, launch)) if told else [])
-
-
-def _as_measured(timed: Timing, V: Size, held: Sequence[tuple[MeasuredCurve, Any]]) -> Timing:
-    """The seconds of the curves where they hold; of the constants elsewhere."""
-    if not held:
-        return timed
-    added = total(where * (curve.seconds(V, timed.time_s) - timed.time_s) for curve, where in held)
-    return replace(timed, time_s=timed.time_s + added, curve_s=added, curves=tuple(curve for curve, _ in held))
+        return Timing(book.cost(found, kind, V, change), asked)
+    taken = additive.cost(found, kind, V, choice, change)
+    told = not choice.forced and (change is None or one_hop(route))
+    held = list(_curves(machine, route, kind, launch)) if told else []
+    added = total(where * (curve.seconds(V, taken.time_s) - taken.time_s) for curve, where in held)
+    return Timing(taken, asked, tuple(curve for curve, _ in held), added)
 
 
 def _curves(machine: Machine, route: Route, kind: MoveKind, launch: Launch) -> Iterator[tuple[MeasuredCurve, Any]]:
@@ -217,28 +222,6 @@ def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | Non
             message = f"the cost model book has no {what} to choose: {forced} would change nothing"
             remedy = f"leave the {what} out, or take the cost model additive"
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
-
-
-def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size, asked: Asked | None = None) -> Timing:
-    return Timing(
-        time_s=cost.time_s,
-        launch_s=cost.launch_s,
-        latency_s=cost.latency_s,
-        bandwidth_s=cost.bandwidth_s,
-        steps=cost.steps,
-        wire=wire(kind, V, n),
-        carried=cost.carried,
-        link_total=cost.link_total,
-        link_serial=cost.link_serial,
-        algorithm=cost.algorithm,
-        protocol=cost.protocol,
-        pipelined_s=cost.launch_s + cost.pipelined_s,
-        stages=cost.stages,
-        ramp_s=cost.ramp_s,
-        forced=() if asked is None else asked.choice.forced,
-        counted=cost.counted is not None,
-        asked=asked,
-    )
 
 
 def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | None = None) -> Any:

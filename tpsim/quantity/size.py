@@ -31,9 +31,14 @@ class Size(Protocol):
     def __rtruediv__(self, other: Any, /) -> Any: ...
 
 
+PLAIN = frozenset({int, float, bool, Fraction})
+"""Types of numbers that no package brings."""
+
+
 def _loaded(package: str, value: object) -> bool:
     """True if `value` is an instance of a type that `package` defines (only then can the package be loaded)."""
-    return type(value).__module__.partition(".")[0] == package
+    kind = type(value)
+    return kind not in PLAIN and kind.__module__.partition(".")[0] == package
 
 
 def _symbolic(*values: object) -> bool:
@@ -60,6 +65,8 @@ def over(a: Size, b: Size) -> Any:
     """
     if isinstance(a, int) and isinstance(b, int) and b and not a % b:
         return a // b  # what most sizes do, without a Fraction on the way
+    if type(b) is float and type(a) in PLAIN:
+        return a / b
     if isinstance(a, int | Fraction) and isinstance(b, int | Fraction):
         return _reduced(Fraction(a) / b)
     if _symbolic(a, b):
