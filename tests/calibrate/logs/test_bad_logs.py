@@ -150,6 +150,11 @@ def test_a_text_that_is_no_log_is_refused(tmp_path):
     assert refused(tmp_path / "binary").slug == "not-text"
 
 
+def test_a_log_whose_name_is_mistyped_is_answered_with_the_file_beside_it(tmp_path):
+    written(tmp_path, TABLE, "all-reduce.txt")
+    assert refused(tmp_path / "all-redcue.txt").remedy == f'did you mean "{tmp_path / "all-reduce.txt"}"?'
+
+
 def changed(path, *keys, value):
     data = json.loads(JSON)
     inner = data
