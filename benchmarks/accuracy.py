@@ -60,9 +60,7 @@ class Measured:
         places = list(range(len(self.sizes)) if only is None else only)
         whole = self.ranks if self.kind == "all_to_all" else 1
         volumes, seconds = map(int, self.sizes[places] * whole), map(float, self.seconds[places])
-        return Run(
-            self.kind, self.ranks, tuple(volumes), tuple(seconds), self.launch, self.algorithm, route=self.route
-        )
+        return Run(self.kind, self.ranks, tuple(volumes), tuple(seconds), self.launch, self.algorithm, route=self.route)
 
     @property
     def route(self) -> Route:
