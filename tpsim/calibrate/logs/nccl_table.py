@@ -6,14 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.rows import WRONG, Row, refuse_wrong
+from tpsim.calibrate.logs.rows import WRONG, Row, by_label, refuse_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.calibrate.logs.log import Log
-
-    Labels = Sequence[str]
 
 TIMES = ("time", "cputime")
 FIGURES = frozenset({*TIMES, *WRONG, "algbw", "busbw", "i_min", "i_max", "i_p99", "i_cv%"})
@@ -46,7 +44,8 @@ def table(log: Log, labels: int, end: int) -> list[Row]:
         head = heads[line]
         root = _ROOT.match(head[4]) if "root" in names else None
         texts = [head[4][root.end() if root else 0 :], *(text for text in log.lines[line:last] if text[:1].isspace())]
-        halves = _halves(log, line, texts, groups)
+        figures = [figure for text in texts for figure in _figures(text)][: sum(map(len, groups))]
+        halves = by_label(log, line, head[1], figures, groups)
         moved = in_place or len(halves) < len(groups)
         rows.append(Row(int(head[1]), line, halves, moved, (head[3] or "").strip(), int(root[0]) if root else -1))
     if not rows:
@@ -55,7 +54,7 @@ def table(log: Log, labels: int, end: int) -> list[Row]:
     return rows
 
 
-def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Labels]) -> None:
+def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Sequence[str]]) -> None:
     """Times until data arrived, in the units that are always printed, beside the bandwidths that confirm them."""
     if not groups:
         log.refuse("no-times", "the table has no column of times", labels, "give the log as it was printed")
@@ -71,20 +70,8 @@ def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Labels]) -> No
             log.refuse("unknown-unit", f"a column is in {unit}", labels + 1, "nccl-tests prints us and GB/s")
 
 
-def _halves(log: Log, line: int, texts: Sequence[str], groups: Sequence[Labels]) -> list[dict[str, str]]:
-    """The figures that texts begin with, by label, as many as a row has: of all groups, or of the last alone."""
-    whole = sum(map(len, groups))
-    figures = [figure for text in texts for figure in _figures(text)][:whole]
-    there = groups if len(figures) == whole else groups[-1:]
-    if len(figures) != sum(map(len, there)):
-        size = log.lines[line - 1].split()[0]
-        message = f"the row of {size} bytes has {len(figures)} of {whole} figures"
-        log.refuse("torn-row", message, line, "take the row out, or the log anew")
-    left = iter(figures)
-    return [{name: next(left) for name in names} for names in there]
-
-
 def _figures(text: str) -> Iterator[str]:
+    """The figures that a text begins with."""
     while match := _FIGURE.match(text):
         yield match[1]
         text = text[match.end() :]

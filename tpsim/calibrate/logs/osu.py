@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.rows import WRONG, Row, refuse_wrong, with_points
+from tpsim.calibrate.logs.rows import WRONG, Row, by_label, refuse_wrong, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:
@@ -75,11 +75,8 @@ def _rows(log: Log, table: int, end: int) -> list[Row]:
         log.refuse("unknown-unit", "the table holds no average latency in us", table, "give a latency test")
     rows = []
     for number, match in log.found(ROW, table + 1, end):
-        figures = match[2].split()
-        if len(figures) != len(labels):
-            message = f"the row of {match[1]} bytes has {len(figures)} of {len(labels)} figures"
-            log.refuse("torn-row", message, number, "take the row out, or the log anew")
-        rows.append(Row(int(match[1]), number, [{"time": figures[0], WRONG[0]: "Fail" in figures}]))
+        (figures,) = by_label(log, number, match[1], match[2].split(), [labels])
+        rows.append(Row(int(match[1]), number, [{"time": figures[AVERAGE], WRONG[0]: "Fail" in figures.values()}]))
     if not rows:
         log.refuse("no-rows", "the table has no rows", table)
     refuse_wrong(log, rows)

@@ -75,6 +75,22 @@ def logical(tool: str, collective: str, size: int, ranks: int) -> int:
     return size * int(ranks ** PARTS_OF_V.get((tool, collective), 0))
 
 
+def by_label(
+    log: Log, line: int, size: str, figures: Sequence[str], groups: Sequence[Sequence[str]]
+) -> list[dict[str, str]]:
+    """The figures of a row by the labels of its groups: of all of them, or of the last alone.
+
+    Raises InputError for a row that has others.
+    """
+    whole = sum(map(len, groups))
+    there = groups if len(figures) == whole else groups[-1:]
+    if len(figures) != sum(map(len, there)):
+        message = f"the row of {size} bytes has {len(figures)} of {whole} figures"
+        log.refuse("torn-row", message, line, "take the row out, or the log anew")
+    left = iter(figures)
+    return [{label: next(left) for label in labels} for labels in there]
+
+
 def with_points(log: Log, tool: str, run: Run, rows: Sequence[Row], warnings: Iterable[str]) -> Run:
     """The run with its rows as points, and its warnings with what is odd about them.
 
