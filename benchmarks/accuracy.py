@@ -22,7 +22,8 @@ import hosts
 from shared import fitted, scaled
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.calibrate import fitted as hw_fit
-from tpsim.calibrate.calibrate import Series, calibrate
+from tpsim.calibrate.calibrate import calibrate
+from tpsim.calibrate.run import Run
 from tpsim.fabric.wires import Route, Segment, joined
 from tpsim.machine.profile import Machine, load
 
@@ -54,12 +55,12 @@ class Measured:
     scored: bool
     why: str
 
-    def series(self, only: Iterable[int] | None = None) -> Series:
+    def run(self, only: Iterable[int] | None = None) -> Run:
         """The points at these places, or all, as the fitter takes them."""
         places = list(range(len(self.sizes)) if only is None else only)
         whole = self.ranks if self.kind == "all_to_all" else 1
         volumes, seconds = map(int, self.sizes[places] * whole), map(float, self.seconds[places])
-        return Series(self.kind, self.route, tuple(volumes), tuple(seconds), self.launch, self.algorithm)
+        return Run(self.kind, self.ranks, tuple(volumes), tuple(seconds), self.launch, self.algorithm, route=self.route)
 
     @property
     def route(self) -> Route:
@@ -72,8 +73,8 @@ class Measured:
 
     def errors(self, machine: Machine, only: Iterable[int] | None = None) -> list[Point]:
         """Predicted over measured less 1, point by point."""
-        series = self.series(only)
-        ratios = series.predicted(machine) / series.seconds - 1
+        run = self.run(only)
+        ratios = run.predicted(machine) / run.seconds - 1
         places = list(range(len(self.sizes)) if only is None else only)
         return [Point(self, float(self.sizes[at]), float(error)) for at, error in zip(places, ratios, strict=True)]
 
@@ -174,7 +175,7 @@ def few_points(table: Measured) -> list[Point]:
 
 def _fitted(table: Measured, known: set[int]) -> list[Point]:
     others = [at for at in range(len(table.sizes)) if at not in known]
-    return table.errors(calibrate(load_once(table.machine), [table.series(sorted(known))]).machine, others)
+    return table.errors(calibrate(load_once(table.machine), [table.run(sorted(known))]).machine, others)
 
 
 SEEN, UNSEEN = (2, 4), 8
@@ -190,7 +191,7 @@ def more_ranks(measured: Sequence[Measured]) -> list[Point]:
 
 
 def _seen(group: dict[int, Measured]) -> Machine:
-    return calibrate(load_once(group[UNSEEN].machine), [group[ranks].series() for ranks in SEEN]).machine
+    return calibrate(load_once(group[UNSEEN].machine), [group[ranks].run() for ranks in SEEN]).machine
 
 
 # What the tables themselves scatter ------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def left_out(measured: Sequence[Measured], same: Callable[[Measured], str]) -> I
 
 def _shaped(rest: Sequence[Measured], held: Sequence[Measured]) -> list[Point]:
     seen = [
-        (load_once(name), [table.series() for table in rest if table.machine == name])
+        (load_once(name), [table.run() for table in rest if table.machine == name])
         for name in dict.fromkeys(table.machine for table in rest)
     ]
     factors = fitted(seen).values

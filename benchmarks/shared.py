@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.calibrate.adjust import adjustable, adjusted
+from tpsim.calibrate.calibrate import adjustable, adjusted
 from tpsim.calibrate.determine import Fit, Parameter, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.calibrate.calibrate import Series
-    from tpsim.calibrate.determine import Array
+    from tpsim.calibrate.run import Array, Run
     from tpsim.machine.profile import Machine
 
-    Seen = Sequence[tuple[Machine, Sequence[Series]]]
+    Seen = Sequence[tuple[Machine, Sequence[Run]]]
 
 STATED = frozenset({"link.bandwidth", "link.efficiency", "algorithms.in-switch.efficiency"})
 """Never shared: what machine by machine is stated."""
@@ -38,17 +37,17 @@ def fitted(seen: Seen) -> Fit:
     """
 
     def predict(factors: Mapping[str, float]) -> Array:
-        scaled_machines = [(scaled(machine, factors), series) for machine, series in seen]
-        return np.concatenate([one.predicted(machine) for machine, series in scaled_machines for one in series])
+        scaled_machines = [(scaled(machine, factors), runs) for machine, runs in seen]
+        return np.concatenate([one.predicted(machine) for machine, runs in scaled_machines for one in runs])
 
-    return fit(predict, factors_of(seen), [value for _, series in seen for one in series for value in one.seconds])
+    return fit(predict, factors_of(seen), [value for _, runs in seen for one in runs for value in one.seconds])
 
 
 def factors_of(seen: Seen) -> list[Parameter]:
     """What is fitted: the shape constants of the levels that were measured, each a factor that starts at 1."""
     spreads: dict[str, float] = {}
-    for machine, series in seen:
-        for one in adjustable(machine, {segment.level for each in series for segment in each.route}):
+    for machine, runs in seen:
+        for one in adjustable(machine, {segment.level for each in runs for segment in each.route}):
             shape = shape_of(one.name)
             spreads[shape] = max(spreads.get(shape, 0.0), FREE * one.spread)
     return [Parameter(shape, 1.0, spread) for shape, spread in spreads.items() if shape not in STATED]

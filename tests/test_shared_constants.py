@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from shared import factors_of, fitted, scaled
-from tpsim.calibrate.calibrate import Series
+from tpsim.calibrate.run import Run
 from tpsim.fabric.wires import Segment
 from tpsim.machine.profile import load
 
@@ -16,10 +18,10 @@ TRUTH = {"protocols.ll.latency": 0.5, "protocols.ll.hop_latency": 0.7, "protocol
 
 
 def measured(machine, kind, ranks, truth):
-    """A series as the machine with its shape constants scaled would take it."""
+    """A run as the machine with its shape constants scaled would take it."""
     route = (Segment("nvlink", "nvlink", "switch", ranks),)
-    blank = Series(kind, route, SIZES, (1.0,) * len(SIZES), "threads")
-    return Series(kind, route, SIZES, tuple(map(float, blank.predicted(scaled(machine, truth)))), "threads")
+    blank = Run(kind, ranks, SIZES, launch="threads", route=route)
+    return replace(blank, seconds=tuple(map(float, blank.predicted(scaled(machine, truth)))))
 
 
 def seen(*machines, truth):
@@ -29,16 +31,17 @@ def seen(*machines, truth):
 
 
 def test_factors_that_made_the_times_of_two_machines_are_found():
-    found = fitted(seen(A100, H100, truth=TRUTH))
+    both = seen(A100, H100, truth=TRUTH)
+    found = fitted(both)
     assert {shape: found.values[shape] for shape in TRUTH} == pytest.approx(TRUTH, rel=0.05)
-    assert np.abs(found.residuals).max() < 0.02
+    assert max(np.abs(run.off(scaled(machine, found.values))).max() for machine, runs in both for run in runs) < 0.02
 
 
 def test_a_machine_that_was_left_out_is_predicted_with_the_factors_of_another():
     factors = fitted(seen(A100, truth=TRUTH)).values
-    series = measured(H100, "all_gather", 8, TRUTH)
-    assert series.predicted(scaled(H100, factors)) == pytest.approx(series.seconds, rel=0.05)
-    assert np.abs(np.log(series.predicted(H100) / series.seconds)).max() > 0.2
+    run = measured(H100, "all_gather", 8, TRUTH)
+    assert run.predicted(scaled(H100, factors)) == pytest.approx(run.seconds, rel=0.05)
+    assert np.abs(np.log(run.predicted(H100) / run.seconds)).max() > 0.2
 
 
 def test_what_is_stated_machine_by_machine_is_not_shared():

@@ -1,4 +1,4 @@
-"""Machines fitted to series of measured collectives: figures by path, several collectives and rank counts at once."""
+"""Machines fitted to run of measured collectives: figures by path, several collectives and rank counts at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.machines import ISLAND
 from tpsim.algebra.mesh import Mesh
-from tpsim.calibrate.adjust import adjustable, adjusted, with_harness
-from tpsim.calibrate.calibrate import Series, calibrate
+from tpsim.calibrate.calibrate import adjustable, adjusted, calibrate, with_harness
+from tpsim.calibrate.run import Run
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine.profile import load
@@ -36,11 +36,11 @@ def machine(tmp_path):
 
 
 def measured(machine, truth, kind, ranks, launch="threads"):
-    """A series as the machine with the figures of `truth` would take it."""
+    """A run as the machine with the figures of `truth` would take it."""
     route = place(machine.levels, Mesh({"ranks": ranks})).route(["ranks"])
-    blank = Series(kind, route, SIZES, (1.0,) * len(SIZES), launch)
-    seconds = tuple(float(value) for value in blank.predicted(adjusted(with_harness(machine, launch), truth)))
-    return Series(kind, route, SIZES, seconds, launch)
+    blank = Run(kind, ranks, SIZES, launch=launch, route=route)
+    truly = blank.predicted(adjusted(with_harness(machine, launch), truth))
+    return replace(blank, seconds=tuple(map(float, truly)))
 
 
 TRUTH = {
@@ -59,47 +59,46 @@ NEAR = {
 
 
 def test_figures_that_made_the_times_are_found_from_several_collectives_and_rank_counts(machine):
-    series = [measured(machine, TRUTH, kind, ranks) for kind in ("all_reduce", "all_gather") for ranks in (2, 4, 8)]
-    found = calibrate(machine, series)
-    now = {path: value for path, (_, value) in found.moved.items()}
-    assert {path: now[path] for path in TRUTH} == pytest.approx(TRUTH, rel=0.05)
-    assert max(np.abs(after).max() for after in found.after) < 0.02
-    assert max(np.abs(before).max() for before in found.before) > 0.1
+    runs = [measured(machine, TRUTH, kind, ranks) for kind in ("all_reduce", "all_gather") for ranks in (2, 4, 8)]
+    found = calibrate(machine, runs)
+    assert {path: found.fit.values[path] for path in TRUTH if path in found.fit.moved} == pytest.approx(TRUTH, rel=0.05)
+    assert max(np.abs(run.off(found.machine)).max() for run in found.runs) < 0.02
+    assert max(np.abs(run.off(found.base)).max() for run in found.runs) > 0.1
 
 
 def test_a_fit_at_two_and_four_ranks_predicts_eight(machine):
-    series = [measured(machine, NEAR, "all_gather", ranks) for ranks in (2, 4)]
-    found = calibrate(machine, series)
+    runs = [measured(machine, NEAR, "all_gather", ranks) for ranks in (2, 4)]
+    found = calibrate(machine, runs)
     eight = measured(machine, NEAR, "all_gather", 8)
     assert eight.predicted(found.machine) == pytest.approx(eight.seconds, rel=0.03)
     assert off(eight, machine).max() > 0.045
 
 
 def test_a_machine_far_from_its_profile_is_approached_with_care_and_the_rest_is_left_to_curves(machine):
-    series = [measured(machine, TRUTH, "all_gather", ranks) for ranks in (2, 4)]
-    found = calibrate(machine, series)
+    runs = [measured(machine, TRUTH, "all_gather", ranks) for ranks in (2, 4)]
+    found = calibrate(machine, runs)
     eight = measured(machine, TRUTH, "all_gather", 8)
     assert off(eight, found.machine).max() < off(eight, machine).max()
-    assert [max(off(one, found.machine)) < 0.02 for one in series] == [True, True]
-    assert [one.route for one in found.machine.measured] == [one.route for one in series]
+    assert [max(off(one, found.machine)) < 0.02 for one in runs] == [True, True]
+    assert [one.route for one in found.machine.measured] == [one.route for one in runs]
 
 
 def test_figures_that_moved_nothing_stay_as_they_are(machine):
     found = calibrate(machine, [measured(machine, TRUTH, "all_gather", 8)])
     was = {one.path: one.value for one in machine.constants()}
     now = {one.path: one.value for one in found.machine.constants()}
-    assert {path for path in was if was[path] != now[path]} == set(found.moved)
-    assert not any(path.startswith("levels.card") for path in found.moved)
+    assert {path for path in was if was[path] != now[path]} == set(found.fit.moved)
+    assert not any(path.startswith("levels.card") for path in found.fit.moved)
 
 
 def test_every_harness_has_a_launch_of_its_own(machine):
     graph, threads = "levels.port.launch.graph", "levels.port.launch.threads"
     truth = {graph: 2e-6, threads: 9e-6}
-    series = [
+    runs = [
         measured(machine, truth, "all_reduce", ranks, launch) for launch in ("graph", "threads") for ranks in (2, 8)
     ]
-    found = calibrate(machine, series)
-    assert max(np.abs(after).max() for after in found.after) < 0.02
+    found = calibrate(machine, runs)
+    assert max(np.abs(run.off(found.machine)).max() for run in found.runs) < 0.02
     launches = found.machine.level("port").launch
     assert launches["threads"].value - launches["graph"].value == pytest.approx(7e-6, rel=0.1)
 
@@ -107,9 +106,9 @@ def test_every_harness_has_a_launch_of_its_own(machine):
 def test_a_harness_that_the_profile_lacks_starts_as_the_default_one(machine):
     extra = with_harness(machine, "framework").level("port").launch["framework"]
     assert (extra.value, extra.kind, extra.path) == (3e-6, "guess", "levels.port.launch.framework")
-    series = measured(machine, {"levels.port.launch.framework": 25e-6}, "all_reduce", 8, "framework")
-    found = calibrate(machine, [series])
-    assert found.moved["levels.port.launch.framework"][1] == pytest.approx(25e-6, rel=0.1)
+    run = measured(machine, {"levels.port.launch.framework": 25e-6}, "all_reduce", 8, "framework")
+    found = calibrate(machine, [run])
+    assert found.fit.values["levels.port.launch.framework"] == pytest.approx(25e-6, rel=0.1)
 
 
 def test_a_bandwidth_moves_only_where_all_of_it_is_reached_and_else_the_share_of_it_that_is(machine):
@@ -142,9 +141,9 @@ def test_a_machine_adjusted_by_nothing_is_the_same(machine):
 
 
 def test_a_collective_that_the_machine_cannot_run_so_is_refused(machine):
-    series = measured(machine, {}, "all_gather", 8)
+    run = measured(machine, {}, "all_gather", 8)
     with pytest.raises(InputError):
-        calibrate(machine, [Series(series.kind, series.route, series.V, series.seconds, "threads", "no-such")])
+        calibrate(machine, [replace(run, algorithm="no-such")])
 
 
 # A profile of the library, with its algorithms and protocols ---------------------------------------------------------
@@ -152,13 +151,13 @@ def test_a_collective_that_the_machine_cannot_run_so_is_refused(machine):
 
 def node(sizes=tuple(2**k for k in range(9, 31)), truth=OTHER):
     """An all-gather over a node as the H100 with the figures of `truth` would take it."""
-    blank = Series("all_gather", NODE, sizes, (1.0,) * len(sizes), "threads")
+    blank = Run("all_gather", 8, sizes, launch="threads", route=NODE)
     return replace(blank, seconds=tuple(map(float, blank.predicted(adjusted(H100, truth)))))
 
 
-def off(series, machine):
-    """How far off a machine's predictions of a series are, relative to the times of the series."""
-    return np.abs(series.predicted(machine) / series.seconds - 1)
+def off(run, machine):
+    """How far off a machine's predictions of a run are, relative to the times of the run."""
+    return np.abs(run.predicted(machine) / run.seconds - 1)
 
 
 def test_a_prediction_takes_the_figures_in_place_of_those_of_their_paths():
@@ -186,7 +185,7 @@ def test_two_points_say_how_the_rest_of_the_curve_lies():
 
 
 def test_large_messages_say_nothing_about_the_protocol_of_small_ones():
-    moved = calibrate(H100, [node(sizes=tuple(2**k for k in range(26, 31)))]).moved
+    moved = calibrate(H100, [node(sizes=tuple(2**k for k in range(26, 31)))]).fit.moved
     assert "levels.nvlink.link.efficiency" in moved
     assert not any(".protocols.ll." in path or path.startswith("levels.network") for path in moved)
 
@@ -194,7 +193,7 @@ def test_large_messages_say_nothing_about_the_protocol_of_small_ones():
 def test_one_wild_point_does_not_bend_the_curve():
     calm = node()
     wild = replace(calm, seconds=(*calm.seconds[:5], 3 * calm.seconds[5], *calm.seconds[6:]))
-    fitted = [calibrate(H100, [series]).machine for series in (calm, wild)]
+    fitted = [calibrate(H100, [run]).machine for run in (calm, wild)]
     figures = [replace(one, measured=()) for one in fitted]
     assert calm.predicted(figures[1]) == pytest.approx(calm.predicted(figures[0]), rel=0.03)
     bent = calm.predicted(fitted[1]) / calm.predicted(fitted[0]) - 1

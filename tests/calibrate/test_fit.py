@@ -15,8 +15,8 @@ import pytest
 import tpsim
 from tests.machines import ISLAND
 from tpsim.answers.hw import hw_validate
-from tpsim.calibrate.fit import hw_fit, series_of
-from tpsim.calibrate.logs import Measured, Point, Run
+from tpsim.calibrate.fit import hw_fit, laid
+from tpsim.calibrate.run import Run
 from tpsim.cli.main import run
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
@@ -83,13 +83,13 @@ def test_the_profile_predicts_what_the_fit_predicts(fitted, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(fitted.to_yaml(), encoding="utf-8")
     machine = load(path)
-    for series in fitted.calibrated.series:
-        assert series.predicted(machine) == pytest.approx(series.predicted(fitted.machine), rel=1e-4)
+    for one in fitted.calibrated.runs:
+        assert one.predicted(machine) == pytest.approx(one.predicted(fitted.machine), rel=1e-4)
 
 
 def test_the_profile_names_its_logs_with_their_hashes(fitted):
     source = load_text(fitted).sources["fit"]
-    assert source.sha256 == tuple(dict.fromkeys(one.sha256 for one in fitted.measured))
+    assert source.sha256 == tuple(dict.fromkeys(one.sha256 for one in fitted.calibrated.runs))
     assert all(str(path) in source.title for path in (TABLE, FOUR, JSON))
     assert "sha256" in str(source)
 
@@ -135,8 +135,8 @@ def test_a_base_that_states_bandwidths_alone_is_fitted_and_what_was_guessed_and_
     path = tmp_path / "mine.yaml"
     path.write_text(result.to_yaml(tmp_path), encoding="utf-8")
     machine = load(path)
-    for series in result.calibrated.series:
-        assert series.predicted(machine) == pytest.approx(series.predicted(result.machine), rel=1e-4)
+    for one in result.calibrated.runs:
+        assert one.predicted(machine) == pytest.approx(one.predicted(result.machine), rel=1e-4)
     left = {one.path for one in machine.constants() if not one.stated}
     moved = {row["constant"] for row in result.parameters}
     assert moved & {"levels.port.link.efficiency", "levels.port.link.hop_latency", "levels.port.launch.threads"}
@@ -163,7 +163,7 @@ def test_fitting_the_fitted_profile_to_its_logs_moves_it_hardly(fitted):
 
 def test_two_points_move_what_they_determine_and_the_rest_stays(island, tmp_path):
     machine = load(island)
-    blank, _ = series_of(machine, Measured(Run("all_gather", 8), "", "", (Point(8192, 1, 1), Point(2**30, 1, 2))))
+    blank, _ = laid(machine, Run("all_gather", 8, (8192, 2**30)))
     small, large = blank.predicted(machine)
     result = hw_fit([two_points(tmp_path, (2.0 * small, 1.25 * large))], base=island)
     assert 1 <= len(result.parameters) <= 2
@@ -176,7 +176,7 @@ def test_two_points_move_what_they_determine_and_the_rest_stays(island, tmp_path
 def test_a_bound_that_stopped_the_fit_is_named(island, tmp_path):
     Path(island).write_text(ISLAND.replace("value: 0.8,", "value: 0.94,"), encoding="utf-8")
     machine = load(island)
-    blank, _ = series_of(machine, Measured(Run("all_gather", 8), "", "", (Point(8192, 1, 1), Point(2**30, 1, 2))))
+    blank, _ = laid(machine, Run("all_gather", 8, (8192, 2**30)))
     small, large = blank.predicted(machine)
     result = hw_fit([two_points(tmp_path, (small, large / 3))], base=island)
     assert any(
@@ -221,11 +221,24 @@ def test_a_single_launch_becomes_the_default_beside_that_of_the_harness(island):
     assert launches["default"].value == 3e-6
 
 
+def test_a_single_launch_that_moves_stands_beside_that_of_a_harness_that_does_not(island, tmp_path):
+    Path(island).write_text(ISLAND.replace(LAUNCHES, "launch: 3 us"), encoding="utf-8")
+    bare, large = tmp_path / "bare.txt", tmp_path / "large.txt"
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    bare.write_text("\n".join(line for line in lines if "nThread" not in line), encoding="utf-8")
+    head = "# OSU NCCL-CUDA Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n"
+    large.write_text(head + "268435456  1351.43\n1073741824  5216.45\n", encoding="utf-8")
+    result = hw_fit([bare, large], base=island, ranks=8)
+    moved = {row["constant"] for row in result.parameters}
+    assert ("levels.port.launch" in moved, "levels.port.launch.osu" in moved) == (True, False)
+    assert list(load_text_at(result).level("port").launch) == ["default", "osu"]
+
+
 def test_collectives_without_a_price_are_left_out_with_a_word(island, tmp_path):
     path = tmp_path / "log.txt"
     path.write_text(FOUR.read_text(encoding="utf-8").replace("all_gather_perf", "gather_perf"), encoding="utf-8")
     result = hw_fit([path], base=island)
-    assert [one.run.collective for one in result.measured] == ["reduce_scatter", "all_to_all", "permute"]
+    assert [one.kind for one in result.calibrated.runs] == ["reduce_scatter", "all_to_all", "permute"]
     assert any("gather over 8 ranks is left out: tpsim has no price for it" in text for text in result.warnings)
 
 
@@ -233,9 +246,9 @@ def test_a_forced_algorithm_that_the_machine_has_not_is_taken_as_free_with_a_wor
     path = tmp_path / "log.json"
     path.write_text(JSON.read_text(encoding="utf-8").replace("NCCL_ALGO=Ring", "NCCL_ALGO=^NVLS"), encoding="utf-8")
     result = hw_fit([path], base=island)
-    assert result.calibrated.series[0].algorithm is None
+    assert result.calibrated.runs[0].algorithm is None
     assert any("was forced to ^nvls, which island has not" in text for text in result.warnings)
-    assert hw_fit([JSON], base=island).calibrated.series[0].algorithm == "ring"
+    assert hw_fit([JSON], base=island).calibrated.runs[0].algorithm == "ring"
 
 
 def refusal(*logs, **asked):
@@ -260,9 +273,8 @@ def test_ranks_that_do_not_fit_on_the_level_are_refused(island):
 
 
 def routed(machine, ranks, hosts, level=None):
-    measured = Measured(Run("all_reduce", ranks, hosts), "log.txt", "", (Point(2**20, 1e-3, 1),))
-    series, _ = series_of(machine, measured, level)
-    return [(segment.level, segment.n) for segment in series.route]
+    found, _ = laid(machine, Run("all_reduce", ranks, (2**20,), nodes=hosts, log="log.txt"), level)
+    return [(segment.level, segment.n) for segment in found.route]
 
 
 def test_full_nodes_lie_as_tpsim_places_them(island):
@@ -295,9 +307,8 @@ def test_hosts_that_may_be_nodes_or_parts_of_one_are_not_guessed(island):
     ],
 )
 def test_what_nccl_calls_ring_and_nvls_goes_over_all_levels_that_a_run_lies_on(machine, nodes, forced, taken):
-    measured = Measured(Run("all_reduce", 8 * nodes, nodes, algorithm=forced), "log.txt", "", (Point(2**20, 1e-3, 1),))
-    series, said = series_of(load(machine), measured)
-    assert (series.algorithm, said) == (taken, [])
+    found, said = laid(load(machine), Run("all_reduce", 8 * nodes, (2**20,), nodes=nodes, algorithm=forced))
+    assert (found.algorithm, said) == (taken, [])
 
 
 # Command line ----------------------------------------------------------------------------------------------------
@@ -374,8 +385,8 @@ workload: {global_batch: 8, seq: 16, dtype: bf16}
 def test_the_loaded_profile_predicts_sizes_between_those_measured_as_the_fit_does(fitted):
     loaded_again = load_text(fitted)
     assert len(loaded_again.measured) == len(fitted.machine.measured) == 5
-    for series in fitted.calibrated.series:
-        between = replace(series, V=tuple(3 * V for V in series.V))
+    for one in fitted.calibrated.runs:
+        between = replace(one, V=tuple(3 * V for V in one.V))
         assert between.predicted(loaded_again) == pytest.approx(between.predicted(fitted.machine), rel=1e-4)
 
 
@@ -387,10 +398,10 @@ def test_each_run_is_said_by_base_by_figures_and_by_curves(fitted):
         f"{every['fitted_median']:.1%} with 5 curves"
     )
     plain = replace(fitted.machine, measured=())
-    for series, one in zip(fitted.calibrated.series, fitted.measured, strict=True):
-        rows = [row for row in fitted.records() if (row["log"], row["collective"]) == (one.log, one.run.collective)]
-        assert [row["figures_s"] for row in rows] == pytest.approx(list(series.predicted(plain)))
-        assert [row["fitted_s"] for row in rows] == pytest.approx(list(series.predicted(fitted.machine)))
+    for one in fitted.calibrated.runs:
+        rows = [row for row in fitted.records() if (row["log"], row["collective"]) == (one.log, one.kind)]
+        assert [row["figures_s"] for row in rows] == pytest.approx(list(one.predicted(plain)))
+        assert [row["fitted_s"] for row in rows] == pytest.approx(list(one.predicted(fitted.machine)))
 
 
 def test_a_fit_of_a_fitted_profile_has_a_source_of_its_own_and_keeps_the_other_curves(fitted, tmp_path):
@@ -410,7 +421,7 @@ def test_a_fit_of_a_fitted_profile_has_a_source_of_its_own_and_keeps_the_other_c
 
 def test_a_harness_whose_launch_was_not_told_is_in_the_profile_beside_its_curve(island):
     result = hw_fit([OSU], base=island)
-    assert "levels.card.launch.osu" not in result.calibrated.moved
+    assert "levels.card.launch.osu" not in result.calibrated.fit.moved
     launch = load_text_at(result).level("card").launch["osu"]
     assert (launch.value, launch.kind) == (3e-6, "guess")
     assert {one.launch for one in result.machine.measured} == {"osu"}

@@ -46,9 +46,9 @@ def refusal(name, **asked):
 
 def test_every_point_of_the_log_is_a_row_with_its_ratio(island):
     result = measured_collective("all-reduce", hw=island, ranks=8, log=TABLE)
-    points = read(TABLE)[0].points
-    assert [row["logical_bytes"] for row in result.rows] == [point.V for point in points]
-    assert [row["measured_s"] for row in result.rows] == [point.seconds for point in points]
+    (measured,) = read(TABLE)
+    assert tuple(row["logical_bytes"] for row in result.rows) == measured.V
+    assert tuple(row["measured_s"] for row in result.rows) == measured.seconds
     last = result.rows[-1]
     assert last["predicted_over_measured"] == pytest.approx(last["time_s"] / 5216.45e-6)
     assert last["measured_busbw_bytes_per_s"] == pytest.approx(360.22e9, rel=1e-3)
@@ -78,14 +78,21 @@ def test_the_launch_of_the_log_is_taken_and_said(island):
 
 
 def test_a_launch_that_the_machine_does_not_know_is_said(island):
-    notes = measured_collective("all-reduce", hw=island, ranks=8, log=OSU).overlay.notes
+    notes = measured_collective("all-reduce", hw=island, ranks=8, log=OSU).run.warnings
     assert notes == ("island knows no launch of osu: predicted with its default one",)
 
 
 def test_a_launch_can_be_given_instead(island):
     result = measured_collective("all-reduce", hw=island, ranks=8, log=OSU, launch=20e-6)
-    assert result.overlay.notes == ("predicted with the launch 20 us",)
+    assert result.run.warnings == ("predicted with the launch 20 us",)
     assert result.rows[0]["launch_s"] >= 20e-6
+
+
+def test_a_launch_of_no_time_is_one_that_was_given(island):
+    result = measured_collective("all-reduce", hw=island, ranks=8, log=TABLE, launch=0.0)
+    assert result.run.warnings == ("predicted with the launch 0 s",)
+    plain = collective("all-reduce", hw=island, ranks=8, sizes=list(result.run.V), launch=0.0)
+    assert [row["time_s"] for row in result.rows] == [row["time_s"] for row in plain.rows]
 
 
 def test_a_forced_algorithm_is_that_of_the_prediction(island):
@@ -117,7 +124,7 @@ def test_a_run_on_hosts_is_laid_where_its_fit_lays_it(island):
     assert refusal("all-gather", hw=island, ranks=4, log=HOSTS).slug == "unknown-placement"
     apart = measured_collective("all-gather", hw=island, ranks=4, log=HOSTS, level="port,card")
     assert apart.predicted.route == "port 2 x card 2"
-    assert [series.route for series in hw_fit([HOSTS], base=island, level="port,card").calibrated.series] == [
+    assert [run.route for run in hw_fit([HOSTS], base=island, level="port,card").calibrated.runs] == [
         apart.predicted.placement.route(["ranks"])
     ]
     assert measured_collective("all-gather", hw=island, ranks=4, log=HOSTS, level="port").predicted.route == "port 4"

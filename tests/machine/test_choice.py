@@ -11,7 +11,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsim.calibrate.adjust import adjusted
+from tpsim.calibrate.calibrate import adjusted
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.profile import load

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.machines import ISLAND, TORUS
-from tpsim.calibrate.adjust import adjusted
-from tpsim.calibrate.calibrate import Series, calibrate
+from tpsim.calibrate.calibrate import adjusted, calibrate
+from tpsim.calibrate.run import Run
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.curve import NOISE, Knot, MeasuredCurve, isotonic, smoothed
@@ -289,22 +289,22 @@ def test_two_parts_along_a_level_are_not_the_one_that_was_measured():
 
 def measured(kind="all_gather", route=NODE, launch="threads", **forced):
     volumes = tuple(4**k for k in range(5, 14))
-    blank = Series(kind, route, volumes, (1.0,) * len(volumes), launch, **forced)
+    blank = Run(kind, 8, volumes, launch=launch, route=route, **forced)
     wavy = [float(one) * (1 + 0.2 * (-1) ** (at // 3)) for at, one in enumerate(blank.predicted(H100))]
     return replace(blank, seconds=tuple(isotonic(wavy)))
 
 
 def test_a_fit_lays_a_curve_over_each_collective_route_and_harness():
-    series = [measured(), measured(), measured("all_reduce"), measured(route=(switch(4),)), measured(launch="graph")]
-    found = calibrate(H100, series)
+    runs = [measured(), measured(), measured("all_reduce"), measured(route=(switch(4),)), measured(launch="graph")]
+    found = calibrate(H100, runs)
     assert [(one.kind, one.route[0].n, one.launch) for one in found.machine.measured] == [
         ("all_gather", 8, "threads"),
         ("all_reduce", 8, "threads"),
         ("all_gather", 4, "threads"),
         ("all_gather", 8, "graph"),
     ]
-    assert max(np.abs(one).max() for one in found.after) < 0.03
-    assert max(np.abs(one).max() for one in found.by_constants) > 0.1
+    assert max(np.abs(run.off(found.machine)).max() for run in found.runs) < 0.03
+    assert max(np.abs(run.off(replace(found.machine, measured=()))).max() for run in found.runs) > 0.1
     for one in found.machine.measured:
         plain = replace(found.machine, measured=())
         assert [knot.predicted for knot in one.knots] == pytest.approx(

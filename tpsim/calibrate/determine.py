@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpsim.calibrate.run import Array
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 Predict = Callable[[Mapping[str, float]], Array]
 """Values of parameters by name -> predicted seconds of every point."""
@@ -62,20 +62,16 @@ class Parameter:
 class Fit:
     """What a fit came to.
 
-    values     of every parameter: moved, or its start
-    moved      names of those that the data could determine, the best determined first
-    merged     names of those that matter to the data but cannot be told from the moved ones
-    errors     one standard deviation of the moved ones, relative
-    bounded    names of those that stopped at their bound
-    residuals  log(measured/predicted) of every point
+    values   of every parameter: moved, or its start
+    moved    those that the data could determine, the best determined first: one standard deviation of each, relative
+    merged   names of those that matter to the data but cannot be told from the moved ones
+    bounded  names of those that stopped at their bound
     """
 
     values: Mapping[str, float]
-    moved: tuple[str, ...]
+    moved: Mapping[str, float]
     merged: tuple[str, ...]
-    errors: Mapping[str, float]
     bounded: tuple[str, ...]
-    residuals: Array
 
 
 def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[float]) -> Fit:
@@ -98,7 +94,9 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
             break
         x = problem.settled(problem.only(x, chosen), chosen)
         tried.append((x, chosen))
-    return problem.answer(*problem.pruned(*min(tried, key=problem.price)))
+    # The least misfit, with what each parameter has to gain to be worth moving.
+    x, chosen = min(tried, key=lambda one: problem.misfit(one[0]) + TELLING**2 * len(one[1]))
+    return problem.answer(*problem.pruned(x, chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +147,16 @@ class _Problem:
             left[:, best] = 0.0
         return chosen
 
-    def price(self, found: tuple[Array, Sequence[int]]) -> float:
-        """Misfit of an x, and what each parameter has to gain to be worth moving."""
-        x, chosen = found
-        return self.misfit(x) + TELLING**2 * len(chosen)
-
     def settled(self, x: Array, chosen: Sequence[int]) -> Array:
-        """The x at which misfit and pull to the start are least together; only those chosen move."""
+        """The x at which misfit and pull to the start are least together; those chosen move, within bounds."""
         damping, best = 1e-2, self.misfit(x)
         for _ in range(ITERATIONS):
-            slope = self.descent(x, chosen)
+            towards, curvature = self.descent(x, chosen)
             gained = 0.0
             while gained <= 0 and damping < LARGEST_DAMPING:
-                trial = self.stepped(x, chosen, slope, damping)
+                step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
+                trial = x.copy()
+                trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
                 found = self.misfit(trial)
                 gained = best - found
                 damping = damping / 10 if gained > 0 else damping * 10
@@ -170,14 +165,6 @@ class _Problem:
             if gained < ENOUGH * best:
                 break
         return x
-
-    def stepped(self, x: Array, chosen: Sequence[int], slope: tuple[Array, Array], damping: float) -> Array:
-        """A damped Gauss-Newton step, stopped at the bounds."""
-        towards, curvature = slope
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
-        trial = x.copy()
-        trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
-        return trial
 
     def only(self, x: Array, chosen: Sequence[int]) -> Array:
         """The x with all others at their start."""
@@ -223,9 +210,7 @@ class _Problem:
         matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / NOISE, axis=0) >= TELLING
         return Fit(
             values=self.values(x),
-            moved=tuple(names[at] for at in chosen),
+            moved={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
             merged=tuple(name for at, name in enumerate(names) if matter[at] and at not in chosen),
-            errors={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
             bounded=tuple(names[at] for at in chosen if x[at] >= self.bounds[at]),
-            residuals=self.residuals(x),
         )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpsim.answers.collective import kind_of, placed
-from tpsim.calibrate.calibrate import Series, calibrate
+from tpsim.calibrate.calibrate import calibrate
 from tpsim.calibrate.fitted import FitResult
-from tpsim.calibrate.logs import Measured, read
+from tpsim.calibrate.logs import read
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.algorithms import EVERY
@@ -22,8 +22,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.calibrate.logs import Run
-    from tpsim.fabric.wires import Route
+    from tpsim.calibrate.run import Run
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Machine
 
@@ -56,117 +55,83 @@ def hw_fit(
     machine, document = read_profile(base)
     kind = None if collective is None else kind_of(collective)
     every = [logs] if isinstance(logs, str | Path) else logs
-    found = [measured for log in every for measured in read(log, collective=kind, ranks=ranks)]
-    usable = [one for one in found if one.run.priced]
+    found = [run for log in every for run in read(log, collective=kind, ranks=ranks)]
+    usable = [run for run in found if run.priced]
     if not usable:
-        what = ", ".join(dict.fromkeys(one.run.collective for one in found)) or "no run"
+        what = ", ".join(dict.fromkeys(run.kind for run in found)) or "no run"
         raise InputError.one("nothing-to-fit", f"the logs hold {what}, for which tpsim has no price")
-    remarks = [text for one in found for text in _remarks(one)]
-    pairs = [series_of(machine, one, level) for one in usable]
-    calibrated = calibrate(machine, [series for series, _ in pairs])
-    warnings = [*remarks, *(text for _, texts in pairs for text in texts)]
-    result = FitResult(name or f"{machine.name}-measured", base, document, calibrated, tuple(usable), tuple(warnings))
-    return replace(result, warnings=(*result.warnings, *_doubts(result)))
+    warnings = [text for run in found for text in _remarks(run)]
+    pairs = [laid(machine, run, level) for run in usable]
+    warnings += [text for _, texts in pairs for text in texts]
+    calibrated = calibrate(machine, [run for run, _ in pairs])
+    result = FitResult(name or f"{machine.name}-measured", base, document, calibrated, tuple(warnings))
+    return replace(result, warnings=(*warnings, *_doubts(result)))
 
 
-def _remarks(measured: Measured) -> Iterator[str]:
-    yield from measured.warnings
-    if not measured.run.priced:
-        yield f"{measured.log}:{measured.points[0].line}: {measured.run} is left out: tpsim has no price for it"
+def _remarks(run: Run) -> Iterator[str]:
+    yield from run.warnings
+    if not run.priced:
+        yield f"{run.log}:{run.lines[0]}: {run} is left out: tpsim has no price for it"
 
 
 # Runs on the machine ---------------------------------------------------------------------------------------------
-
-
-def series_of(machine: Machine, measured: Measured, level: str | None = None) -> tuple[Series, list[str]]:
-    """A run as a series on the machine, and what was taken for granted.
-
-    Raises InputError if the run does not fit on the machine, or has no price there.
-    """
-    run, route = measured.run, route_of(machine, measured, level)
-    series = Series(
-        run.collective,  # type: ignore[arg-type]  # priced ones are moves
-        route,
-        tuple(point.V for point in measured.points),
-        tuple(point.seconds for point in measured.points),
-        run.harness or None,
-        _over_levels(machine, run, route),
-        run.protocol,
-    )
-    return _with_what_the_machine_knows(machine, series, measured)
-
 
 OVER_LEVELS = {one.name: one.on_nodes for one in EVERY if one.on_nodes}
 """What NCCL's Ring and NVLS are where the ranks lie on several levels: one ring over all, and the network sums too."""
 
 
-def _over_levels(machine: Machine, run: Run, route: Route) -> str | None:
-    """The algorithm that was forced on a run, as it is called on this route."""
-    if run.algorithm not in OVER_LEVELS or not run.priced:
-        return run.algorithm
-    known = timing.algorithms(machine, route, run.collective)  # type: ignore[arg-type]  # priced ones are moves
-    name = OVER_LEVELS[run.algorithm]
-    return name if name in known else run.algorithm
+def laid(machine: Machine, run: Run, level: str | None = None) -> tuple[Run, list[str]]:
+    """A run on the machine's wires, without what was forced on it if the machine does not know that; a word on it.
+
+    Raises InputError if the run does not fit on the machine, or has no price there, and as `level_of` does.
+    """
+    route = placed(machine, run.ranks, level_of(machine, run, level))[0].route(["ranks"])
+    over_levels = OVER_LEVELS.get(run.algorithm or "")
+    if over_levels and over_levels in timing.algorithms(machine, route, run.kind):  # type: ignore[arg-type]  # priced ones are moves
+        run = replace(run, algorithm=over_levels)
+    forced = replace(run, route=route)
+    if _refusal(machine, forced) is None:
+        return forced, []
+    free = replace(forced, algorithm=None, protocol=None)
+    wrong = _refusal(machine, free)
+    if wrong is not None:
+        (problem, *_) = wrong.problems
+        message = f"{run.log}: {run}: {problem.message}"
+        raise InputError.one(problem.slug, message, remedy=problem.remedy, note=problem.note)
+    what = " and ".join(word for word in (run.algorithm, run.protocol) if word)
+    return free, [f"{run.log}: {run} was forced to {what}, which {machine.name} has not: taken as chosen freely"]
 
 
-def route_of(machine: Machine, measured: Measured, level: str | None) -> Route:
-    """The wires that a run's ranks lay on. Raises InputError as `level_of` does."""
-    return placed(machine, measured.run.ranks, level_of(machine, measured, level))[0].route(["ranks"])
+def _refusal(machine: Machine, run: Run) -> InputError | None:
+    """Why the machine cannot run it so, whatever the launch."""
+    try:
+        replace(run, launch=None).predicted(machine)
+    except InputError as error:
+        return error
+    return None
 
 
-def level_of(machine: Machine, measured: Measured, level: str | None) -> str | None:
+def level_of(machine: Machine, run: Run, level: str | None) -> str | None:
     """Where a run's ranks lay, as `collective` takes it: what the user says, with how many of them were on a host.
 
     Raises InputError if the log's hosts do not decide it: a host may be a node of the machine, or a part of one.
     """
-    run = measured.run
-    several = run.nodes is not None and run.nodes > 1
-    if not several or (level is not None and ("," not in level or ":" in level)):
+    hosts = run.nodes or 1
+    if hosts == 1 or (level is not None and ("," not in level or ":" in level)):
         return level
     route = placed(machine, run.ranks, level)[0].route(["ranks"])
-    hosts, share = run.nodes or 1, route[0].n
-    if share * hosts == run.ranks:
+    if route[0].n * hosts == run.ranks:
         return level
     if level is None or run.ranks % hosts:
-        raise _undecided(machine, measured, ranks_text(route))
-    inner, *outer = (text.strip() for text in level.split(","))
-    return ",".join([f"{inner}:{run.ranks // hosts}", *outer])
-
-
-def _undecided(machine: Machine, measured: Measured, route: str) -> InputError:
-    run, names = measured.run, [level.name for level in machine.levels]
-    outer = f"; --level {names[0]},{names[1]} if each host is a node" if len(names) > 1 else ""
-    return InputError.one(
-        "unknown-placement",
-        f"{measured.log}: {run} ran on {run.nodes} hosts; {machine.name} would put them on {route}",
-        remedy=f"give --level {names[0]} if that joins the hosts{outer}",
-    )
-
-
-def _with_what_the_machine_knows(machine: Machine, series: Series, measured: Measured) -> tuple[Series, list[str]]:
-    """The series without what was forced on the run, where the machine does not know that."""
-    tried = replace(series, launch=None)
-    if _refusal(machine, tried) is None:
-        return series, []
-    free = replace(tried, algorithm=None, protocol=None)
-    wrong = _refusal(machine, free)
-    if wrong is not None:
-        (problem, *_) = wrong.problems
-        message = f"{measured.log}: {measured.run}: {problem.message}"
-        raise InputError.one(problem.slug, message, remedy=problem.remedy, note=problem.note)
-    forced = " and ".join(word for word in (series.algorithm, series.protocol) if word)
-    text = (
-        f"{measured.log}: {measured.run} was forced to {forced}, which {machine.name} has not: taken as chosen freely"
-    )
-    return replace(free, launch=series.launch), [text]
-
-
-def _refusal(machine: Machine, series: Series) -> InputError | None:
-    try:
-        series.predicted(machine)
-    except InputError as error:
-        return error
-    return None
+        names = [level.name for level in machine.levels]
+        outer = f"; --level {names[0]},{names[1]} if each host is a node" if len(names) > 1 else ""
+        raise InputError.one(
+            "unknown-placement",
+            f"{run.log}: {run} ran on {run.nodes} hosts; {machine.name} would put them on {ranks_text(route)}",
+            remedy=f"give --level {names[0]} if that joins the hosts{outer}",
+        )
+    inner, *others = (text.strip() for text in level.split(","))
+    return ",".join([f"{inner}:{run.ranks // hosts}", *others])
 
 
 # What came out ---------------------------------------------------------------------------------------------------
@@ -174,31 +139,26 @@ def _refusal(machine: Machine, series: Series) -> InputError | None:
 
 def _doubts(result: FitResult) -> Iterator[str]:
     """What the data cannot determine, and where the model does not describe them."""
-    found, base = result.calibrated.fit, result.base
+    found, base, machine = result.calibrated.fit, result.base, result.calibrated.machine
     if not found.moved:
-        curves = ", and only curves differ" if result.calibrated.machine.measured else ""
+        curves = ", and only curves differ" if machine.measured else ""
         yield f"the logs determine no figure: each stays as {base} has it{curves}"
     if found.merged:
         names = ", ".join(found.merged)
         yield f"these matter but cannot be told from those fitted, and stay as {base} has them: {names}"
-    loose = [f"{path} (+-{found.errors[path]:.0%})" for path in found.moved if found.errors[path] > LOOSE]
+    loose = [f"{path} (+-{error:.0%})" for path, error in found.moved.items() if error > LOOSE]
     if loose:
         yield f"the logs bound these more than they measure them: {', '.join(loose)}"
     for path in found.bounded:
         yield f"{path} would have to be more than all of it: are ranks, collective and level those that were measured?"
-    yield from _left_to_curves(result)
-    for one in result.calibrated.machine.measured:
-        yield from _too_fast(result.calibrated.machine, one)
-
-
-def _left_to_curves(result: FitResult) -> Iterator[str]:
-    """Bands of sizes that the constants do not describe: what has no curve is not described there."""
-    for row in result.bands[:-1]:
+    for row in result.bands[:-1]:  # what has no curve is not described where the constants do not
         if row["figures_median"] > WIDE:
             yield (
                 f"by figures alone, as for other collectives and ranks, sizes of the {row['band']} are still "
                 f"{row['figures_median']:.0%} off (median)"
             )
+    for one in machine.measured:
+        yield from _too_fast(machine, one)
 
 
 def _too_fast(machine: Machine, curve: MeasuredCurve) -> Iterator[str]:

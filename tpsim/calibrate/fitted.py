@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from tpsim.answers.hw import curve_record
 from tpsim.machine.curve_file import fields_of
 from tpsim.machine.profile_file import DEFAULT
 from tpsim.quantity.spec import is_path, path_from
+from tpsim.quantity.spec.document import VALUE, merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.question.save import flow
@@ -23,17 +23,14 @@ from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from tpsim.calibrate.calibrate import Calibrated, Series
-    from tpsim.calibrate.determine import Array
-    from tpsim.calibrate.logs import Measured
+    from tpsim.calibrate.calibrate import Calibrated
+    from tpsim.calibrate.run import Run
     from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
 
 DIGITS = 5
-SAYS_ONE = "value"
-"""The key of a figure's value: a map that has it is one figure, not several by name."""
 
 KIBI = 1024
 BANDS: Mapping[str, float] = {"floor": 64 * KIBI, "middle": KIBI**2, "knee": 128 * KIBI**2, "plateau": float("inf")}
@@ -48,7 +45,6 @@ class FitResult(Answer):
     """A machine fitted to logs.
 
     base      how the request names the machine that it started from; `document` is its file
-    measured  runs, with the series of the fit beside them
     warnings  what the logs, and the fit, cannot be trusted in
     """
 
@@ -60,7 +56,6 @@ class FitResult(Answer):
     base: str
     document: Document
     calibrated: Calibrated
-    measured: tuple[Measured, ...]
     warnings: tuple[str, ...]
 
     undetermined = Of[Sequence[str]](
@@ -83,35 +78,32 @@ class FitResult(Answer):
     @cached_property
     def points(self) -> list[dict[str, Any]]:
         """One row per measured point: where it stands, what it took, and what base, figures and curves predict."""
-        found = self.calibrated
-        off = zip(found.before, found.by_constants, found.after, strict=True)
-        together = zip(self.measured, found.series, off, strict=True)
-        return [row for run, series, each in together for row in _points(run, series, *each)]
+        base, fitted = self.calibrated.base, self.calibrated.machine
+        machines = dict(zip(PREDICTED, (base, replace(fitted, measured=()), fitted), strict=True))
+        return [row for run in self.calibrated.runs for row in _points(run, machines)]
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
         """One row per figure that moved, in the order of the profile."""
-        constants = {one.path: one for one in self.calibrated.base.constants()}
-        moved = self.calibrated.moved
-        return [self._parameter(constants[path]) for path in constants if path in moved]
-
-    def _parameter(self, constant: Constant) -> dict[str, Any]:
         found = self.calibrated.fit
-        return {
-            "constant": constant.path,
-            "dimension": constant.dimension,
-            "base": constant.value,
-            "base_kind": constant.kind,
-            "value": dict(found.values)[constant.path],
-            "relative_error": found.errors[constant.path],
-        }
+        return [
+            {
+                "constant": one.path,
+                "dimension": one.dimension,
+                "base": one.value,
+                "base_kind": one.kind,
+                "value": found.values[one.path],
+                "relative_error": found.moved[one.path],
+            }
+            for one in self.calibrated.base.constants()
+            if one.path in found.moved
+        ]
 
     @cached_property
     def bands(self) -> list[dict[str, Any]]:
         """One row per band of sizes that was measured, then all of them: |predicted/measured - 1|, by each."""
-        rows = self.points
-        named = {name: [row for row in rows if row["band"] == name] for name in BANDS}
-        return [_band(name, inside) for name, inside in {**named, "all": rows}.items() if inside]
+        named = {name: [row for row in self.points if row["band"] == name] for name in BANDS}
+        return [_band(name, inside) for name, inside in {**named, "all": self.points}.items() if inside]
 
     @property
     def verdict(self) -> str:
@@ -132,7 +124,7 @@ class FitResult(Answer):
     @property
     def resolved(self) -> dict[str, Any]:
         """What was fitted to what."""
-        return {"base": self.base, "name": self.name, "runs": [_run(one) for one in self.measured]}
+        return {"base": self.base, "name": self.name, "runs": list(map(_run, self.calibrated.runs))}
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -142,28 +134,30 @@ class FitResult(Answer):
     @property
     def files(self) -> list[tuple[str, str]]:
         """The base's file and the logs, each with its hash."""
-        logs = dict.fromkeys((one.log, one.sha256) for one in self.measured)
-        return [*inputs(self.document), *logs]
+        return [*inputs(self.document), *self.logs]
+
+    @property
+    def logs(self) -> list[tuple[str, str]]:
+        """The logs, each with its hash."""
+        return list(dict.fromkeys((run.log, run.sha256) for run in self.calibrated.runs))
 
     def to_yaml(self, folder: Path = Path()) -> str:
-        """The profile, to stand in `folder`: what `-o profile.yaml` writes."""
-        return profile_text(self, folder)
+        """The profile, to stand in `folder`: what `-o profile.yaml` writes.
+
+        It extends the base; the same logs and base give the same text there.
+        """
+        base = path_from(folder, self.base) if is_path(self.base) else self.base
+        comments = [line.replace("\n", " ") for line in _comments(self)]
+        lines = [*comments, "tpsim: hardware/1", f"extends: {flow(base)}", f"name: {flow(self.name)}"]
+        title = f"tpsim hw fit of {', '.join(name for name, _ in self.logs)}"
+        lines += ["sources:", f"  {self.source}: {flow({'title': title, 'sha256': [one for _, one in self.logs]})}"]
+        lines += ["levels:", *(line for level in _levels(self) for line in _item(level))]
+        curves = [fields_of(one, self.machine.levels) for one in self.machine.measured]
+        lines += ["measured:", *(line for curve in curves for line in _item(curve))] if curves else []
+        return "\n".join(lines) + "\n"
 
 
 # As a profile ----------------------------------------------------------------------------------------------------
-
-
-def profile_text(result: FitResult, folder: Path) -> str:
-    """The profile, to stand in `folder`: it extends the base; the same logs and base give the same text there."""
-    base = path_from(folder, result.base) if is_path(result.base) else result.base
-    comments = [line.replace("\n", " ") for line in _comments(result)]
-    lines = [*comments, "tpsim: hardware/1", f"extends: {flow(base)}", f"name: {flow(result.name)}"]
-    lines += ["sources:", f"  {result.source}: {flow(_source(result))}"]
-    lines += ["levels:", *(line for level in _levels(result) for line in _item(level))]
-    machine = result.machine
-    curves = [fields_of(one, machine.levels) for one in machine.measured]
-    lines += ["measured:", *(line for curve in curves for line in _item(curve))] if curves else []
-    return "\n".join(lines) + "\n"
 
 
 def _comments(result: FitResult) -> Iterator[str]:
@@ -175,70 +169,51 @@ def _comments(result: FitResult) -> Iterator[str]:
             f"{row[f'{key}_median']:.1%} {row[f'{key}_p90']:.1%}" for key in ("base", "figures", "fitted")
         )
         yield f"#   {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}"
-    for one in result.measured:
-        run = one.run
-        how = ", ".join(filter(None, [run.library, run.harness, f"{len(one.points)} points"]))
-        yield f"# measured: {run} ({how}) in {one.log}"
+    for run in result.calibrated.runs:
+        how = ", ".join(filter(None, [run.library, run.launch, f"{len(run.V)} points"]))
+        yield f"# measured: {run} ({how}) in {run.log}"
     yield from (f"# warning: {text}" for text in result.warnings)
 
 
-def _source(result: FitResult) -> dict[str, Any]:
-    """Where the figures are from: the logs, by name and hash."""
-    logs = dict.fromkeys((one.log, one.sha256) for one in result.measured)
-    names = ", ".join(name for name, _ in logs)
-    return {"title": f"tpsim hw fit of {names}", "sha256": [digest for _, digest in logs]}
+def _levels(result: FitResult) -> Iterable[dict[str, Any]]:
+    """The base's levels with what moved put in: lists replace when a profile extends another, so all are repeated.
 
-
-def _levels(result: FitResult) -> list[dict[str, Any]]:
-    """The base's levels with what moved put in: lists replace when a profile extends another, so all are repeated."""
-    levels: list[dict[str, Any]] = deepcopy(result.document.data["levels"])
-    named = {level["name"]: level for level in levels}
-    for level, harness, launch in _guessed_launches(result):
-        figure = {"value": show(launch.value, "seconds", DIGITS), "kind": launch.kind, "note": launch.note}
-        _put(named[level], ["launch", harness], figure)
-    for row in result.parameters:
-        _, name, *keys = row["constant"].split(".")
-        _put(named[name], keys, _figure(row, result))
-    return levels
-
-
-def _guessed_launches(result: FitResult) -> Iterator[tuple[str, str, Constant]]:
-    """Launches of harnesses that the base lacks and the logs have: a curve that such a one measured needs its own."""
-    stated = {level["name"]: level.get("launch") for level in result.document.data["levels"]}
+    A launch of a harness that the base lacks and the logs have is put in as well: its curve needs one of its own.
+    """
+    levels: dict[str, dict[str, Any]] = {level["name"]: level for level in result.document.data["levels"]}
+    moved = {row["constant"]: row for row in result.parameters}
     for level in result.machine.levels:
-        own = stated[level.name]
-        known = own if _several(own) else [DEFAULT] * (own is not None)
-        for harness, launch in level.launch.items():
-            if harness not in known:
-                yield level.name, harness, launch
+        for constant in level.constants():
+            row, (first, *keys) = moved.get(constant.path), constant.path.split(".")[2:]
+            if first == "launch" and (len(level.launch) > 1 or row is None):
+                keys, launch = keys or [DEFAULT], _by_harness(levels[level.name].get(first))
+                if row is None and keys[0] in launch:
+                    continue
+                levels[level.name] = {**levels[level.name], first: launch}
+            elif row is None:
+                continue
+            over = reduce(lambda inner, key: {key: inner}, reversed([first, *keys]), _figure(constant, row, result))
+            levels[level.name] = merge(levels[level.name], over)
+    return levels.values()
 
 
-def _put(inside: dict[str, Any], keys: list[str], figure: dict[str, Any]) -> None:
-    """Set the figure at `keys`, with maps made where there are none."""
-    first, *rest = keys
-    if not rest:
-        inside[first] = figure
-        return
-    there = inside.get(first)
-    if first == "launch" and there is not None and not _several(there):
-        there = {DEFAULT: there}
-    inside[first] = {} if there is None else there
-    _put(inside[first], rest, figure)
+def _by_harness(launch: Any) -> dict[str, Any]:
+    """Launches as a profile writes them: none, one for every harness, or several by harness."""
+    if launch is None:
+        return {}
+    return launch if isinstance(launch, dict) and VALUE not in launch else {DEFAULT: launch}
 
 
-def _several(launch: Any) -> bool:
-    """True for launches by harness, False for a single one."""
-    return isinstance(launch, dict) and SAYS_ONE not in launch
-
-
-def _figure(row: Mapping[str, Any], result: FitResult) -> dict[str, Any]:
-    was, now = (show(row[key], row["dimension"], DIGITS) for key in ("base", "value"))
-    note = f"{was} in {result.base}; +-{row['relative_error']:.1%}"
+def _figure(constant: Constant, row: Mapping[str, Any] | None, result: FitResult) -> dict[str, Any]:
+    """A figure as a profile writes it: what was measured if its row says that it moved, else the guess that it is."""
+    now = show(constant.value, constant.dimension, DIGITS)
+    if row is None:
+        return {"value": now, "kind": constant.kind, "note": constant.note}
     return {
-        "value": float(now) if row["dimension"] == "ratio" else now,
+        "value": float(now) if constant.dimension == "ratio" else now,
         "source": result.source,
         "kind": "measured",
-        "note": note,
+        "note": f"{show(row['base'], constant.dimension, DIGITS)} in {result.base}; +-{row['relative_error']:.1%}",
     }
 
 
@@ -274,31 +249,27 @@ def band(V: float) -> str:
     return next(name for name, most in BANDS.items() if not most < V)
 
 
-def _points(
-    measured: Measured, series: Series, before: Array, by_constants: Array, after: Array
-) -> Iterator[dict[str, Any]]:
-    """The points of a run in rows; the arrays are log(measured/predicted)."""
-    run = measured.run
-    for point, was, figures, now in zip(measured.points, before, by_constants, after, strict=True):
-        yield {
-            "log": measured.log,
-            "line": point.line,
-            "collective": run.collective,
-            "ranks": run.ranks,
-            "harness": run.harness or None,
-            "algorithm": series.algorithm,
-            "protocol": series.protocol,
-            "logical_bytes": point.V,
-            "band": band(point.V),
-            "measured_s": point.seconds,
-            "base_s": point.seconds * float(np.exp(-was)),
-            "figures_s": point.seconds * float(np.exp(-figures)),
-            "fitted_s": point.seconds * float(np.exp(-now)),
-        }
-
-
 PREDICTED = ("base", "figures", "fitted")
 """By what points are predicted: the base, the figures that moved, and the curves over them."""
+
+
+def _points(run: Run, machines: Mapping[str, Machine]) -> Iterator[dict[str, Any]]:
+    """The points of a run in rows, each with what the machines predict."""
+    off = {key: run.off(machine) for key, machine in machines.items()}
+    for at, (V, seconds, line) in enumerate(zip(run.V, run.seconds, run.lines, strict=True)):
+        yield {
+            "log": run.log,
+            "line": line,
+            "collective": run.kind,
+            "ranks": run.ranks,
+            "harness": run.launch,
+            "algorithm": run.algorithm,
+            "protocol": run.protocol,
+            "logical_bytes": V,
+            "band": band(V),
+            "measured_s": seconds,
+            **{f"{key}_s": seconds * float(np.exp(-by[at])) for key, by in off.items()},
+        }
 
 
 def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -312,14 +283,13 @@ def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _run(measured: Measured) -> dict[str, Any]:
-    run = measured.run
+def _run(run: Run) -> dict[str, Any]:
     return {
-        "log": measured.log,
-        "collective": run.collective,
+        "log": run.log,
+        "collective": run.kind,
         "ranks": run.ranks,
         "hosts": run.nodes,
         "library": run.library or None,
-        "harness": run.harness or None,
-        "points": len(measured.points),
+        "harness": run.launch,
+        "points": len(run.V),
     }

@@ -7,17 +7,10 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.collective import (
-    CollectiveResolved,
-    CollectiveResult,
-    CollectiveRow,
-    collective,
-    kind_of,
-    placed,
-)
+from tpsim.answers.collective import CollectiveResolved, CollectiveResult, CollectiveRow, collective, kind_of
 from tpsim.answers.curve import Curve
-from tpsim.calibrate.fit import level_of, series_of
-from tpsim.calibrate.logs import Measured, Point, read
+from tpsim.calibrate.fit import laid, level_of
+from tpsim.calibrate.logs import read
 from tpsim.machine import timing
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
@@ -30,33 +23,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.fabric.wires import Route
+    from tpsim.calibrate.run import Run
     from tpsim.machine.additive import Launch
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """The points of a log that are of the collective asked for, by size, and how they were run.
-
-    path, sha256  of the log
-    launch, algorithm, protocol  of the run, where the machine knows them
-    notes         the log's warnings, and what was taken for granted
-    """
-
-    path: str
-    sha256: str
-    points: tuple[Point, ...]
-    launch: Launch
-    algorithm: str | None
-    protocol: str | None
-    notes: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class OverlayResult(Answer):
-    """A collective at the sizes of a log: predicted, measured, and their ratio."""
+    """A collective at the sizes of a log: predicted, measured, and their ratio.
+
+    run     the runs of the log that are of the collective asked for as one, by size; its warnings are theirs, and what
+            was taken for granted
+    launch  as predicted
+    """
 
     schema = CollectiveResult.schema
     not_modelled = CollectiveResult.not_modelled
@@ -64,45 +44,42 @@ class OverlayResult(Answer):
     table = CollectiveResult.table
 
     predicted: CollectiveResult
-    overlay: Overlay
+    run: Run
+    launch: Launch
 
     curve = Of[Curve]("predicted.curve", "the predicted curve over all sizes")
 
     @cached_property
     def rows(self) -> list[CollectiveRow]:
         """The predicted rows, one for each point, with what was measured."""
-        pairs = zip(self.predicted.rows, self.overlay.points, strict=True)
-        return [replace(row, measured_s=point.seconds) for row, point in pairs]
+        pairs = zip(self.predicted.rows, self.run.seconds, strict=True)
+        return [replace(row, measured_s=seconds) for row, seconds in pairs]
 
     @property
     def files(self) -> list[tuple[str, str]]:
         """Path and sha256 of the machine's file and the log."""
-        return [*self.predicted.files, (self.overlay.path, self.overlay.sha256)]
+        return [*self.predicted.files, (self.run.log, self.run.sha256)]
 
     @property
     def resolved(self) -> CollectiveResolved:
         """What was asked for, and the log."""
-        return replace(self.predicted.resolved, measured=self.overlay.path, launch=self.overlay.launch)
+        return replace(self.predicted.resolved, measured=self.run.log, launch=self.launch)
 
     @property
     def assumptions(self) -> list[Assumption]:
         """What the seconds rest on, and what to know of the log."""
-        return [*self.predicted.assumptions, *(Assumption(text, "derived") for text in self.overlay.notes)]
+        return [*self.predicted.assumptions, *(Assumption(text, "derived") for text in self.run.warnings)]
 
     @property
     def verdict(self) -> str:
         """One line: how near the predictions come."""
-        return near([row["predicted_over_measured"] for row in self.rows])
+        ratios = [row["predicted_over_measured"] for row in self.rows]
+        ends = f"from {min(ratios):.3g} to {max(ratios):.3g} over {len(ratios)} points"
+        return f"predicted/measured: median {median(ratios):.3g}, {ends}"
 
 
-def near(ratios: Sequence[float]) -> str:
-    """How near predictions come to what was measured.
-
-    >>> near([0.5, 0.9, 1.0])
-    'predicted/measured: median 0.9, from 0.5 to 1 over 3 points'
-    """
-    ends = f"from {min(ratios):.3g} to {max(ratios):.3g} over {len(ratios)} points"
-    return f"predicted/measured: median {median(ratios):.3g}, {ends}"
+SOME = "1GB"
+"""A size to place ranks and look names up by; every one that is timed is the log's."""
 
 
 def measured_collective(
@@ -128,87 +105,64 @@ def measured_collective(
     """
     kind, machine = kind_of(name), load(hw)
     runs = _matching(str(log), read(log, collective=kind, ranks=ranks), kind, ranks, launch)
-    where = _alike(machine, runs, level)
-    asked = {"hw": hw, "ranks": ranks, "level": where, "dtype": dtype, "cost_model": cost_model, "sizes": SOME}
-    route = placed(machine, ranks, where)[0].route(["ranks"])
-    laid = _overlay(runs, machine, route, level=where, launch=launch)
-    choice: dict[str, Any] = (
-        {}
-        if cost_model == "book"
-        else {
-            "launch": laid.launch,
-            "algorithm": algorithm or laid.algorithm,
-            "protocol": protocol or laid.protocol,
-        }
+    where = _place(machine, runs, level)
+    pairs = [laid(machine, run, where) for run in runs]
+    first = pairs[0][0]
+    points = sorted((point for run in runs for point in zip(run.V, run.seconds, strict=True)), key=lambda one: one[0])
+    V, seconds = zip(*points, strict=True)
+    launch, words = _launch(machine, first, launch)
+    choice: dict[str, Any] = {
+        "launch": launch,
+        "algorithm": algorithm or first.algorithm,
+        "protocol": protocol or first.protocol,
+    }
+    asked: dict[str, Any] = {"cost_model": cost_model, **({} if cost_model == "book" else choice)}
+    chosen = collective(name, hw=hw, ranks=ranks, level=where, dtype=dtype, sizes=SOME, **asked)
+    timings = tuple(timing.time(machine, first.route, kind, size, **asked) for size in V)
+    warnings = (
+        *(text for run in runs for text in run.warnings),
+        *(text for _, texts in pairs for text in texts),
+        *words,
     )
-    chosen = collective(name, **asked, **choice)  # type: ignore[arg-type]
-    timings = [timing.time(machine, route, kind, one.V, cost_model=cost_model, **choice) for one in laid.points]
-    volumes = tuple(point.V for point in laid.points)
-    return OverlayResult(replace(chosen, volumes=volumes, timings=tuple(timings)), laid)
+    run = replace(first, V=V, seconds=seconds, lines=(), warnings=warnings)
+    return OverlayResult(replace(chosen, volumes=V, timings=timings), run, launch)
 
 
-SOME = "1GB"
-"""A size to place ranks and look names up by; every one that is timed is the log's."""
+def _matching(log: str, found: Sequence[Run], kind: MoveKind, ranks: int, launch: Launch) -> list[Run]:
+    """The runs that were asked for; all made in one way."""
+    runs = [run for run in found if (run.kind, run.ranks) == (kind, ranks)]
+    if not runs:
+        held = ", ".join(dict.fromkeys(map(str, found)))
+        raise InputError.one("not-measured", f"{log} holds no {kind} over {ranks} ranks", note=f"it holds {held}")
+    harnesses = dict.fromkeys(run.launch for run in runs)
+    if launch in harnesses:
+        runs = [run for run in runs if run.launch == launch]
+    ways = dict.fromkeys((run.launch, run.algorithm, run.protocol) for run in runs)
+    if len(ways) > 1:
+        how = "; ".join(", ".join(filter(None, way)) or "as chosen" for way in ways)
+        remedy = f"give --launch {next(iter(harnesses))}" if len(harnesses) > 1 else "give a log of one of them"
+        raise InputError.one("several-ways", f"{log} holds runs made in several ways: {how}", remedy=remedy)
+    return runs
 
 
-def _overlay(runs: Sequence[Measured], machine: Machine, route: Route, *, level: str | None, launch: Launch) -> Overlay:
-    """Runs of one collective over so many ranks, all made in one way on one route.
-
-    level   where the ranks lay, as `collective` takes it
-    launch  the harness asked for
-    """
-    found = [series_of(machine, one, level) for one in runs]
-    first, remarks = found[0][0], [text for _, texts in found for text in texts]
-    points = sorted((point for one in runs for point in one.points), key=lambda point: point.V)
-    harness = first.launch if _known(machine, route, first.launch) else None
-    notes = [
-        *(text for one in runs for text in one.warnings),
-        *remarks,
-        *_launched(machine, first.launch, harness, launch),
-    ]
-    log, digest = runs[0].log, runs[0].sha256
-    return Overlay(log, digest, tuple(points), launch or harness, first.algorithm, first.protocol, tuple(notes))
-
-
-def _alike(machine: Machine, runs: Sequence[Measured], level: str | None) -> str | None:
+def _place(machine: Machine, runs: Sequence[Run], level: str | None) -> str | None:
     """Where the ranks of all runs lay, as `collective` takes it.
 
     Raises InputError if that is not one place, or not known.
     """
-    found = list(dict.fromkeys(level_of(machine, one, level) for one in runs))
+    found = list(dict.fromkeys(level_of(machine, run, level) for run in runs))
     if len(found) > 1:
         message = f"{runs[0].log} holds runs on several routes: {'; '.join(map(str, found))}"
         raise InputError.one("several-ways", message, remedy="give a log of one of them")
     return found[0]
 
 
-def _matching(log: str, found: Sequence[Measured], kind: MoveKind, ranks: int, launch: Launch) -> list[Measured]:
-    """The runs that were asked for; all made in one way."""
-    runs = [one for one in found if (one.run.collective, one.run.ranks) == (kind, ranks)]
-    if not runs:
-        held = ", ".join(dict.fromkeys(str(one.run) for one in found))
-        raise InputError.one("not-measured", f"{log} holds no {kind} over {ranks} ranks", note=f"it holds {held}")
-    harnesses = dict.fromkeys(one.run.harness for one in runs)
-    if launch in harnesses:
-        runs = [one for one in runs if one.run.harness == launch]
-    ways = dict.fromkeys(replace(one.run, library="", nodes=None) for one in runs)
-    if len(ways) > 1:
-        how = "; ".join(
-            ", ".join(filter(None, [way.harness, way.algorithm, way.protocol])) or "as chosen" for way in ways
-        )
-        remedy = f"give --launch {next(iter(harnesses))}" if len(harnesses) > 1 else "give a log of one of them"
-        raise InputError.one("several-ways", f"{log} holds runs made in several ways: {how}", remedy=remedy)
-    return runs
-
-
-def _known(machine: Machine, route: Route, harness: str | None) -> bool:
-    """True if every level in use has that harness's launch."""
-    return harness is not None and all(machine.level(segment.level).launched(harness) for segment in route)
-
-
-def _launched(machine: Machine, harness: str | None, known: str | None, asked: Launch) -> list[str]:
+def _launch(machine: Machine, run: Run, asked: Launch) -> tuple[Launch, list[str]]:
+    """The launch to predict with, and a word on it: as asked, else the log's if the machine has it on every level."""
     if asked is not None:
-        return [f"predicted with the launch {asked if isinstance(asked, str) else show(asked, 'seconds')}"]
-    if known:
-        return [f"predicted with the launch of the log: {known}"]
-    return [f"{machine.name} knows no launch of {harness}: predicted with its default one"] if harness else []
+        return asked, [f"predicted with the launch {asked if isinstance(asked, str) else show(asked, 'seconds')}"]
+    if run.launch is None:
+        return None, []
+    if all(machine.level(segment.level).launched(run.launch) for segment in run.route):
+        return run.launch, [f"predicted with the launch of the log: {run.launch}"]
+    return None, [f"{machine.name} knows no launch of {run.launch}: predicted with its default one"]

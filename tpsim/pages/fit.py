@@ -50,10 +50,11 @@ def page(result: FitResult, *, verbose: bool, profile: str | None = None, level:
     bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
     tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
-    runs = [f"{one.run}, {len(one.points)} point{'s' * (len(one.points) != 1)}: {one.log}" for one in result.measured]
+    runs = result.calibrated.runs
+    measured = (("measured", f"{run}, {len(run.V)} point{'s' * (len(run.V) != 1)}: {run.log}") for run in runs)
     return Document(
         title=result.name,
-        facts=(("base", result.base), *(("measured", text) for text in runs)),
+        facts=(("base", result.base), *measured),
         tables=(*tables, *points) if result.parameters else (bands, *points),
         notes=tuple(f"warning: {text}" for text in result.warnings),
         verdict=result.verdict,
@@ -63,9 +64,9 @@ def page(result: FitResult, *, verbose: bool, profile: str | None = None, level:
 
 def _next(result: FitResult, machine: str, level: str | None) -> str:
     """The first run beside the machine: the one that was written, else the base."""
-    first = result.measured[0]
-    words = ["tpsim", "collective", first.run.collective.replace("_", "-"), "--hw", machine]
-    words += ["--ranks", str(first.run.ranks), *(["--level", level] if level else []), "--measured", first.log]
+    first = result.calibrated.runs[0]
+    words = ["tpsim", "collective", first.kind.replace("_", "-"), "--hw", machine]
+    words += ["--ranks", str(first.ranks), *(["--level", level] if level else []), "--measured", first.log]
     return shlex.join(words)
 
 

@@ -32,13 +32,13 @@ def page(result: OverlayResult, *, verbose: bool) -> Document:
     made_of = (
         tuple(replace(table, title="what the predictions are made of") for table in whole.tables) if verbose else ()
     )
-    log, wires = result.overlay, result.predicted.asked.level
+    run, wires = result.run, result.predicted.asked.level
     base, level = asked("hardware", result.predicted.machine.path), ["--level", wires] if wires else []
     return replace(
         whole,
-        facts=(*whole.facts, ("measured", f"{len(log.points)} points: {log.path}")),
+        facts=(*whole.facts, ("measured", f"{len(run.V)} points: {run.log}")),
         tables=(beside, *made_of),
-        notes=(*whole.notes, *log.notes),
+        notes=(*whole.notes, *run.warnings),
         verdict=result.verdict,
-        next_command=shlex.join(["tpsim", "hw", "fit", log.path, "--base", base, *level]),
+        next_command=shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level]),
     )

@@ -84,7 +84,7 @@ def test_a_log_cut_in_a_row_is_refused(tmp_path):
 def test_a_log_cut_between_rows_is_read_with_a_warning(tmp_path):
     path = written(tmp_path, TABLE[: TABLE.index("   268435456")])
     (measured,) = read(path)
-    assert [point.V for point in measured.points][-1] == 67108864
+    assert measured.V[-1] == 67108864
     assert measured.warnings == (
         f"{path}:31: the run ends at 67108864 of 1073741824 bytes: cut, or stopped; the rows there are count",
     )
@@ -108,7 +108,7 @@ def test_processes_that_ran_alone_are_refused_with_the_remedy(tmp_path):
 def test_a_table_without_devices_needs_to_be_told_its_ranks(tmp_path):
     path = written(tmp_path, re.sub(r"#  Rank .*\n", "", TABLE))
     assert refused(path).remedy == "keep the lines '#  Rank ...', or give --ranks"
-    assert read(path, ranks=8)[0].run.ranks == 8
+    assert read(path, ranks=8)[0].ranks == 8
     assert refused(path, ranks=2).slug == "contradiction"
 
 
@@ -120,7 +120,7 @@ def test_a_table_that_may_be_of_several_collectives_needs_to_be_told_which(tmp_p
         "unknown-collective",
         "by its columns it may be all_gather or all_to_all",
     )
-    assert read(path, collective="all_to_all")[0].points[0].V == 8 * 4096
+    assert read(path, collective="all_to_all")[0].V[0] == 8 * 4096
 
 
 def test_values_that_nobody_checked_are_read_with_a_warning(tmp_path):
@@ -148,6 +148,11 @@ def test_a_text_that_is_no_log_is_refused(tmp_path):
     assert refused(tmp_path).slug == "no-such-file"
     (tmp_path / "binary").write_bytes(b"\0\1")
     assert refused(tmp_path / "binary").slug == "not-text"
+
+
+def test_a_log_whose_name_is_mistyped_is_answered_with_the_file_beside_it(tmp_path):
+    written(tmp_path, TABLE, "all-reduce.txt")
+    assert refused(tmp_path / "all-redcue.txt").remedy == f'did you mean "{tmp_path / "all-reduce.txt"}"?'
 
 
 def changed(path, *keys, value):

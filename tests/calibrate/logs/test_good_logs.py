@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tpsim.calibrate.logs import Run, read
+from tpsim.calibrate.logs import read
 from tpsim.calibrate.logs.log import load
-from tpsim.calibrate.logs.measured import logical
+from tpsim.calibrate.logs.rows import logical
+from tpsim.calibrate.run import Run
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 
@@ -26,13 +28,18 @@ def written(tmp_path, text, name="log.txt"):
 
 
 def microseconds(measured):
-    return [round(point.seconds * 1e6, 2) for point in measured.points]
+    return [round(seconds * 1e6, 2) for seconds in measured.seconds]
+
+
+def header(measured):
+    """What a run says of itself, without its points and its file."""
+    return replace(measured, V=(), seconds=(), lines=(), log="", sha256="", warnings=())
 
 
 def test_rows_torn_by_debug_lines_are_put_together_again():
     measured = one("all-reduce-8-debug.txt")
-    assert measured.run == Run("all_reduce", 8, 1, "nccl 2.27.3", "threads")
-    assert [point.V for point in measured.points] == [1024 * 4**k for k in range(11)]
+    assert header(measured) == Run("all_reduce", 8, nodes=1, library="nccl 2.27.3", launch="threads")
+    assert tuple(1024 * 4**k for k in range(11)) == measured.V
     assert microseconds(measured)[:7] == [26.59, 26.74, 26.53, 27.46, 28.3, 31.93, 46.73]
     assert measured.warnings == ()
 
@@ -40,15 +47,13 @@ def test_rows_torn_by_debug_lines_are_put_together_again():
 def test_every_point_knows_its_line():
     measured = one("all-reduce-8-debug.txt")
     lines = load(LOGS / "all-reduce-8-debug.txt").lines
-    assert [int(lines[point.line - 1].split()[0]) for point in measured.points] == [
-        point.V for point in measured.points
-    ]
+    assert tuple(int(lines[line - 1].split()[0]) for line in measured.lines) == measured.V
 
 
 def test_every_run_of_a_log_is_read():
     found = read(LOGS / "four-collectives-8.txt")
-    assert [measured.run.collective for measured in found] == ["all_gather", "reduce_scatter", "all_to_all", "permute"]
-    assert {len(measured.points) for measured in found} == {5}
+    assert [measured.kind for measured in found] == ["all_gather", "reduce_scatter", "all_to_all", "permute"]
+    assert {len(measured.V) for measured in found} == {5}
 
 
 @pytest.mark.parametrize(
@@ -71,52 +76,54 @@ def test_a_printed_size_becomes_the_whole_array(tool, collective, V):
 
 def test_an_all_to_all_counts_the_whole_array():
     all_to_all = read(LOGS / "four-collectives-8.txt")[2]
-    assert [point.V for point in all_to_all.points][:2] == [8 * 4096, 8 * 65536]
+    assert all_to_all.V[:2] == (8 * 4096, 8 * 65536)
 
 
 def test_the_layout_of_old_releases_and_the_prefixes_of_mpirun_are_read():
     measured = one("all-gather-4-mpi-2.11.txt")
-    assert measured.run == Run("all_gather", 4, 2, "", "threads")
+    assert header(measured) == Run("all_gather", 4, nodes=2, library="", launch="threads")
     assert microseconds(measured) == [11.87, 16.43, 151.56]
 
 
 def test_results_measured_in_place_only_are_read_with_a_warning():
     measured = one("all-reduce-8-rccl.txt")
-    assert measured.run == Run("all_reduce", 8, 1, "rccl", "graph")
+    assert header(measured) == Run("all_reduce", 8, nodes=1, library="rccl", launch="graph")
     assert measured.warnings == (f"{measured.log}:16: measured in place only: taken as if out of place",)
 
 
 def test_one_process_with_several_devices_is_a_harness_of_its_own(tmp_path):
     text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8").replace("graph: 1", "graph: 0")
     (measured,) = read(written(tmp_path, text))
-    assert measured.run.harness == "process"
+    assert measured.launch == "process"
 
 
 def test_the_json_says_the_same_as_the_table():
     measured = one("reduce-scatter-4.json")
-    assert measured.run == Run("reduce_scatter", 4, 1, "nccl 2.27.3", "threads", algorithm="ring")
-    assert [point.V for point in measured.points] == [16384, 262144, 4194304, 67108864, 268435456]
+    assert header(measured) == Run(
+        "reduce_scatter", 4, nodes=1, library="nccl 2.27.3", launch="threads", algorithm="ring"
+    )
+    assert measured.V == (16384, 262144, 4194304, 67108864, 268435456)
     times = [row["out_of_place"]["time"] for row in json.loads(Path(measured.log).read_text())["results"]]
-    assert [point.seconds for point in measured.points] == [time * 1e-6 for time in times]
+    assert list(measured.seconds) == [time * 1e-6 for time in times]
 
 
 def test_a_process_of_several_devices_stands_once_in_the_json(tmp_path):
     data = json.loads((LOGS / "reduce-scatter-4.json").read_text(encoding="utf-8"))
     data["config"] |= {"nthreads": 2, "ngpus": 4, "devices": data["config"]["devices"][:2]}
     (measured,) = read(written(tmp_path, json.dumps(data), "two-by-eight.json"))
-    assert (measured.run.ranks, measured.run.harness) == (16, "process")
+    assert (measured.ranks, measured.launch) == (16, "process")
 
 
 def test_osu_tests_are_read_with_the_ranks_of_their_command_lines():
     found = read(LOGS / "osu.txt")
-    assert [(one.run.collective, one.run.ranks, one.run.library, len(one.points)) for one in found] == [
+    assert [(one.kind, one.ranks, one.library, len(one.V)) for one in found] == [
         ("all_reduce", 8, "nccl", 7),
         ("all_to_all", 4, "mpi", 3),
         ("all_gather", 4, "mpi", 3),
         ("reduce_scatter", 4, "mpi", 3),
     ]
-    assert [point.V for point in found[1].points] == [16 * 1024, 16 * 65536, 16 * 2**20]
-    assert [point.V for point in found[2].points] == [4 * 1024, 4 * 65536, 4 * 2**20]
+    assert found[1].V == (16 * 1024, 16 * 65536, 16 * 2**20)
+    assert found[2].V == (4 * 1024, 4 * 65536, 4 * 2**20)
     assert microseconds(found[0])[0] == 39.19
 
 
@@ -124,7 +131,7 @@ def test_osu_on_buffers_of_the_host_is_read_with_a_warning(tmp_path):
     (measured,) = read(
         written(tmp_path, "# OSU MPI Allreduce Latency Test v7.5\n# Size  Avg Latency(us)\n8  2.5\n"), ranks=4
     )
-    assert measured.run.ranks == 4
+    assert measured.ranks == 4
     assert "buffers in the hosts' memory" in measured.warnings[0]
 
 
@@ -133,7 +140,7 @@ def test_a_forced_algorithm_is_read_from_debug_lines(tmp_path):
     forced = text.replace("NCCL INFO Bootstrap :", "NCCL INFO NCCL_ALGO set by environment to NVLS.", 1)
     forced = forced.replace("NCCL_DEBUG=INFO", "NCCL_DEBUG=INFO NCCL_PROTO=Simple")
     (measured,) = read(written(tmp_path, forced))
-    assert (measured.run.algorithm, measured.run.protocol) == ("in-switch", "simple")
+    assert (measured.algorithm, measured.protocol) == ("in-switch", "simple")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +157,7 @@ def test_sums_in_a_network_are_called_by_their_names_and_what_is_only_near_is_sa
     data = json.loads((LOGS / "reduce-scatter-4.json").read_text(encoding="utf-8")) | {"env": [f"NCCL_ALGO={said}"]}
     for log, name in ((text, "log.txt"), (json.dumps(data), "log.json")):
         (measured,) = read(written(tmp_path, log, name))
-        assert measured.run.algorithm == algorithm
+        assert measured.algorithm == algorithm
         remarks = [one.partition(": ")[2] for one in measured.warnings]
         wanted = f"{said} is taken for {algorithm}, but inside nodes NCCL then goes {inside}"
         assert remarks == ([wanted] if inside else [])
@@ -160,13 +167,13 @@ def test_the_collective_of_a_nameless_table_is_the_only_one_that_prints_such_col
     lines = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if "_perf" not in line)
     (measured,) = read(written(tmp_path, text))
-    assert measured.run.collective == "all_reduce"
+    assert measured.kind == "all_reduce"
 
 
 def test_a_collective_that_tpsim_does_not_price_is_read_as_such(tmp_path):
     text = (LOGS / "four-collectives-8.txt").read_text(encoding="utf-8").split("# Collective test concluded")[0]
     (measured,) = read(written(tmp_path, text.replace("all_gather_perf", "gather_perf")))
-    assert (measured.run.collective, measured.run.priced) == ("gather", False)
+    assert (measured.kind, measured.priced) == ("gather", False)
 
 
 def test_a_list_of_devices_that_was_too_long_to_print_is_counted_by_processes(tmp_path):
@@ -175,7 +182,7 @@ def test_a_list_of_devices_that_was_too_long_to_print_is_counted_by_processes(tm
     at = next(at for at, line in enumerate(lines) if "Rank  6" in line)
     lines[at] = lines[at][:40] + "..."
     (measured,) = read(written(tmp_path, "\n".join(lines)))
-    assert measured.run.ranks == 8
+    assert measured.ranks == 8
 
 
 def test_a_table_that_is_printed_several_times_is_one_run_with_a_remark(tmp_path):
@@ -184,7 +191,7 @@ def test_a_table_that_is_printed_several_times_is_one_run_with_a_remark(tmp_path
     at = lines.index(rows[-1]) + 1
     text = "\n".join([*lines[:at], "# Testing 2 cycle.", *rows, *lines[at:]])
     (measured,) = read(written(tmp_path, text))
-    assert len(measured.points) == 2 * len(rows)
+    assert len(measured.V) == 2 * len(rows)
     assert measured.warnings[-1].endswith(f"{len(rows)} sizes were measured again; every row counts")
 
 
@@ -193,7 +200,7 @@ def test_rows_of_no_bytes_are_left_out_with_a_remark(tmp_path):
     row = next(line for line in text.splitlines() if " 65536 " in line and "float" in line)
     empty = row.replace("       65536", "           0").replace(row.split()[5], "0.00").replace(row.split()[6], "0.00")
     (measured,) = read(written(tmp_path, text.replace(row, f"{empty}\n{row}")))
-    assert [point.V for point in measured.points] == [65536, 2097152, 67108864]
+    assert measured.V == (65536, 2097152, 67108864)
     assert measured.warnings == (
         f"{measured.log}:13: 1 rows of 0 bytes left out: their sizes were below one element per rank",
     )
@@ -203,7 +210,9 @@ def test_windows_line_ends_and_colours_do_not_matter(tmp_path):
     text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8")
     path = tmp_path / "log.txt"
     path.write_bytes(text.replace("# Using", "\x1b[32m# Using\x1b[0m").replace("\n", "\r\n").encode())
-    assert read(path)[0].points == one("all-reduce-8-rccl.txt").points
+    assert replace(read(path)[0], log="", sha256="", warnings=()) == replace(
+        one("all-reduce-8-rccl.txt"), log="", sha256="", warnings=()
+    )
 
 
 # What is found around logs in reports and pipelines ---------------------------------------------------------------
@@ -212,8 +221,8 @@ def test_windows_line_ends_and_colours_do_not_matter(tmp_path):
 def test_a_log_that_is_indented_is_read_as_well(tmp_path):
     text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
     (measured,) = read(written(tmp_path, "\n".join(f"    {line}" for line in text.splitlines())))
-    assert (measured.run, microseconds(measured)) == (
-        one("all-reduce-8-debug.txt").run,
+    assert (header(measured), microseconds(measured)) == (
+        header(one("all-reduce-8-debug.txt")),
         microseconds(one("all-reduce-8-debug.txt")),
     )
 
@@ -240,7 +249,7 @@ def test_a_table_trimmed_to_results_out_of_place_is_not_taken_for_one_in_place(t
 def test_devices_without_a_host_are_counted_and_hosts_are_not_known(tmp_path):
     text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
     (measured,) = read(written(tmp_path, text.replace("on     node-a device", "device")))
-    assert (measured.run.ranks, measured.run.nodes) == (8, None)
+    assert (measured.ranks, measured.nodes) == (8, None)
 
 
 def test_a_host_whose_name_starts_with_digits_may_tear_a_row(tmp_path):
@@ -261,19 +270,19 @@ def test_debug_lines_of_a_torn_row_are_no_figures(tmp_path):
 def test_what_the_next_command_forces_is_not_taken_for_this_run(tmp_path):
     text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
     second = text.replace("NCCL_DEBUG=INFO", "NCCL_DEBUG=INFO NCCL_ALGO=Ring")
-    assert [found.run.algorithm for found in read(written(tmp_path, text + second))] == [None, "ring"]
+    assert [found.algorithm for found in read(written(tmp_path, text + second))] == [None, "ring"]
 
 
 def test_a_nameless_broadcast_is_not_taken_for_a_send_to_the_next_rank(tmp_path):
     whole = (LOGS / "four-collectives-8.txt").read_text(encoding="utf-8")
     sendrecv = "\n".join(line for line in whole.splitlines()[77:] if "_perf" not in line)
     (measured,) = read(written(tmp_path, sendrecv))
-    assert measured.run.collective == "permute"
+    assert measured.kind == "permute"
     (measured,) = read(written(tmp_path, sendrecv.replace("none      -1", "none       0")))
-    assert not measured.run.priced
+    assert not measured.priced
 
 
 def test_the_version_of_rccl_is_read(tmp_path):
     text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8")
     said = text.replace("# Using devices", "RCCL version : 2.27.7-develop:29e1567\n# Using devices")
-    assert read(written(tmp_path, said))[0].run.library == "rccl 2.27.7"
+    assert read(written(tmp_path, said))[0].library == "rccl 2.27.7"

@@ -1,20 +1,19 @@
-"""Logs of collective benchmarks, read as values: nccl-tests and rccl-tests (text, JSON), OSU micro-benchmarks."""
+"""Logs of collective benchmarks, read as runs: nccl-tests and rccl-tests (text, JSON), OSU micro-benchmarks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs import nccl_json, nccl_text, osu
-from tpsim.calibrate.logs.log import Log, load
-from tpsim.calibrate.logs.measured import Measured, Point, Run
+from tpsim.calibrate.logs.log import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Measured", "Point", "Run", "read"]
+    from tpsim.calibrate.run import Run
 
 
-def read(path: Path | str, *, collective: str | None = None, ranks: int | None = None) -> tuple[Measured, ...]:
+def read(path: Path | str, *, collective: str | None = None, ranks: int | None = None) -> tuple[Run, ...]:
     """Every run in a log.
 
     path               a file, or ``-`` for standard input
@@ -24,12 +23,10 @@ def read(path: Path | str, *, collective: str | None = None, ranks: int | None =
     contradict the bandwidths beside them, a log that holds no run.
     """
     log = load(path)
-    if log.text.lstrip().startswith("{"):
-        return nccl_json.read(log)
-    found = [*nccl_text.read(log, collective=collective, ranks=ranks), *osu.read(log, ranks=ranks)]
-    return tuple(found) or _nothing(log)
-
-
-def _nothing(log: Log) -> tuple[Measured, ...]:
-    known = "known: what nccl-tests and rccl-tests print, nccl-tests' -J JSON, OSU micro-benchmarks' latency tests"
-    log.refuse("no-measurements", "the log holds no run of a known benchmark", 0, "keep the header lines", known)
+    if "\n".join(log.lines).lstrip().startswith("{"):
+        return (nccl_json.read(log),)
+    found = (*nccl_text.read(log, collective, ranks), *osu.read(log, ranks))
+    if not found:
+        known = "known: what nccl-tests and rccl-tests print, nccl-tests' -J JSON, OSU micro-benchmarks' latency tests"
+        log.refuse("no-measurements", "the log holds no run of a known benchmark", 0, "keep the header lines", known)
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tpsim.quantity import spec
@@ -13,6 +12,9 @@ from tpsim.quantity.errors import InputError, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    Match = re.Match[str]
 
 MAX_BYTES = 64_000_000
 """A log of more is not one of a benchmark."""
@@ -35,20 +37,22 @@ class Log:
     sha256: str
     lines: tuple[str, ...]
 
-    @property
-    def text(self) -> str:
-        """All lines."""
-        return "\n".join(self.lines)
+    def found(self, pattern: re.Pattern[str], first: int = 1, last: int | None = None) -> Iterator[tuple[int, Match]]:
+        """Where a pattern stands within those lines, both ends included: the number of the line, and the match."""
+        matches = ((at, pattern.search(line)) for at, line in enumerate(self.lines[first - 1 : last], first))
+        return ((at, match) for at, match in matches if match)
 
-    def place(self, line: int, column: int = 0, width: int = 0) -> Place:
-        """A stretch of a line; all that is written on it unless `column` and `width` are given."""
-        text = self.lines[line - 1]
-        start = column or len(text) - len(text.lstrip()) + 1
-        return Place(self.path, line, start, text, width or max(1, len(text.rstrip()) - start + 1))
+    def remark(self, line: int, text: str) -> str:
+        """A warning about a line."""
+        return f"{self.path}:{line}: {text}"
 
-    def refuse(self, slug: str, message: str, line: int, remedy: str = "", note: str = "") -> NoReturn:
-        """Raise InputError at a line; line 0 is the file as a whole."""
-        place = self.place(line) if line else Place(self.path, 0, 0, "")
+    def refuse(
+        self, slug: str, message: str, line: int, remedy: str = "", note: str = "", *, column: int = 0
+    ) -> NoReturn:
+        """Raise InputError at all that is written on a line, or at a column of it; line 0 is the file as a whole."""
+        text = self.lines[line - 1] if line else ""
+        start = column or (len(text) - len(text.lstrip()) + 1 if line else 0)
+        place = Place(self.path, line, start, text, 1 if column else max(1, len(text.rstrip()) - start + 1))
         raise InputError.one(slug, message, place, remedy, note)
 
 
@@ -57,7 +61,7 @@ def load(path: Path | str) -> Log:
 
     Raises InputError if there is none, or if it is no text.
     """
-    content = spec.standard_input(MAX_BYTES + 1) if str(path) == "-" else _content(Path(path))
+    content = spec.content(path, MAX_BYTES)
     whole = Place(str(path), 0, 0, "")
     if len(content) > MAX_BYTES:
         raise InputError.one("file-too-large", f"the log is larger than {MAX_BYTES // 10**6} MB", whole)
@@ -67,21 +71,6 @@ def load(path: Path | str) -> Log:
         )
     text = content.decode("utf-8-sig", errors="replace")
     return Log(str(path), sha256(content).hexdigest(), tuple(map(_clean, text.split("\n"))))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        message = f"there is no file {path}"
-        raise InputError.one("no-such-file", message, remedy="check the folder and the name") from None
-    except IsADirectoryError:
-        message = f"{path} is a folder, not a file"
-        raise InputError.one("no-such-file", message, remedy="name a file in it") from None
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise InputError.one("unreadable-file", message, remedy="check its permissions and its name") from None
 
 
 def _clean(line: str) -> str:

@@ -25,5 +25,5 @@ from tpsim.quantity.spec.fields import Share as Share
 from tpsim.quantity.spec.fields import Strict as Strict
 from tpsim.quantity.spec.fields import schema_of as schema_of
 from tpsim.quantity.spec.text import LARGE as LARGE
+from tpsim.quantity.spec.text import content as content
 from tpsim.quantity.spec.text import load as load
-from tpsim.quantity.spec.text import standard_input as standard_input

@@ -55,13 +55,18 @@ def load(source: Path | str, name: str | None = None, *, most: Most = WRITTEN) -
     """
     if isinstance(source, str) and (name is not None or "\n" in source):
         return _document(source.encode(), name or "text", most)
-    if str(source) == "-":
-        return _document(standard_input(most.bytes + 1), "-", most)
-    return _document(_content(Path(source), most), str(source), most)
+    return _document(content(source, most.bytes), str(source), most)
 
 
-def standard_input(most: int) -> bytes:
-    """Up to so many bytes of standard input. Raises InputError if it is closed or cannot be read."""
+def content(source: Path | str, most: int) -> bytes:
+    """The bytes of the file at a path, ``-`` for standard input; of more than so many one more.
+
+    Raises InputError if there is no such file, or if it cannot be read.
+    """
+    return _standard_input(most + 1) if str(source) == "-" else _file(Path(source), most + 1)
+
+
+def _standard_input(most: int) -> bytes:
     if sys.stdin is None:
         raise InputError.one("unreadable-file", "standard input is closed", remedy="give a file instead of -")
     try:
@@ -71,11 +76,11 @@ def standard_input(most: int) -> bytes:
         raise InputError.one("unreadable-file", message, remedy="give a file instead of -") from None
 
 
-def _content(path: Path, most: Most) -> bytes:
+def _file(path: Path, most: int) -> bytes:
     try:
         _refuse_pipe(path)
         with path.open("rb") as file:
-            return file.read(most.bytes + 1)
+            return file.read(most)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise InputError.one("no-such-file", f"there is no file {path}", remedy=_absent(path)) from None
     except IsADirectoryError:
