@@ -33,6 +33,7 @@ def library(tmp_path, monkeypatch):
     """A shipped library of no machine yet: its folder."""
     folder = tmp_path / "hardware"
     folder.mkdir()
+    (tmp_path / "scenarios" / "models").mkdir(parents=True)
     monkeypatch.setattr("tpsim.quantity.spec.catalogue._PACKAGE", tmp_path / "tpsim")
     return folder
 
