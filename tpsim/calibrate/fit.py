@@ -17,7 +17,8 @@ from tpsim.calibrate.calibrate import Calibrated, Series, calibrate
 from tpsim.calibrate.logs import Measured, read
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
-from tpsim.machine.curve_file import describe, exact
+from tpsim.machine.curve import describe
+from tpsim.machine.curve_file import exact
 from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show

@@ -15,7 +15,7 @@ from tpsim.answers.plan_record import number
 from tpsim.guard.lock import CallsFact, ConstantFact, Lock, ScenarioFact
 from tpsim.guard.moved import STATES_FIT
 from tpsim.guard.samples import Formula, form_formulas, move_formulas, program_formulas, seconds_formulas
-from tpsim.machine.curve_file import describe, exact
+from tpsim.machine.curve_file import exact
 from tpsim.machine.profile import Constant
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
@@ -108,8 +108,7 @@ def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
                 yield path, ConstantFact(value, "", PROFILE)
     for curve in machine.measured:
         ratios = ", ".join(f"{exact(knot.V)} {knot.fitted / knot.predicted:.4g}" for knot in curve.knots)
-        inner = curve.route[0].level
-        yield f"levels.{inner}.measured.{describe(curve)}", ConstantFact(ratios, curve.source, "measured")
+        yield curve.path, ConstantFact(ratios, curve.source, "measured")
 
 
 def _properties(level: Any) -> Iterator[tuple[str, Any]]:

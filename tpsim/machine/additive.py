@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
@@ -56,6 +57,11 @@ class Group:
         return product(segment.n for segment in self.segments)
 
     @property
+    def wires(self) -> str:
+        """How its devices are joined; several axes together are a torus."""
+        return self.segments[0].topology if len(self.segments) == 1 else "torus"
+
+    @property
     def switched(self) -> bool:
         """True for a level where every member reaches every other one directly."""
         return joined(self.segments[0].topology) is not None
@@ -95,6 +101,11 @@ class Choice:
     algorithm: str | None = None
     protocol: str | None = None
 
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """Algorithm and protocol, as far as they are not left to the library."""
+        return tuple(word for word in (self.algorithm, self.protocol) if word is not None)
+
 
 def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
     """The way that a library takes over these groups, or the one with what is forced.
@@ -105,14 +116,35 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change
     if not found:
         return FREE
     whole = _over(found, kind, V, choice, change)
-    if change is not None:
-        return whole
+    for group, others in () if change is not None else _alone(found, kind, choice):
+        whole = where_more(others, whole, _over([group], kind, V, choice))
+    return whole
+
+
+def _alone(found: Sequence[Group], kind: MoveKind, choice: Choice) -> Iterator[tuple[Group, Any]]:
+    """The groups that may be the only ones of more than one device, each with how many devices all others have."""
     for group in found if len(found) > 1 else ():
         others = product(one.n for one in found if one is not group)
         several = isinstance(others, int) and others > 1
         if not several and (choice.algorithm is None or choice.algorithm in algorithms([group], kind)):
-            whole = where_more(others, whole, _over([group], kind, V, choice))
-    return whole
+            yield group, others
+
+
+def formulas(
+    found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
+) -> Iterator[str]:
+    """Every closed form that `cost` compares, by its name in a lock: ``form.switch.all_gather.ring``; some twice.
+
+    A change of axes, whose blocks are summed one by one, is ``form.ring.permute.change``.
+    """
+    if change is not None:
+        yield from (f"form.{one.topology}.permute.change" for group in found for one in group.segments)
+        return
+    for part in (found, *((group,) for group, _ in _alone(found, kind, choice))):
+        runs = _runs(part, kind, choice)
+        across = {way.algorithm for run in runs for way in run.ways(V)}
+        yield from (f"form.{part[at].wires}.{of}.{name}" for (at, of), forms in runs[0].moved.items() for name in forms)
+        yield from (f"form.switch.{kind}.{name}" for way in across for name in MADE_OF.get(way, ()))
 
 
 def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
@@ -120,15 +152,20 @@ def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, chang
     known = protocols(found)
     if choice.protocol not in {None, *known}:
         raise unknown(choice.protocol or "", f"protocol of {_wires(found)}", known)
-    wanted = known if choice.protocol is None else (choice.protocol,)
-    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]] = {}
-    runs = [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
+    runs = _runs(found, kind, choice, change)
     ways = [way for run in runs for way in run.ways(V)]
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
         raise _not_together(choice)
     return taken(ways, _question(found[0], kind, V, choice, change)) if len(found) == 1 else least(ways)
+
+
+def _runs(found: Sequence[Group], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[_Run]:
+    """The collective with each protocol that may be taken."""
+    wanted = protocols(found) if choice.protocol is None else (choice.protocol,)
+    moved: dict[tuple[int, MoveKind], Mapping[str, tuple[Traffic, Any]]] = {}
+    return [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
 
 
 def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> Question:
@@ -216,7 +253,8 @@ class _Run:
         if len(self.groups) == 1:
             yield from self._ways(0, self.kind, V)
             return
-        parts = [part for at in range(len(self.groups)) if (part := self._part(at, V)) is not None]
+        every = (self._part(at, V) for at in range(len(self.groups)))
+        parts = [part for part in takewhile(lambda part: part is not None, every) if part]
         if len(parts) == len(self.groups):
             hidden = self.groups[-1].level.pipelined
             levels = [group.level.name for group in self.groups]
@@ -271,10 +309,10 @@ class _Run:
     def _moved(self, group: Group, kind: MoveKind, V: Size) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
         if self.change is not None:
-            return {CHANGE: (changing([group.segments], V, self.change).whole, 0)}
+            return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
         offered, own = forms(group, kind), own_share(kind, V, group.n)
         names = [self.forced] if self.forced in offered else on_offer(group, kind)
-        return {name: (offered[name](V), 0 if name in IN_HARDWARE else own) for name in names if name}
+        return {name: (offered[name](V), None if name in IN_HARDWARE else own) for name in names if name}
 
     def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
         launch = where_many(group.n, self.launch_s(link, group.n))
@@ -328,7 +366,9 @@ class _Run:
         spent = zip(run.parts, links, strict=True)
         bandwidth = largest(*(over(part.link_total, link.bandwidth) for part, link in spent))
         latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
-        yield self._across(CHANGE, links, Crossing(latency, bandwidth, whole.steps, whole.carried, whole.link_total, 0))
+        yield self._across(
+            CHANGE, links, Crossing(latency, bandwidth, whole.steps, whole.carried, whole.link_total, None)
+        )
 
     def in_switch_tree(self, V: Size) -> Iterator[Cost]:
         """Sums inside the nodes' switches and over trees between them, all of it streamed: NCCL's NVLSTree."""
@@ -351,7 +391,7 @@ class _Run:
         latency = summed.steps * reducing.hop_s + above.steps * climbing.hop_s
         bandwidth = largest(over(sent[0], reducing.bandwidth), over(sent[1], climbing.bandwidth))
         steps, carried = summed.steps + above.steps, summed.carried + above.carried
-        crossing = Crossing(latency, bandwidth, steps, carried, largest(*self._busiest(sent)), 0)
+        crossing = Crossing(latency, bandwidth, steps, carried, largest(*self._busiest(sent)), None)
         yield self._across(name, (reducing, climbing), crossing)
 
     def pairwise(self, V: Size) -> Iterator[Cost]:
@@ -404,7 +444,7 @@ class Crossing(NamedTuple):
     latency, bandwidth  seconds
     carried             bytes that a device sends, on average
     busiest             bytes on the busiest link of any level
-    own                 bytes that it sends to itself
+    own                 bytes that it sends to itself; None where it never does
     serial              bytes that are waited for on the level where that is most; None: those of its busiest link
     """
 
@@ -432,6 +472,12 @@ ACROSS: Mapping[str, Callable[[_Run, Size], Iterator[Cost]]] = {
     "pairwise": _Run.pairwise,
 }
 """Ways that use two levels together."""
+
+MADE_OF: Mapping[str, tuple[str, str]] = {
+    "in-switch-tree": ("in-switch", "tree"),
+    "in-switch-network": ("in-switch", "in-network"),
+}
+"""The closed forms on either level that a way over two levels is made of."""
 
 NEEDS = {"in-switch-tree": "in-switch", "in-switch-network": "in-switch"}
 """What the inner level must offer for a way over two levels."""

@@ -455,9 +455,12 @@ def flat_ring_gather(V: Size, g: Size, nodes: Size) -> FlatRing:
 
 
 def own_share(kind: MoveKind, V: Size, n: Size) -> Any:
-    """Bytes that a device passes on to itself: its shard of V/n, of an all-to-all its chunk of V/n^2; 0 if n = 1."""
+    """Bytes that a device passes on to itself: its shard of V/n, of an all-to-all its chunk of V/n^2; 0 if n = 1.
+
+    None of a permute, in which nobody keeps anything.
+    """
     if kind in {"permute", "slice"}:
-        return 0
+        return None
     return where_many(n, over(V, n * n if kind == "all_to_all" else n))
 
 

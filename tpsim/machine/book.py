@@ -15,7 +15,7 @@ from tpsim.machine.permutes import changing
 from tpsim.quantity.size import Size, largest, over, product, total, where_many
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
@@ -44,6 +44,15 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, change: Change | None 
     whole, work = in_turn(moved), largest(latency, bandwidth)
     totals = (whole.steps, whole.carried, whole.link_total, serial)
     return Cost("book", 0, latency, bandwidth, work, work, *totals)
+
+
+def formulas(found: Sequence[Group], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
+    """Every closed form that `cost` reads, by its name in a lock: ``form.ring.all_gather.ring``; some twice."""
+    if change is not None:
+        yield from (f"form.{one.topology}.permute.change" for group in found for one in group.segments)
+        return
+    made_of: tuple[MoveKind, ...] = ("all_gather", "all_reduce") if kind == "all_reduce" else (kind,)
+    yield from (f"form.{group.wires}.{of}.{next(iter(forms(group, of)))}" for group in found for of in made_of)
 
 
 def _changing(found: Sequence[Group], V: Size, change: Change) -> Cost:

@@ -49,8 +49,7 @@ class Cost:
     work_s       stages one after another, less what is hidden; `pipelined_s`: the longest stage alone, as if all levels
                  worked at once
     link_total, link_serial  of the level whose links carry most
-    counted      by what the library chooses; None: it takes what takes least
-    excess       by how many bytes a message is larger than those that are sent so; None: of any size
+    link         the level as it is met by a way of one algorithm on one level
     """
 
     algorithm: str
@@ -66,13 +65,22 @@ class Cost:
     stages: tuple[Stage, ...] = ()
     ramp_s: Any = 0
     protocol: str = SIMPLE
-    counted: Count | None = None
-    excess: Any = None
+    link: Link | None = None
 
     @property
     def time_s(self) -> Any:
         """Launch and work."""
         return self.launch_s + self.work_s
+
+    @property
+    def counted(self) -> Count | None:
+        """By what the library chooses; None: it takes what takes least."""
+        return None if self.link is None else self.link.counted(self.steps)
+
+    @property
+    def excess(self) -> Any:
+        """By how many bytes a message is larger than those that are sent so; None: of any size."""
+        return None if self.link is None else self.link.excess(self.steps, self.link_serial)
 
 
 FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -149,20 +157,20 @@ class Link:
             return None
         return Count(found.latency.value + steps * found.hop_latency.value, found.bandwidth.value)
 
-    def excess(self, traffic: Traffic) -> Any:
+    def excess(self, steps: Any, serial: Any) -> Any:
         """Bytes by which a message is larger than those that are sent this way; None without a limit."""
         limit = self._stated("largest_message")
-        return None if limit is None else traffic.link_serial - traffic.steps * limit
+        return None if limit is None else serial - steps * limit
 
     def ramp(self, own: Any, bandwidth: Any) -> Any:
         """Seconds beyond latency and bandwidth: the own share's way through memory, and a pipeline of chunks.
 
-        own        bytes that a device sends to itself
+        own        bytes that a device sends to itself; None where it never does
         bandwidth  seconds that the links take for everything else
         A message that takes b seconds, cut into k chunks of latency a, fills the pipeline with one chunk and pays k
         latencies: b/k + k*a, which the best k makes 2*sqrt(a*b). Source: Chan et al., Collective communication (2007).
         """
-        rate, chunk = self._stated("own_bandwidth"), self._stated("chunk_latency")
+        rate, chunk = None if own is None else self._stated("own_bandwidth"), self._stated("chunk_latency")
         passed = 0 if rate is None else over(self.filled(own, 1), rate)
         return passed if chunk is None else passed + 2 * root(chunk * (bandwidth + passed))
 
@@ -204,8 +212,7 @@ def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_
     work = work + ramp
     stage = Stage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
-    chosen_by = (link.counted(traffic.steps), link.excess(traffic))
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, *chosen_by)
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link)
 
 
 def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Cost:

@@ -13,6 +13,7 @@ from math import exp, log, log2
 from statistics import fmean, median, median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.fabric.wires import ranks_text
 from tpsim.quantity.size import Size, largest, over, product, where_equal, where_positive
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class MeasuredCurve:
     source: str
     knots: tuple[Knot, ...]
 
+    @property
+    def path(self) -> str:
+        """What a lock calls it: ``levels.nvlink.measured.all_gather over nvlink 8``."""
+        return f"levels.{self.route[0].level}.measured.{describe(self)}"
+
     def seconds(self, V: Size, predicted: Any) -> Any:
         """Seconds of V bytes for which the constants predict `predicted`: numbers, arrays or symbols.
 
@@ -95,6 +101,12 @@ class MeasuredCurve:
     def beside(self, predict: Predict) -> MeasuredCurve:
         """The curve over other constants: each knot keeps its seconds."""
         return replace(self, knots=tuple(replace(knot, predicted=predict(knot.V)) for knot in self.knots))
+
+
+def describe(curve: MeasuredCurve) -> str:
+    """What the curve is about, in words: ``all_gather over nvlink 8, launched by threads``."""
+    by = f", launched by {curve.launch}" if curve.launch else ""
+    return f"{curve.kind} over {ranks_text(curve.route)}{by}"
 
 
 class _Piece(NamedTuple):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tpsim.fabric.wires import Segment, SegmentTopology, capacity, joined, ranks_text
-from tpsim.machine.curve import Knot, MeasuredCurve
+from tpsim.fabric.wires import Segment, SegmentTopology, capacity, joined
+from tpsim.machine.curve import Knot, MeasuredCurve, describe
 from tpsim.machine.timing import predicted_by_constants
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
@@ -119,12 +119,6 @@ def exact(V: float) -> str:
     """
     unit, size = next((unit, size) for unit, size in PREFIXES if not int(V) % size)
     return f"{over(int(V), size)} {unit}"
-
-
-def describe(curve: MeasuredCurve) -> str:
-    """What the curve is about, in words: ``all_gather over nvlink 8, launched by threads``."""
-    by = f", launched by {curve.launch}" if curve.launch else ""
-    return f"{curve.kind} over {ranks_text(curve.route)}{by}"
 
 
 def said(curve: MeasuredCurve) -> str:

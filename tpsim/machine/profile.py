@@ -261,7 +261,7 @@ class Machine:
 T = TypeVar("T")
 
 
-def changed(part: T, change: Callable[[Constant], Constant]) -> T:
+def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     """A machine, or a part of one, with every constant in it changed."""
     made: Any = part
     if isinstance(part, Constant):
@@ -273,6 +273,20 @@ def changed(part: T, change: Callable[[Constant], Constant]) -> T:
     elif isinstance(part, tuple):
         made = tuple(changed(value, change) for value in part)
     return made  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A constant that tells when its value is read."""
+
+    constant: Constant
+    seen: set[str]
+
+    @property
+    def value(self) -> float:
+        """The constant's, and it is seen."""
+        self.seen.add(self.constant.path)
+        return self.constant.value
 
 
 def names() -> list[str]:

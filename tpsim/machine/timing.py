@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
@@ -11,6 +11,7 @@ from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.cost import FREE, Cost, Stage
 from tpsim.machine.permutes import counted, one_hop
+from tpsim.machine.profile import Watched, changed
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, over, total
 
@@ -27,6 +28,49 @@ COST_MODELS: tuple[CostModel, ...] = ("additive", "book")
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What was timed: the arguments of `time`."""
+
+    machine: Machine
+    route: Route
+    kind: MoveKind
+    V: Size
+    cost_model: CostModel
+    choice: Choice
+    change: Change | None
+
+    def constants(self) -> tuple[str, ...]:
+        """The paths of the machine's constants that are read when it is timed, in its order, and of its curves."""
+        seen: set[str] = set()
+        machine, choice = changed(self.machine, lambda constant: Watched(constant, seen)), self.choice
+        timed = time(
+            machine,
+            self.route,
+            self.kind,
+            self.V,
+            cost_model=self.cost_model,
+            launch=choice.launch,
+            algorithm=choice.algorithm,
+            protocol=choice.protocol,
+            change=self.change,
+        )
+        own = (one.path for one in self.machine.constants() if one.path in seen)
+        return (*own, *(curve.path for curve in timed.curves))
+
+    def formulas(self) -> tuple[str, ...]:
+        """The formulas that it is made with, by their names in a lock."""
+        if self.kind == "slice":
+            return ()
+        found = groups({level.name: level for level in self.machine.levels}, self.route)
+        if self.cost_model == "book":
+            forms = book.formulas(found, self.kind, self.change)
+        else:
+            forms = additive.formulas(found, self.kind, self.V, self.choice, self.change)
+        seconds = (f"seconds.{self.cost_model}.{self.machine.name}.{group.level.name}" for group in found)
+        return tuple(dict.fromkeys((f"wire.{self.kind}", *forms, *seconds)))
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """What one collective takes and moves; numbers, arrays or symbols, as the sizes were.
 
@@ -39,6 +83,7 @@ class Timing:
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
     forced       algorithm and protocol, as far as they were not chosen
     counted      True if the library's own count chose the rest, False if the least time did
+    asked        what was timed; None where nothing is known of it
     """
 
     time_s: Any
@@ -59,6 +104,20 @@ class Timing:
     counted: bool = False
     curve_s: Any = 0
     curves: tuple[MeasuredCurve, ...] = ()
+    asked: Asked | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Paths of the machine's constants, and of its curves, that can move this.
+
+        Of every way that was compared or counted, not of the one that is taken alone. Found out when it is asked for.
+        """
+        return () if self.asked is None else self.asked.constants()
+
+    @property
+    def formulas(self) -> tuple[str, ...]:
+        """The formulas that can move this, by their names in a lock; the machine is called by its name."""
+        return () if self.asked is None else self.asked.formulas()
 
 
 def time(
@@ -92,14 +151,13 @@ def time(
     if kind == "slice":
         return _timing(FREE, kind, V, 1)
     found = groups({level.name: level for level in machine.levels}, route)
-    change = counted(route, change)
+    change, choice = counted(route, change), Choice(launch, algorithm, protocol)
+    asked = Asked(machine, route, kind, V, cost_model, choice, change)
     if cost_model == "book":
         _leaves_no_choice(algorithm, launch, protocol)
-        return _timing(book.cost(found, kind, V, change), kind, V, ranks(route))
-    forced = tuple(word for word in (algorithm, protocol) if word is not None)
-    choice = Choice(launch, algorithm, protocol)
-    timed = _timing(additive.cost(found, kind, V, choice, change), kind, V, ranks(route), forced)
-    if forced:
+        return _timing(book.cost(found, kind, V, change), kind, V, ranks(route), asked)
+    timed = _timing(additive.cost(found, kind, V, choice, change), kind, V, ranks(route), asked)
+    if choice.forced:
         return timed
     told = change is None or one_hop(route)
     return _as_measured(timed, V, list(_curves(machine, route, kind, launch)) if told else [])
@@ -161,7 +219,7 @@ def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | Non
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
 
 
-def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size, forced: tuple[str, ...] = ()) -> Timing:
+def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size, asked: Asked | None = None) -> Timing:
     return Timing(
         time_s=cost.time_s,
         launch_s=cost.launch_s,
@@ -177,8 +235,9 @@ def _timing(cost: Cost, kind: MoveKind, V: Size, n: Size, forced: tuple[str, ...
         pipelined_s=cost.launch_s + cost.pipelined_s,
         stages=cost.stages,
         ramp_s=cost.ramp_s,
-        forced=forced,
+        forced=() if asked is None else asked.choice.forced,
         counted=cost.counted is not None,
+        asked=asked,
     )
 
 
