@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim import __version__
 from tpsim.guard.moved import change, is_outcome, outcome, relative
-from tpsim.guard.uses import VERSION, uses
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -87,10 +86,10 @@ class Drifted(Answer):
     def _numbers(self) -> Iterator[dict[str, Any]]:
         drift = self.drift
         for one in drift.moved:
-            causes = [cause.name for cause in drift.causes if uses(one, cause, drift.old, drift.new)]
+            causes = [cause.name for cause in drift.causes if cause.makes(one, drift.old, drift.new)]
             yield {
                 "scenario": one.scenario,
-                "collective": one.part or None,
+                "collective": one.part and str(one.part),
                 "quantity": one.quantity,
                 "old": one.old,
                 "new": one.new,
@@ -136,6 +135,10 @@ class Drifted(Answer):
             "assumptions": [],
             "not_modelled": [],
         }
+
+
+VERSION = "tpsim"
+"""What stands for the formulas of a saved result: the version of tpsim that made it."""
 
 
 def _cause_record(one: Cause) -> dict[str, Any]:
@@ -201,11 +204,11 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
 def sizes(name: str, drift: Drift) -> dict[str, str]:
     """Those of a scenario's `SIZES` that moved: ``10.27 s -> 11.5 s (+12 %)``."""
     found: dict[str, str] = {}
-    moved = {one.quantity for one in drift.moved if one.scenario == name and not one.part}
-    sides = [lock.scenarios[name].results for lock in (drift.old, drift.new)]
+    moved = {one.quantity for one in drift.moved if one.scenario == name and one.part is None}
+    sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
     for what, (keys, dimension) in SIZES.items():
-        if moved & {*keys} and all(key in side for side in sides for key in keys):
-            old, new = (total(side[key] for key in keys) for side in sides)
+        if moved & {*keys} and all(key in side.results for side in sides for key in keys):
+            old, new = (total(side.result(key) for key in keys) for side in sides)
             share = change(old, new)
             found[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return found
