@@ -47,6 +47,12 @@ class Line(Held):
     """A fact that is one line of the file."""
 
 
+class Made(Line):
+    """A line of numbers, and the names of the facts, and of lists of them, that these are made with."""
+
+    uses: Names = ()
+
+
 class ConstantFact(Line):
     """A figure or a property of a machine, with its source in words and its kind."""
 
@@ -121,7 +127,7 @@ class Call(NamedTuple):
         return said if self.again == 1 else f"{said} #{self.again}"
 
 
-class CallsFact(Line):
+class CallsFact(Made):
     """One collective of a scenario: `calls` equal calls per step and device.
 
     bytes     logical bytes of one call
@@ -129,7 +135,6 @@ class CallsFact(Line):
     messages  messages that wait for one another, over all calls
     time_s    seconds of one call
     levels    what carries it, inner first: level, wires, algorithm
-    uses      names of the facts that it is made with, and of lists of them
     """
 
     noun: ClassVar[str] = "a collective of a lock"
@@ -145,7 +150,6 @@ class CallsFact(Line):
     messages: int | float
     time_s: float
     levels: tuple[tuple[str, str, str], ...]
-    uses: Names = ()
 
     @property
     def call(self) -> Call:
@@ -168,12 +172,11 @@ class CallsFact(Line):
         return self.calls * self.time_s
 
 
-class ResultFact(Line):
-    """A number or an outcome of a whole scenario, and names of the facts, and lists of them, that make it."""
+class ResultFact(Made):
+    """A number or an outcome of a whole scenario."""
 
     noun: ClassVar[str] = "a result of a lock"
     value: Value
-    uses: Names = ()
 
 
 Inputs = dict[str, Value | dict[str, Value]]

@@ -148,4 +148,8 @@ def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(exclude_defaults=True) if isinstance(value, Line) else value
+    """A line's fields but those that say nothing, what it is made with last."""
+    if not isinstance(value, Line):
+        return value
+    plain = value.model_dump(exclude_defaults=True)
+    return {name: plain[name] for name in sorted(plain, key=lambda name: name == "uses")}

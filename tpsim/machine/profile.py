@@ -288,6 +288,11 @@ class Watched:
         self.seen.add(self.constant.path)
         return self.constant.value
 
+    @property
+    def stated(self) -> bool:
+        """Whether the file states the constant, which is no reading of its value."""
+        return self.constant.stated
+
 
 def names() -> list[str]:
     """The machines in the library."""
