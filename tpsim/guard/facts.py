@@ -37,7 +37,7 @@ from tpsim.question.shelf import Shelf, structure
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.rollup import Collective, Row
+    from tpsim.cost.rollup import Row
     from tpsim.guard.lock import Inputs
     from tpsim.guard.samples import Formula
     from tpsim.program.model import Model
@@ -219,27 +219,28 @@ def _results(plan: PlanResult) -> dict[str, Any]:
 
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
+    for one, row in zip(calls_of(plan.collectives), plan.rows, strict=True):
+        levels = tuple(_carried_by(row, plan.question))
+        yield one.but(messages=number(row.timing.steps * one.calls), levels=levels, uses=uses.of_row(row))
+
+
+def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
+    """Rows under the interface's names as a lock holds them, without what only a plan knows that is not saved."""
     alike: Counter[Call] = Counter()
-    for row in plan.rows:
-        call = call_of(row.collective)
+    for row in rows:
+        place = "once" if row["layer"] is None else "layers"
+        what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
+        call = Call(row["phase"], place, row["collective"], row["axis"], what)
         alike[call] += 1
-        calls = int(row.count)
         yield CallsFact(
             **call._replace(again=alike[call])._asdict(),
-            calls=calls,
-            bytes=number(row.logical_bytes),
-            wire=number(row.wire_bytes),
-            messages=number(row.timing.steps * calls),
-            time_s=float(row.timing.time_s),
-            levels=tuple(_carried_by(row, plan.question)),
-            uses=uses.of_row(row),
+            calls=row["count"],
+            bytes=row["logical_bytes"],
+            wire=row["wire_bytes_per_device"],
+            messages=0,
+            time_s=float(row["time_s"]),
+            levels=((row["axis"], "wires", row["algorithm"]),),
         )
-
-
-def call_of(one: Collective) -> Call:
-    """Which calls of the scenario a collective is."""
-    what = f"{one.op} of {one.block}" if one.array[0].isdigit() else one.array
-    return Call(one.where.phase, "layers" if one.per_layer else "once", one.kind, ",".join(one.axes), what)
 
 
 def _carried_by(row: Row, question: Question) -> Iterator[tuple[str, str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.answers.plan import SCHEMA, PlanResult
 from tpsim.answers.plan_record import number
-from tpsim.guard.facts import inputs_of
+from tpsim.guard.facts import calls_of, inputs_of
 from tpsim.guard.lock import (
     NO_FORMULAS,
-    Call,
-    CallsFact,
     ConstantFact,
     FormulaFact,
     FormulaFacts,
@@ -133,7 +130,7 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
         inputs={"model": model, "hardware": machine, **inputs_of(rest)},
         uses=(ALL,),
         results={name: ResultFact(value=value) for name, value in _results(result).items()},
-        collectives=tuple(_calls(result["collectives"])),
+        collectives=tuple(calls_of(result["collectives"])),
     )
     return made.but(uses={ALL: tuple(map(str, made.facts))}, scenarios={resolved["name"]: fact})
 
@@ -161,21 +158,3 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
 def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:
     """The hash of the machine's file, as far as its name tells which one it is."""
     return next((one["sha256"][:12] for one in files if Path(one["path"]).stem == machine), "")
-
-
-def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[CallsFact]:
-    alike: Counter[Call] = Counter()
-    for row in rows:
-        place = "once" if row["layer"] is None else "layers"
-        what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
-        call = Call(row["phase"], place, row["collective"], row["axis"], what)
-        alike[call] += 1
-        yield CallsFact(
-            **call._replace(again=alike[call])._asdict(),
-            calls=row["count"],
-            bytes=row["logical_bytes"],
-            wire=row["wire_bytes_per_device"],
-            messages=0,
-            time_s=float(row["time_s"]),
-            levels=((row["axis"], "wires", row["algorithm"]),),
-        )
