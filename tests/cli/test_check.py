@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -249,7 +250,7 @@ def test_the_next_command_of_numbers_that_nothing_explains_is_to_verify_them(tps
 
 def unsaid(line):
     """The line of a lock, compute in another number."""
-    return "      compute_s: 1.0\n" if line.startswith("      compute_s:") else line
+    return re.sub(r"(compute_s: {value: )[^,]+", r"\g<1>1.0", line)
 
 
 def test_a_check_below_the_lock_s_folder_finds_it(tpsim, folder, monkeypatch):
@@ -295,3 +296,51 @@ def test_a_field_that_was_not_stated_before_was_none(tpsim, folder):
     with (folder / "scenarios/pod.yaml").open("a") as file:
         file.write("require: {mfu: '> 1 %'}\n")
     assert tpsim("check", "-q").out.startswith("scenario require.mfu none -> > 1 % (new)")
+
+
+def as_older(folder):
+    """The folder's lock as it was called before numbers said what they are made with."""
+    edit(folder / "tpsim.lock", "tpsim: lock/2", "tpsim: lock/1")
+    edit(folder / "tpsim.lock", "tolerance: 1e-09", "tolerance: 0.01")
+
+
+def test_a_lock_of_the_older_format_is_refused_and_said_how_to_be_moved(tpsim, folder):
+    as_older(folder)
+    said = """\
+error[older-lock]: this is a lock/1, which does not say what its numbers are made with as lock/2 does
+ --> tpsim.lock:3:8
+  |
+3 | tpsim: lock/1
+  |        ^^^^^^ write it again: tpsim check --update
+"""
+    for asked in (("check",), ("check", "scenarios/pod.yaml"), ("check", "--update", "scenarios/pod.yaml")):
+        ran = tpsim(*asked)
+        assert (ran.code, ran.out, ran.err) == (2, "", said)
+    (folder / "other.lock").write_text((folder / "tpsim.lock").read_text())
+    for sides in (("tpsim.lock", "other.lock"), ("other.lock", "tpsim.lock")):
+        ran = tpsim("diff", *sides)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("error[older-lock]: ")
+        assert f" --> {sides[0]}:3:8" in ran.err
+
+
+def test_an_update_moves_a_lock_of_the_older_format_with_its_paths_and_its_tolerance(tpsim, folder):
+    as_older(folder)
+    ran = tpsim("check", "--update", "-q")
+    assert (ran.code, ran.out) == (0, "tpsim.lock is written: it holds 3 scenarios\n")
+    assert (locked(folder).paths, locked(folder).tolerance) == (("scenarios",), 0.01)
+    assert tpsim("check", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 0.01\n"
+
+
+def test_an_update_of_one_scenario_is_not_refused_for_a_fact_that_others_do_not_use(tpsim, folder):
+    edit(folder / "hardware/node.yaml", "value: 60 TFLOP/s", "value: 61 TFLOP/s")
+    assert tpsim("check", "--update", "scenarios/node.yaml", "-q").code == 0
+    assert tpsim("check").code == 0
+
+
+def test_lines_that_stand_twice_in_a_lock_are_refused(tpsim, folder):
+    line = next(one for one in (folder / "tpsim.lock").read_text().splitlines(keepends=True) if "      - {phase" in one)
+    edit(folder / "tpsim.lock", line, line * 2)
+    ran = tpsim("check")
+    assert (ran.code, ran.out) == (2, "")
+    assert " stands here once" in ran.err

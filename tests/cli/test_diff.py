@@ -238,7 +238,10 @@ def test_a_lock_with_something_else_where_a_number_is_due_is_refused_at_its_line
     monkeypatch.chdir(tmp_path)
     assert tpsim("check", "--update", "gpt2-xl-a100-dp", "--lock", "good.lock", "-q").code == 0
     good = (tmp_path / "good.lock").read_text()
-    for old, line in ((r"(link.bandwidth: \{value: )[0-9.e+]+", "link.bandwidth"), (r"( +step_s: ).*", "results")):
+    for old, line in (
+        (r"(link.bandwidth: \{value: )[0-9.e+]+", "link.bandwidth"),
+        (r"( +step_s: \{value: )[^,]+", "results"),
+    ):
         (tmp_path / "bad.lock").write_text(re.sub(old, r'\1"much"', good))
         for sides in (("good.lock", "bad.lock"), ("bad.lock", "good.lock")):
             ran = tpsim("diff", *sides)

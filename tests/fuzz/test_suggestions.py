@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from tpsim.cli.main import tpsim
 from tpsim.cli.verbs import VERBS
-from tpsim.guard.lock_file import LockFile
+from tpsim.guard.lock import Lock
 from tpsim.machine.algorithms import OFFERED
 from tpsim.machine.profile_file import HardwareFile
 from tpsim.program.model_file import ModelFile
@@ -47,7 +47,7 @@ def options(verb: str) -> tuple[str, ...]:
     return tuple(name for one in command.params for name in one.opts if name.startswith("--"))
 
 
-FORMATS = {"hardware": HardwareFile, "model": ModelFile, "scenario": ScenarioFile, "lock": LockFile}
+FORMATS = {"hardware": HardwareFile, "model": ModelFile, "scenario": ScenarioFile, "lock": Lock}
 NAMES: dict[str, list[str]] = {
     **{f"fields of {name}": fields for top in FORMATS.values() for name, fields in models(top).items()},
     **{f"options of {verb.name}": list(options(verb.name)) for verb in VERBS if verb.name not in ("hw", "model")},

@@ -105,20 +105,30 @@ class Subject:
 
     @property
     def head(self) -> Mapping[str, Any]:
-        """The file, of a lock the first two facts of each section: its other ones are like them."""
-        if self.kind != "lock":
-            return self.data
-        return {
-            key: {name: _start(fact) for name, fact in list(one.items())[:2]} if isinstance(one, dict) else one
-            for key, one in self.data.items()
-        }
+        """The file, of a lock the first two of everything: its other facts are like them."""
+        return self.data if self.kind != "lock" else _start(self.data)
 
 
-def _start(fact: Any) -> Any:
-    """A fact, of a scenario the first six of each kind."""
-    if not isinstance(fact, dict):
-        return fact
-    return {key: dict(list(one.items())[:6]) if isinstance(one, dict) else one for key, one in fact.items()}
+def _start(lock: Mapping[str, Any]) -> dict[str, Any]:
+    """A lock of two scenarios, their numbers made with the first facts of each section."""
+    sections = {key: _two(lock[key]) for key in ("constants", "models", "switches", "formulas")}
+    first = next(iter(lock["constants"]))
+    names = [f"{first}.{path}" for path in sections["constants"][first]]
+    scenarios = {name: _two(one, 6) for name, one in list(lock["scenarios"].items())[:2]}
+    for one in scenarios.values():
+        one["uses"] = ["u1"]
+        for line in (*one["results"].values(), *one["collectives"]):
+            line["uses"] = ["u1", names[0]]
+    return {**lock, **sections, "uses": {"u1": names}, "scenarios": scenarios}
+
+
+def _two(part: Any, most: int = 2) -> Any:
+    """The first of a map or a list and of what is in it, facts whole."""
+    if isinstance(part, list):
+        return [dict(one) if isinstance(one, dict) else one for one in part[:most]]
+    if not isinstance(part, dict) or {"value", "samples"} & {*part}:
+        return dict(part) if isinstance(part, dict) else part
+    return {key: _two(one, most) for key, one in list(part.items())[:most]}
 
 
 def subjects() -> list[Subject]:

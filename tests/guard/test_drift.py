@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.guarded import INSIDE, lock, many, slower, with_constant
-from tpsim.guard.check import CheckResult
+from tests.changes import GUARDED
+from tests.guarded import INSIDE, NODE, lock, many, slower, with_constant, with_fact, with_results
+from tpsim.guard.check import CheckResult, check
 from tpsim.guard.drift import UNKNOWN, at_least, drift
 from tpsim.guard.moved import change, relative, same
 from tpsim.pages.drift import FEW, check_page
@@ -81,7 +83,7 @@ def test_equal_locks_do_not_drift():
 def test_times_within_the_tolerance_of_the_old_lock_do_not_drift():
     assert not drift(many(3), many(3, 1 + 5e-10))
     assert drift(many(3), many(3, 1.001))
-    assert not drift(replace(many(3), tolerance=0.01), many(3, 1.001)).moved
+    assert not drift(many(3).but(tolerance=0.01), many(3, 1.001)).moved
 
 
 # Causes -------------------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def test_times_within_the_tolerance_of_the_old_lock_do_not_drift():
 def test_a_constant_explains_the_numbers_of_its_level_and_code_the_rest():
     found = changed(3)
     known, code = found.causes
-    assert (known.name, known.change) == (INSIDE, "-50 %")
+    assert (known.name, known.change) == (f"{NODE}.{INSIDE}", "-50 %")
     assert known.scenarios == ("scenarios/s000", "scenarios/s002")
     assert known.effect == pytest.approx(0.1)
     assert (code.kind, code.name) == ("formula", UNKNOWN)
@@ -98,7 +100,7 @@ def test_a_constant_explains_the_numbers_of_its_level_and_code_the_rest():
 
 
 def test_a_figure_of_the_chip_makes_steps_and_no_collective():
-    cause, _ = drift(many(3), with_constant(many(3, 1.1), "hardware/node.chip.peak.bf16", 2)).causes
+    cause, _ = drift(many(3), with_constant(many(3, 1.1), "chip.peak.bf16", 2)).causes
     assert cause.scenarios == ("scenarios/s000", "scenarios/s002")
     assert cause.collectives == ()
 
@@ -108,69 +110,88 @@ def test_a_level_touches_the_collectives_that_run_on_it_and_no_others():
     assert set(known.collectives) == {"all_gather over tensor", "reduce_scatter over tensor", "all_reduce over tensor"}
 
 
-def test_a_model_s_field_does_not_touch_a_scenario_that_states_its_own():
-    def models(made, heads):
-        return replace(made, models={**made.models, "models/small.heads": heads})
+def test_a_model_s_field_does_not_touch_a_scenario_that_states_its_own(tmp_path):
+    made = held_with(tmp_path, "pod", "model: ../models/small.yaml", STATED)
+    other = with_fact(made, "models", "models/small", {"heads": 16})
+    slow = {name: slower(fact, 1.1) for name, fact in made.scenarios.items()}
+    found = drift(made, other.but(scenarios=slow))
+    assert (found.causes[0].name, found.causes[0].old) == ("models/small.heads", 32)
+    assert found.causes[0].scenarios == ("scenarios/node", "scenarios/shards")
 
-    own = {
-        name: replace(fact, inputs={**fact.inputs, "model.heads": 32}) if name.endswith("0") else fact
-        for name, fact in many(3).scenarios.items()
-    }
-    slow = {name: slower(fact, 1.1) for name, fact in own.items()}
-    found = drift(replace(models(many(3), 32), scenarios=own), replace(models(many(3), 64), scenarios=slow))
-    assert found.causes[0].scenarios == ("scenarios/s001", "scenarios/s002")
+
+STATED = "model: {extends: ../models/small.yaml, heads: 64}"
+
+
+def held_with(folder, scenario, old, new):
+    """The lock of a copy of the folder in which one scenario says something else."""
+    shutil.copytree(GUARDED, folder / "team")
+    file = folder / "team" / "scenarios" / f"{scenario}.yaml"
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with chdir(folder / "team"):
+        return check(["scenarios"], update=True).drift.new
+
+
+def with_seconds(made, machine, level, samples):
+    """A lock with the samples of how a level's seconds are made."""
+    known = made.formulas.seconds["additive"]
+    fact = known[machine][level].but(samples=samples)
+    seconds = {"additive": {**known, machine: {**known[machine], level: fact}}}
+    return made.but(formulas=made.formulas.but(seconds=seconds))
 
 
 def test_a_figure_that_moves_does_not_hide_a_formula_that_moves_too():
-    name = "seconds.additive.hardware/node.inside"
     new = with_constant(many(3, 1.1), INSIDE, 0.5)
-    formula = replace(new.formulas[name], samples=("1", *new.formulas[name].samples[1:]))
-    found = drift(many(3), replace(new, formulas={**new.formulas, name: formula}))
-    assert [one.name for one in found.causes][:2] == [name, INSIDE]
+    samples = new.formulas.seconds["additive"][NODE]["inside"].samples
+    found = drift(many(3), with_seconds(new, NODE, "inside", ("1", *samples[1:])))
+    assert [one.name for one in found.causes][:2] == [f"seconds.additive.{NODE}.inside", f"{NODE}.{INSIDE}"]
 
 
 def test_a_constant_that_no_held_scenario_uses_touches_nobody():
-    unused = "hardware/pod.chip.peak.f32"
-    (cause,) = drift(lock(), with_constant(lock(), unused, 2)).causes
-    assert (cause.name, cause.scenarios, cause.effect) == (unused, (), None)
+    (cause,) = drift(lock(), with_constant(lock(), "chip.peak.f32", 2, "hardware/pod")).causes
+    assert (cause.name, cause.scenarios, cause.effect) == ("hardware/pod.chip.peak.f32", (), None)
 
 
-def renamed_machine(name, old_name="hardware/node"):
-    """The folder's lock with one machine under another name, in its constants, formulas and scenarios."""
-
-    def said(key):
-        return key.replace(f"{old_name}.", f"{name}.")
-
-    made = many(3)
-    scenarios = {
-        key: replace(one, inputs={**one.inputs, "hardware": name}) if one.inputs["hardware"] == old_name else one
-        for key, one in made.scenarios.items()
-    }
-    constants = {said(key): one for key, one in made.constants.items()}
-    formulas = {said(key): one for key, one in made.formulas.items()}
-    return replace(made, scenarios=scenarios, constants=constants, formulas=formulas)
+def renamed_machine(folder, name="other"):
+    """The folder's lock with one machine in a file of another name, its scenarios called as `many` does."""
+    shutil.copytree(GUARDED, folder / "renamed")
+    with chdir(folder / "renamed"):
+        Path("hardware/node.yaml").rename(f"hardware/{name}.yaml")
+        for file in Path("scenarios").glob("*.yaml"):
+            file.write_text(file.read_text().replace("hardware/node.yaml", f"hardware/{name}.yaml"))
+        made = check(["scenarios"], update=True).drift.new
+    scenarios = {f"scenarios/s{at:03}": fact for at, fact in enumerate(made.scenarios.values())}
+    return made.but(scenarios=scenarios)
 
 
-def test_another_machine_is_one_cause_and_brings_its_constants_with_it():
-    new = renamed_machine("other")
-    for name in [name for name in new.constants if name.startswith("other.")]:
-        new = replace(new, constants={**new.constants, name: replace(new.constants[name], source="another")})
-    (cause,) = drift(many(3), new).causes
-    assert (cause.kind, cause.name, cause.old, cause.new) == ("scenario", "hardware", "hardware/node", "other")
+OTHER = "hardware/other"
+
+
+def test_another_machine_is_one_cause_and_brings_its_constants_with_it(tmp_path):
+    new = renamed_machine(tmp_path)
+    facts = {path: one.but(source="another") for path, one in new.constants[OTHER].items()}
+    (cause,) = drift(many(3), with_fact(slowed(new), "constants", OTHER, facts)).causes
+    assert (cause.kind, cause.name, cause.old, cause.new) == ("scenario", "hardware", NODE, OTHER)
     assert cause.scenarios == ("scenarios/s000", "scenarios/s002")
 
 
-def test_a_machine_that_is_only_renamed_moves_nothing_and_is_said_to():
-    (cause,) = drift(many(3), renamed_machine("other")).causes
-    assert (cause.name, cause.old, cause.new) == ("hardware", "hardware/node", "other")
+def slowed(made):
+    """The lock with the scenarios of the machine `other` slower."""
+    own = {name: one for name, one in made.scenarios.items() if one.inputs["hardware"] == OTHER}
+    return made.but(scenarios={**made.scenarios, **{name: slower(one, 1.1) for name, one in own.items()}})
+
+
+def test_a_machine_that_is_only_renamed_moves_nothing_and_is_said_to(tmp_path):
+    (cause,) = drift(many(3), renamed_machine(tmp_path)).causes
+    assert (cause.name, cause.old, cause.new) == ("hardware", NODE, OTHER)
     assert cause.note == "another name, and nothing in it moved: no number moves"
 
 
-def test_an_edit_of_a_machine_that_is_renamed_too_is_named():
-    new = with_constant(renamed_machine("other"), INSIDE.replace("hardware/node", "other"), 0.5)
-    slow = {name: slower(one, 1.1) if name != "scenarios/s001" else one for name, one in new.scenarios.items()}
-    edited, name, code = drift(many(3), replace(new, scenarios=slow)).causes
-    assert (edited.name, edited.change) == ("other.levels.inside.link.bandwidth", "-50 %")
+def test_an_edit_of_a_machine_that_is_renamed_too_is_named(tmp_path):
+    new = slowed(with_constant(renamed_machine(tmp_path), INSIDE, 0.5, OTHER))
+    edited, name, code = drift(many(3), new).causes
+    assert (edited.name, edited.change) == (f"{OTHER}.{INSIDE}", "-50 %")
     assert edited.scenarios == ("scenarios/s000", "scenarios/s002")
     assert code.name == UNKNOWN  # the network's collectives are slower, too, and no fact of it moved
     assert (name.name, name.scenarios) == ("hardware", ())
@@ -178,19 +199,17 @@ def test_an_edit_of_a_machine_that_is_renamed_too_is_named():
 
 def test_an_edit_of_a_model_that_is_renamed_too_is_named():
     new = many(3)
-    models = {key.replace("models/small.", "models/tiny."): one for key, one in new.models.items()}
     scenarios = {
-        name: slower(replace(one, inputs={**one.inputs, "model": "models/tiny"}), 1.1)
-        for name, one in new.scenarios.items()
+        name: slower(one.but(inputs={**one.inputs, "model": "models/tiny"}), 1.1) for name, one in new.scenarios.items()
     }
-    new = replace(new, models={**models, "models/tiny.heads": 64}, scenarios=scenarios)
-    edited, name = drift(many(3), new).causes
+    models = {"models/tiny": {**new.models["models/small"], "heads": 64}}
+    edited, name = drift(many(3), new.but(models=models, scenarios=scenarios)).causes
     assert (edited.kind, edited.name, edited.old, edited.new) == ("model", "models/tiny.heads", 32, 64)
     assert (name.name, name.old, name.new) == ("model", "models/small", "models/tiny")
 
 
 def test_a_tolerance_that_moved_is_a_cause_of_its_own():
-    (cause,) = drift(lock(), replace(lock(), tolerance=0.5)).causes
+    (cause,) = drift(lock(), lock().but(tolerance=0.5)).causes
     assert (cause.kind, cause.old, cause.new) == ("tolerance", 1e-9, 0.5)
 
 
@@ -234,7 +253,7 @@ def test_the_comment_renders_as_tables_and_folds_at_any_size(count):
 def test_the_first_table_names_the_cause_and_the_second_the_scenarios(count):
     text = comment_on(count)
     first = text.split("\n\n")
-    assert INSIDE in first[1]
+    assert f"{NODE}.{INSIDE}" in first[1]
     assert "+ is more bytes or more seconds" in first[2]
     tables = [part for part in first if part.startswith("| ")]
     assert INSIDE in tables[0].splitlines()[2]
@@ -253,38 +272,25 @@ def test_rows_that_do_not_fit_are_counted_and_none_is_cut():
 def test_markup_in_a_name_stays_text():
     fact = lock().scenarios["scenarios/node"]
     name = "a|b <details> *c* `d`"
-    old, new = (
-        replace(lock(), scenarios={name: replace(fact, results={**fact.results, "step_s": step})})
-        for step in (1.0, 2.0)
-    )
+    old, new = (lock().but(scenarios={name: with_results(fact, step_s=step)}) for step in (1.0, 2.0))
     tokens = rendered(comment(drift(old, new)))
     cells = [child.content for one in tokens if one.type == "inline" for child in one.children or ()]
     assert any("a|b <details> *c* `d`" in "".join(cells[at:]) for at in range(len(cells)))
     assert not any(one.type == "em_open" for token in tokens for one in token.children or ())
 
 
-def without_outcome(made):
-    """The lock as a tpsim wrote it that did not hold what fits."""
-    scenarios = {
-        name: replace(one, results={key: value for key, value in one.results.items() if key != "states_fit"})
-        for name, one in made.scenarios.items()
-    }
-    return replace(made, scenarios=scenarios)
+def all_with(made, **values):
+    return made.but(scenarios={name: with_results(one, **values) for name, one in made.scenarios.items()})
 
 
-def with_results(made, **results):
-    scenarios = {name: replace(one, results={**one.results, **results}) for name, one in made.scenarios.items()}
-    return replace(made, scenarios=scenarios)
-
-
-def test_what_fits_moves_nothing_against_a_lock_that_does_not_say_it():
-    full = with_results(many(3), states_fit=False)
-    assert not drift(without_outcome(full), full)
+def test_an_outcome_that_turns_is_a_number_that_moved():
+    full = all_with(many(3), states_fit=False)
+    assert not drift(full, full)
     assert len(drift(many(3), full).moved) == 3
 
 
 def test_a_demand_that_is_new_moves_nothing_while_it_holds():
-    held, violated = (with_results(many(1), **{"require.step": holds}) for holds in (True, False))
+    held, violated = (all_with(many(1), **{"require.step": holds}) for holds in (True, False))
     assert not drift(many(1), held)
     assert not drift(held, many(1))
     assert [(one.quantity, one.old, one.new) for one in drift(many(1), violated).moved] == [
@@ -301,9 +307,9 @@ def cause_rows(found):
 
 def test_a_single_cause_says_its_effect_on_a_step_and_one_of_several_does_not():
     own = with_constant(many(1, 1.1), INSIDE, 0.5)
-    two = with_constant(own, "hardware/node.chip.memory.bandwidth", 0.5)
+    two = with_constant(own, "chip.memory.bandwidth", 0.5)
     found = drift(many(1), own)
-    alone = drift(many(1), replace(own, scenarios={name: inside_alone(one) for name, one in own.scenarios.items()}))
+    alone = drift(many(1), own.but(scenarios={name: inside_alone(one) for name, one in own.scenarios.items()}))
     assert [row["step"] for row in cause_rows(alone).rows] == ["+10 %"]
     assert len(found.causes) == len(cause_rows(found).rows) == 2
     for several in (found, drift(many(1), two)):
@@ -312,14 +318,14 @@ def test_a_single_cause_says_its_effect_on_a_step_and_one_of_several_does_not():
 
 def inside_alone(fact):
     """The scenario with the seconds of collectives on any other level as they were."""
-    before = many(1).scenarios["scenarios/s000"].collectives
-    calls = {name: one if one.by.startswith("inside") else before[name] for name, one in fact.collectives.items()}
-    return replace(fact, collectives=calls)
+    before = many(1).scenarios["scenarios/s000"].calls
+    calls = tuple(one if one.levels[0][0] == "inside" else before[one.call] for one in fact.collectives)
+    return fact.but(collectives=calls)
 
 
 def test_a_chip_s_room_and_its_speed_are_credited_with_what_they_make_alone():
-    made = with_constant(many(1, 1.1), "hardware/node.chip.memory.capacity", 0.5)
-    made = with_constant(made, "hardware/node.chip.memory.bandwidth", 0.5)
+    made = with_constant(many(1, 1.1), "chip.memory.capacity", 0.5)
+    made = with_constant(made, "chip.memory.bandwidth", 0.5)
     speed, room, _ = drift(many(1), made).causes
     assert (room.scenarios, room.effect) == ((), None)
     assert (speed.collectives, speed.effect) == ((), pytest.approx(0.1))
@@ -344,9 +350,9 @@ def test_sums_that_differ_by_rounding_are_not_told():
     old, slow = many(1), many(1, 1 + 1e-14)
     new = with_constant(slow, INSIDE, 0.5)
     fact = new.scenarios["scenarios/s000"]
-    part = next(name for name in fact.collectives if " data " in name)
-    calls = {**fact.collectives, part: replace(fact.collectives[part], messages=5)}
-    new = replace(new, scenarios={"scenarios/s000": replace(fact, collectives=calls)})
+    first = next(one for one in fact.collectives if one.axis == "data")
+    calls = tuple(one.but(messages=5) if one == first else one for one in fact.collectives)
+    new = new.but(scenarios={"scenarios/s000": fact.but(collectives=calls)})
     page = check_page(CheckResult(drift(old, new), Path("tpsim.lock"), updated=False), verbose=False)
     assert "Axes" not in [table.title for table in page.tables]
 
@@ -354,33 +360,34 @@ def test_sums_that_differ_by_rounding_are_not_told():
 # Formulas that came or went -----------------------------------------------------------------------------------------
 
 
-def with_formulas(made, *names, version="99.0.0"):
-    """A lock of another tpsim, which samples more formulas."""
-    sample = next(iter(made.formulas.values()))
-    return replace(made, version=version, formulas={**made.formulas, **dict.fromkeys(names, sample)})
+def with_forms(made, *names, version="99.0.0"):
+    """A lock of another tpsim, which samples more closed forms."""
+    forms = made.formulas.form
+    more = {**forms, **dict.fromkeys(names, next(iter(forms.values())))}
+    return made.but(version=version, formulas=made.formulas.but(form=more))
 
 
-NEW = ("form.moon.all_gather.ring", "form.moon.reduce_scatter.ring")
+NEW = ("moon.all_gather.ring", "moon.reduce_scatter.ring")
 
 
 def test_new_formulas_are_one_cause_that_explains_no_number_and_comes_after_what_does():
-    new = with_formulas(with_constant(many(3, 1.1), INSIDE, 0.5), *NEW)
+    new = with_forms(with_constant(many(3, 1.1), INSIDE, 0.5), *NEW)
     found = drift(many(3), new)
-    assert [one.name for one in found.causes] == [INSIDE, f"{NEW[0]} and 1 more", UNKNOWN]
+    assert [one.name for one in found.causes] == [f"{NODE}.{INSIDE}", f"form.{NEW[0]} and 1 more", UNKNOWN]
     assert (found.causes[1].note, found.causes[1].scenarios) == ("new: no number moves", ())
     verdict = CheckResult(found, Path("tpsim.lock"), updated=False).verdict
-    assert verdict.startswith(f"tpsim changed since: 0.1.0 -> 99.0.0; constant {INSIDE} ")
+    assert verdict.startswith(f"tpsim changed since: 0.1.0 -> 99.0.0; constant {NODE}.{INSIDE} ")
 
 
 def test_formulas_that_are_gone_are_one_cause():
-    old = with_formulas(many(3), *NEW, version="0.1.0")
+    old = with_forms(many(3), *NEW, version="0.1.0")
     (cause,) = drift(old, many(3)).causes
-    assert (cause.name, cause.note) == (f"{NEW[0]} and 1 more", "gone")
+    assert (cause.name, cause.note) == (f"form.{NEW[0]} and 1 more", "gone")
 
 
 def test_a_verdict_holds_no_formula_s_text():
-    name = "wire.all_gather"
     made = many(3)
-    moved = replace(made.formulas[name], text="7*V", samples=("7",))
-    found = drift(made, replace(made, formulas={**made.formulas, name: moved}))
-    assert CheckResult(found, Path("tpsim.lock"), updated=False).verdict == f"formula {name}"
+    moved = made.formulas.wire["all_gather"].but(text="7*V", samples=("7",))
+    other = made.formulas.but(wire={**made.formulas.wire, "all_gather": moved})
+    found = drift(made, made.but(formulas=other))
+    assert CheckResult(found, Path("tpsim.lock"), updated=False).verdict == "formula wire.all_gather"

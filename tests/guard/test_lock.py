@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from tests.guarded import lock
+from tests.guarded import NODE, lock, with_fact
 from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
 from tpsim.guard import lock_file
@@ -17,7 +16,7 @@ from tpsim.guard.check import check
 from tpsim.guard.drift import drift
 from tpsim.guard.drifted import values
 from tpsim.guard.facts import asked_facts
-from tpsim.guard.lock import CallsFact
+from tpsim.guard.lock import Call
 from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, sizes
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -33,13 +32,6 @@ def written(tmp_path):
     file = tmp_path / "tpsim.lock"
     file.write_text(lock_file.text(lock()), encoding="utf-8")
     return file
-
-
-def test_what_a_lock_once_called_fits_is_that_states_do(written):
-    text = written.read_text(encoding="utf-8")
-    written.write_text(text.replace("states_fit: ", "fits: "), encoding="utf-8")
-    assert "states_fit" not in written.read_text(encoding="utf-8")
-    assert lock_file.read(written) == lock()
 
 
 def refused(file, old, new):
@@ -58,16 +50,21 @@ def line(file, text):
 
 
 def test_what_is_written_is_what_is_read(written):
-    assert lock_file.read(written) == lock()
+    read, made = lock_file.read(written), lock()
+    assert lock_file.text(read) == written.read_text(encoding="utf-8")
+    assert (read.facts, read.uses, read.scenarios.keys()) == (made.facts, made.uses, made.scenarios.keys())
+    for name, one in made.scenarios.items():
+        assert (read.scenarios[name].calls, read.scenarios[name].results) == (one.calls, one.results)
+        assert (read.scenarios[name].asked, read.scenarios[name].uses) == (one.asked, one.uses)
 
 
 def test_the_file_is_sorted_with_one_fact_in_a_line(written):
     text = written.read_text(encoding="utf-8")
-    body = text.split("\nconstants:\n")[1].split("\nmodels:\n")[0].splitlines()
+    body = text.split("\n  hardware/node:\n")[1].split("\n  hardware/pod:\n")[0].splitlines()
     assert body == sorted(body)
-    assert len(body) == len(lock().constants)
+    assert len(body) == len(lock().constants["hardware/node"]) > 20
     calls = sum(len(one.collectives) for one in lock().scenarios.values())
-    assert sum(" calls of " in one for one in text.splitlines()) == calls > 30
+    assert sum(one.startswith("      - {phase: ") for one in text.splitlines()) == calls > 30
 
 
 def test_repositories_own_lock_is_as_check_would_write_it(monkeypatch):
@@ -89,23 +86,35 @@ def test_a_lock_of_a_newer_tpsim_is_refused_with_its_line(written):
 
 
 def test_a_newer_format_is_refused_with_its_line(written):
-    problem = refused(written, "tpsim: lock/1", "tpsim: lock/2")
-    assert (problem.slug, problem.place.line) == ("newer-version", line(written, "tpsim: lock/2"))
+    problem = refused(written, "tpsim: lock/2", "tpsim: lock/3")
+    assert (problem.slug, problem.place.line) == ("newer-version", line(written, "tpsim: lock/3"))
+
+
+def test_an_older_format_is_refused_with_its_line_and_the_remedy(written):
+    problem = refused(written, "tpsim: lock/2", "tpsim: lock/1")
+    assert (problem.slug, problem.place.line) == ("older-lock", line(written, "tpsim: lock/1"))
+    assert problem.message == "this is a lock/1, which does not say what its numbers are made with as lock/2 does"
+    assert problem.remedy == f"write it again: tpsim check --update --lock {written}"
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (" calls of ", " cals of "),
+        (", calls: ", ", cals: "),
+        (", messages: ", ", messages: much, was: "),
+        ("place: layers", "place: somewhere"),
+        ("levels: [[inside, ", "levels: [[inside, inside, "),
+        ("uses: [", "uses: [u0000000, "),
+        ("uses:\n  u", "uses:\n  u0000000: [hardware/node.chip.nothing]\n  u"),
         ("tolerance: 1e-09", "tolerance: -1"),
         ("tolerance: 1e-09", "tolerance: much"),
         ("tolerance: 1e-09", "tolerance: .nan"),
         ("\nswitches:", "\n<<<<<<< ours\nswitches:"),
         ("\nswitches:", "\nswiches:"),
         (", kind: stated", ", kid: stated"),
-        ("  default.cost_model: additive", "  default.cost_model: additive\n  default.cost_model: book"),
+        ("    cost_model: additive\n", "    cost_model: additive\n    cost_model: book\n"),
         ("samples: [", "samples: [1, "),
-        ("step_s: ", "step_s: [1], #"),
+        ("step_s: {value: ", "step_s: {value: much, was: "),
     ],
 )
 def test_a_lock_damaged_by_hand_is_refused_with_the_line(written, old, new):
@@ -115,14 +124,21 @@ def test_a_lock_damaged_by_hand_is_refused_with_the_line(written, old, new):
 
 
 def test_the_line_of_a_damaged_collective_is_the_one_that_is_shown(written):
-    problem = refused(written, " messages, ", " mesages, ")
+    problem = refused(written, ", messages: ", ", mesages: ")
     assert problem.place.line == line(written, "mesages")
-    assert "calls of 1024 B" in f"{problem.message} {problem.remedy} {problem.note}"
+    assert problem.message == '"mesages" is not a field of a collective of a lock'
 
 
-def test_a_collective_reads_as_it_is_written():
-    fact = CallsFact(8, 1024, 7.5, 56, 1.5e-05, "nvlink switch ring; network switch tree")
-    assert CallsFact.parse(str(fact)) == fact
+def test_a_number_that_names_what_the_lock_does_not_hold_is_refused_at_the_name(written):
+    problem = refused(written, "uses: [", "uses: [u0000000, ")
+    assert (problem.slug, problem.place.line) == ("unknown-fact", line(written, "u0000000"))
+    assert problem.message == "u0000000 is made with here, and this lock does not hold it"
+
+
+def test_the_name_of_a_collective_says_what_tells_it_from_others():
+    one = Call("forward", "layers", "all_gather", "data,tensor", "W1")
+    assert (str(one), one.over) == ("forward layers all_gather data,tensor W1", "all_gather over data,tensor")
+    assert str(one._replace(again=2)) == "forward layers all_gather data,tensor W1 #2"
 
 
 # Formulas -----------------------------------------------------------------------------------------------------------
@@ -132,8 +148,12 @@ def samples(formulas):
     return {name: one.samples() for name, one in formulas}
 
 
+def named(family, formulas):
+    return {f"{family}.{name}": one for name, one in formulas}.items()
+
+
 def test_samples_are_exact_numbers():
-    found = samples([*move_formulas(), *form_formulas()])
+    found = samples([*named("wire", move_formulas()), *named("form", form_formulas())])
     assert all(Fraction(one) >= 0 for values in found.values() for one in values)
     assert len(found) > 30
 
@@ -148,8 +168,8 @@ def test_a_rewritten_formula_has_the_samples_of_the_old_one():
 
 def test_a_text_says_the_formula_in_symbols():
     texts = {name: one.text() for name, one in [*move_formulas(), *form_formulas()] if "all_reduce" in name}
-    assert texts["wire.all_reduce"] == "2*V*(n - 1)/n"
-    assert texts["form.switch.all_reduce.in-switch"].startswith("2; V*(n + 1)/n;")
+    assert texts["all_reduce"] == "2*V*(n - 1)/n"
+    assert texts["switch.all_reduce.in-switch"].startswith("2; V*(n + 1)/n;")
 
 
 def test_a_program_is_sampled_at_sizes_that_its_axes_divide():
@@ -157,8 +177,8 @@ def test_a_program_is_sampled_at_sizes_that_its_axes_divide():
     found = sizes(order, 0)
     assert all(found.dims[dim] % (found.axes["data"] * found.axes["tensor"]) == 0 for dim in found.dims)
     program = lowered(resolve("llama3-70b-h100"))
-    texts = {name: one.text() for name, one in program_formulas(program, "x") if "forward.all_gather" in name}
-    assert texts == {"program.x.forward.all_gather.tensor": "2*b*h*m*s*(2*L + 1)/data"}
+    texts = {name: one.text() for name, one in program_formulas(program) if "forward.all_gather" in name}
+    assert texts == {"forward.all_gather.tensor": "2*b*h*m*s*(2*L + 1)/data"}
 
 
 # What scenarios share -------------------------------------------------------------------------------------------------
@@ -169,8 +189,8 @@ def test_plans_from_one_shelf_are_the_plans_of_each_alone():
     for name in spec.names("scenarios"):
         shared = priced(resolve(name, shelf=shelf), shelf)
         alone = plan(name)
-        assert shared.shown() == alone.shown()
-        assert (shared.memory, shared.compute) == (alone.memory, alone.compute)
+        assert shared.collectives == alone.collectives
+        assert (shared.step, shared.memory, shared.compute) == (alone.step, alone.memory, alone.compute)
     assert len(shelf.programs) < len(spec.names("scenarios"))
     assert len(shelf.machines) < len(spec.names("scenarios"))
 
@@ -187,41 +207,41 @@ def test_facts_of_a_plan_are_those_of_its_rows():
     result = plan("llama3-70b-h100")
     (fact,) = asked_facts({"x": result}, Path()).scenarios.values()
     assert len(fact.collectives) == len(result.rows)
-    assert fact.results["step_s"] == result.step.time_s
-    assert sum(one.wire_in_all for one in fact.collectives.values()) == sum(
+    assert fact.result("step_s") == result.step.time_s
+    assert sum(one.wire_in_all for one in fact.collectives) == sum(
         row.wire_bytes_per_device * row.count for row in result.rows
     )
-    assert sum(one.busy_s for one in fact.collectives.values()) == pytest.approx(result.step.communication_s)
+    assert sum(one.busy_s for one in fact.collectives) == pytest.approx(result.step.communication_s)
 
 
 def test_the_only_launch_of_a_level_is_held_as_the_figure_that_it_is():
-    launch = asked_facts({"x": plan("llama3-8b-v5e")}, Path()).constants["tpu-v5e.levels.ici.launch"]
+    launch = asked_facts({"x": plan("llama3-8b-v5e")}, Path()).constants["tpu-v5e"]["levels.ici.launch"]
     assert (launch.value, launch.dimension, launch.kind) == (4.27e-6, "seconds", "derived")
-    several = asked_facts({"x": plan("llama3-70b-h100")}, Path()).constants["dgx-h100.levels.nvlink.launch"]
+    several = asked_facts({"x": plan("llama3-70b-h100")}, Path()).constants["dgx-h100"]["levels.nvlink.launch"]
     assert (several.value, several.kind) == ("threads, graph, process, framework", "profile")
 
 
 def test_a_figure_that_was_a_word_in_an_older_lock_is_told_as_both():
     now = lock()
-    name = next(name for name, one in now.constants.items() if one.dimension == "seconds")
-    words = {**now.constants, name: replace(now.constants[name], value="default", dimension="", kind="profile")}
-    found = drift(replace(now, constants=words), now)
+    path, fact = next(one for one in now.constants[NODE].items() if one[1].dimension == "seconds")
+    words = {path: fact.but(value="default", dimension="", kind="profile")}
+    found = drift(with_fact(now, "constants", NODE, words), now)
     (cause,) = found.causes
-    assert (cause.name, values(cause)[0]) == (name, "default")
+    assert (cause.name, values(cause)[0]) == (f"{NODE}.{path}", "default")
     assert values(cause)[1].endswith("us")
 
 
 def test_a_lock_with_a_wider_tolerance_keeps_it_when_it_is_updated(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT / "tests" / "data" / "guarded")
     file = tmp_path / "wide.lock"
-    file.write_text(lock_file.text(replace(lock(), tolerance=0.01, paths=(str(Path.cwd() / "scenarios"),))))
+    file.write_text(lock_file.text(lock().but(tolerance=0.01, paths=(str(Path.cwd() / "scenarios"),))))
     assert "tolerance: 0.01" in check(lock=file, update=True).text
 
 
 def test_a_merge_conflict_is_said_to_be_one_at_its_own_line(written):
     text = written.read_text()
     at = text.index("switches:")
-    mine, theirs = "switches: {}\n", "switches: {a: 1}\n"
+    mine, theirs = "switches: {}\n", "switches: {default: {planner: cheapest}}\n"
     written.write_text(f"{text[:at]}<<<<<<< HEAD\n{mine}=======\n{theirs}>>>>>>> other\n{text[at:]}")
     with pytest.raises(InputError) as caught:
         lock_file.read(written)

@@ -111,8 +111,8 @@ def test_a_lock_holds_the_machine_and_what_the_scenario_changes_of_it(tmp_path, 
     )
     assert run(["check", "--update", "case.yaml", "other.yaml", "-q"]) == 0
     held = (tmp_path / "tpsim.lock").read_text(encoding="utf-8")
-    assert 'hardware.levels.network.link.bandwidth: "800 Gbit/s"' in held
-    assert "dgx-h100.levels.network.link.bandwidth: {value: 50000000000.0" in held
+    assert 'hardware_changes:\n        levels.network.link.bandwidth: "800 Gbit/s"' in held
+    assert "    levels.network.link.bandwidth: {value: 50000000000.0" in held
     assert run(["check", "-q"]) == 0
     other.write_text(other.read_text(encoding="utf-8").replace("800 G", "200 G"), encoding="utf-8")
     capsys.readouterr()

@@ -40,7 +40,7 @@ DESCRIBED: tuple[Described, ...] = (
     Described("hardware", "file", "tpsim.machine.profile_file", "HardwareFile", "a machine"),
     Described("model", "file", "tpsim.program.model_file", "ModelFile", "a model"),
     Described("scenario", "file", "tpsim.question.scenario_file", "ScenarioFile", "a scenario"),
-    Described("lock", "file", "tpsim.guard.lock_file", "LockFile", "what tpsim check holds scenarios to"),
+    Described("lock", "file", "tpsim.guard.lock", "Lock", "what tpsim check holds scenarios to"),
     Described("plan", "output", "tpsim.answers.plan", "PlanResult", "what tpsim plan -f json prints"),
     Described("shard", "output", "tpsim.answers.shard", "ShardResult", "what tpsim shard -f json prints"),
     Described(

@@ -6,17 +6,19 @@ table of another layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tpsim.guard.lock import ConstantFact
+from tpsim.guard.lock import BASE, Asked, ConstantFact, Fact
+from tpsim.guard.machine_facts import PROFILE
 from tpsim.guard.moved import change, keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tpsim.guard import lock
     from tpsim.guard.lock import FormulaFact, Lock
+    from tpsim.guard.moved import Moved
 
 Kind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
 
@@ -27,6 +29,7 @@ class Cause:
 
     name         of the fact, e.g. ``dgx-h100.levels.nvlink.link.bandwidth``, or the scenario's field
     note         what else a reader should know: a source alone moved, what follows from it
+    section      of the scenario's file, of a field of one
     follows      names of formulas that moved because they are made of this one
     scenarios    whose numbers moved and that use the fact
     collectives  ``all_gather over tensor`` of those numbers
@@ -44,47 +47,71 @@ class Cause:
     dimension: str = ""
     follows: tuple[str, ...] = ()
     effect: float | None = None
+    section: str = ""
 
     @property
     def change(self) -> str:
         """From old to new in words; a stage or a role has no share."""
-        return "" if self.name.startswith("layout.") else change(self.old, self.new)
+        return "" if self.section == "layout" else change(self.old, self.new)
+
+    def makes(self, one: Moved, *locks: Lock) -> bool:
+        """True if a number that moved is made with the fact, before or after."""
+        if self.note.endswith(STILL):
+            return False
+        if self.kind == "scenario":
+            own = self.section != DEMANDS or self.name == one.quantity
+            return own and one.scenario in self.scenarios
+        facts = {self.name, *self.follows}
+        return any(not facts.isdisjoint(found) for lock in locks for found in lock.made_with(one))
+
+
+DEMANDS = "require"
+"""The section of a scenario's demands: each makes its own outcome, and no number."""
+
+STILL = "no number moves"
+"""What the note of a fact ends with that makes no number."""
 
 
 def causes(old: Lock, new: Lock) -> list[Cause]:
     """Every fact that moved from `old` to `new`, formulas first; whom it touches is still open."""
-    found = [*_machines(old, new), *_models(old, new), *_switches(old, new)]
-    return [*_formulas(old, new, found), *found, *_inputs(old, new, found), *_tolerance(old, new)]
+    constants, models, switches, formulas = (
+        list(_changed(old, new, kind)) for kind in ("constant", "model", "switch", "formula")
+    )
+    structures = {name for one in constants if _is_structure(one) for name in one.fact.owner}
+    return [
+        *_formulas([one for one in formulas if _resampled(one)], structures),
+        *_machines(constants),
+        *(Cause(one.fact.kind, str(one.fact), one.old, one.new) for one in [*models, *switches]),
+        *_fields(old, new, switches),
+        *_tolerance(old, new),
+    ]
 
 
-Facts = Mapping[str, Any]
-Change = tuple[str, Any, Any]
-"""A fact's name, what it was and what it is."""
+class Change(NamedTuple):
+    """A fact, what it was and what it is; None where it is not there."""
+
+    fact: Fact
+    old: Any
+    new: Any
 
 
-def _changed(old: Facts, new: Facts, owner: Callable[[str], str]) -> Iterator[Change]:
+def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[Change]:
     """Facts that differ; those of an owner that only one side has came or went with it, and are no cause."""
-    owners = {owner(key) for key in old} & {owner(key) for key in new}
-    for key in sorted(keys(old, new)):
-        if old.get(key) != new.get(key) and owner(key) in owners:
-            yield key, old.get(key), new.get(key)
+    sides = [{fact: one for fact, one in side.facts.items() if fact.kind == kind} for side in (old, new)]
+    before, after = sides
+    owners = {fact.owner for fact in before} & {fact.owner for fact in after}
+    for fact in sorted(before.keys() | after.keys(), key=str):
+        if before.get(fact) != after.get(fact) and fact.owner in owners:
+            yield Change(fact, before.get(fact), after.get(fact))
 
 
-def _owned(names: Iterable[str]) -> Callable[[str], str]:
-    """Which of `names` a dotted fact belongs to; names may have dots of their own."""
-    known = sorted(set(names), key=len, reverse=True)
-    return lambda key: next((name for name in known if key.startswith(f"{name}.")), key.partition(".")[0])
+# Machines ---------------------------------------------------------------------------------------------------------
 
 
-def _used(lock: Lock, field_name: str) -> set[str]:
-    return {str(one.inputs.get(field_name)) for one in lock.scenarios.values()}
-
-
-def _machines(old: Lock, new: Lock) -> Iterator[Cause]:
-    owner = _owned(_used(old, "hardware") | _used(new, "hardware"))
-    found = [_of_machine(*one) for one in _changed(old.constants, new.constants, owner)]
-    yield from (one for one in found if not one.note.endswith(STILL))
-    yield from _together(one for one in found if one.note.endswith(STILL))
+def _machines(found: Iterable[Change]) -> Iterator[Cause]:
+    made = [_of_machine(*one) for one in found]
+    yield from (one for one in made if not one.note.endswith(STILL))
+    yield from _together(one for one in made if one.note.endswith(STILL))
 
 
 def _together(found: Iterable[Cause]) -> Iterator[Cause]:
@@ -97,96 +124,70 @@ def _together(found: Iterable[Cause]) -> Iterator[Cause]:
         yield replace(first, name=said)
 
 
-def _of_machine(name: str, old: ConstantFact | None, new: ConstantFact | None) -> Cause:
+def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) -> Cause:
     """A figure or property that moved; where its value stayed, its source or its kind did."""
+    name = str(fact)
     if old is None or new is None or old.value != new.value:
         note = "its source moved, too" if old and new and old.source != new.source else ""
-        dimension = (new or old or ConstantFact(None, "", "")).dimension
+        dimension = next((one.dimension for one in (new, old) if one is not None), "")
         return Cause("constant", name, old and old.value, new and new.value, note, dimension=dimension)
     if old.source != new.source:
         return Cause("constant", name, old.source, new.source, f"source only: {STILL}")
     return Cause("constant", name, old.kind, new.kind, f"kind only: {STILL}")
 
 
-STILL = "no number moves"
-"""What the note of a fact ends with that makes no number."""
+def _is_structure(one: Change) -> bool:
+    """True for a property of a machine that is no figure: it steers how seconds are made."""
+    return PROFILE in {side.kind for side in (one.old, one.new) if side is not None}
 
 
-def _models(old: Lock, new: Lock) -> Iterator[Cause]:
-    owner = _owned(_used(old, "model") | _used(new, "model"))
-    yield from (Cause("model", *one) for one in _changed(old.models, new.models, owner))
+# Formulas ---------------------------------------------------------------------------------------------------------
+
+MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {("form",): {("wire",)}, ("seconds",): {("wire",), ("form",)}}
+"""Formulas that are made of others, by the owners of both: closed forms of wire bytes, seconds of both."""
 
 
-def _switches(old: Lock, new: Lock) -> Iterator[Cause]:
-    """A default, or a switch of a practice's bundle."""
+def _formulas(found: Sequence[Change], structures: set[str]) -> Iterator[Cause]:
+    """Formulas whose samples moved; those that are made of another one that moved follow from it.
 
-    def owner(key: str) -> str:
-        return ".".join(key.split(".")[: 2 if key.startswith("practice.") else 1])
-
-    yield from (Cause("switch", *one) for one in _changed(old.switches, new.switches, owner))
-
-
-def _formulas(old: Lock, new: Lock, found: Sequence[Cause]) -> Iterator[Cause]:
-    """Formulas whose samples moved; those that are made of another one that moved follow from it."""
-    facts = old.formulas, new.formulas
-    every = [one for one in _changed(*facts, formula_owner) if not _equal(*facts, one[0])]
-    moved = [one for one in every if None not in one]
-    names = [name for name, *_ in moved]
-    structures = {one.name.split(".levels.")[0] for one in found if _is_structure(one)}
-    roots = [one for one in moved if not _follows(one[0], names, structures)]
-    following = tuple(name for name in names if name not in {root for root, *_ in roots})
-    note = f"{len(following)} formulas made of it follow" if following else ""
-    for name, before, after in roots:
-        yield Cause("formula", name, *_formula_texts(before, after), note, follows=following)
-    yield from _came_and_went(every)
-
-
-def _came_and_went(found: Sequence[Change]) -> Iterator[Cause]:
-    """Formulas of one side, as one cause each way: a number that was there before is not made with a new one."""
-    gone = tuple(name for name, _, after in found if after is None)
-    came = tuple(name for name, before, _ in found if before is None)
-    for names, note in ((gone, "gone"), (came, f"new: {STILL}")):
-        if names:
-            first, *more = names
-            yield Cause("formula", f"{first} and {len(more)} more" if more else first, None, None, note, follows=names)
-
-
-def _is_structure(cause: Cause) -> bool:
-    """True for a property of a machine's level that is no figure: it steers how seconds are made."""
-    return cause.kind == "constant" and not cause.dimension and ".levels." in cause.name
-
-
-def _equal(old: Mapping[str, FormulaFact], new: Mapping[str, FormulaFact], name: str) -> bool:
-    """True for a formula that is only written in another way."""
-    return name in old and name in new and old[name].samples == new[name].samples
-
-
-def formula_owner(name: str) -> str:
-    """What a formula comes and goes with: a program, a machine's levels, or tpsim itself.
-
-    >>> formula_owner("program.1a2b.flops"), formula_owner("wire.permute")
-    ('program.1a2b', 'wire')
+    structures  machines whose properties moved
     """
-    parts = name.split(".")
-    return ".".join(parts[:2]) if parts[0] == "program" else ".".join(parts[:-1]) if parts[0] == "seconds" else parts[0]
+    moved = [one for one in found if None not in one]
+    families = {one.fact.owner[:1] for one in moved}
+
+    def follows(fact: Fact) -> bool:
+        made_of = MADE_OF.get(fact.owner[:1], set())
+        return not families.isdisjoint(made_of) or (fact.owner[:1] == ("seconds",) and fact.owner[-1] in structures)
+
+    following = tuple(str(one.fact) for one in moved if follows(one.fact))
+    note = f"{len(following)} formulas made of it follow" if following else ""
+    for one in moved:
+        if not follows(one.fact):
+            yield Cause("formula", str(one.fact), *_texts(one.old, one.new), note, follows=following)
+    gone = tuple(str(one.fact) for one in found if one.new is None)
+    came = tuple(str(one.fact) for one in found if one.old is None)
+    yield from (one for names, note in ((gone, "gone"), (came, f"new: {STILL}")) for one in _as_one(names, note))
 
 
-def _follows(name: str, moved: list[str], machines: set[str]) -> bool:
-    """True for a formula that moved because what it is made of did: closed forms of wire bytes, seconds of both."""
-    family = name.partition(".")[0]
-    made_of = {"form": ("wire.",), "seconds": ("wire.", "form.")}.get(family, ())
-    of_machine = family == "seconds" and any(f".{machine}." in name for machine in machines)
-    return of_machine or any(other.startswith(made_of) for other in moved if made_of)
+def _resampled(one: Change) -> bool:
+    """False for a formula that is only written in another way."""
+    return None in one or bool(one.old.samples != one.new.samples)
 
 
-def _formula_texts(old: Any, new: Any) -> tuple[Any, Any]:
+def _as_one(names: tuple[str, ...], note: str) -> Iterator[Cause]:
+    """Formulas of one side, as one cause each way: a number that was there before is not made with a new one."""
+    if names:
+        first, *more = names
+        yield Cause("formula", f"{first} and {len(more)} more" if more else first, None, None, note, follows=names)
+
+
+def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:
     """The texts where they tell the difference, else the samples that differ first."""
-    texts = (old and old.text, new and new.text)
-    if old is None or new is None or (texts[0] != texts[1] and all(texts)):
-        return texts[0] or None, texts[1] or None
+    if old.text and new.text and old.text != new.text:
+        return old.text, new.text
     pairs = [pair for pair in zip(old.samples, new.samples, strict=False) if pair[0] != pair[1]]
     first = pairs[0] if pairs else (f"{len(old.samples)} samples", f"{len(new.samples)} samples")
-    return (f"{texts[0]} (sample {first[0]})" if texts[0] else first[0]), f"sample {first[1]}"
+    return (f"{old.text} (sample {first[0]})" if old.text else first[0]), f"sample {first[1]}"
 
 
 def _tolerance(old: Lock, new: Lock) -> Iterator[Cause]:
@@ -194,40 +195,52 @@ def _tolerance(old: Lock, new: Lock) -> Iterator[Cause]:
         yield Cause("tolerance", "tolerance", old.tolerance, new.tolerance, "of times alone")
 
 
-def _inputs(old: Lock, new: Lock, found: Sequence[Cause]) -> Iterator[Cause]:
+# Scenarios --------------------------------------------------------------------------------------------------------
+
+
+def _fields(old: Lock, new: Lock, switches: Iterable[Change]) -> Iterator[Cause]:
     """Fields of scenarios that moved by themselves, equal moves of several scenarios together."""
-    groups: dict[tuple[str, Any, Any], list[str]] = {}
-    switched = {(one.name, one.old, one.new) for one in found if one.kind == "switch"}
+    groups: dict[tuple[Asked, Any, Any], list[str]] = {}
+    switched = set(switches)
     for name in (name for name in new.scenarios if name in old.scenarios):
-        before, after = old.scenarios[name].inputs, new.scenarios[name].inputs
-        for key, *values in own_fields(before, after, switched, new):
-            groups.setdefault((key, *values), []).append(name)
-    for (key, one, other), names in groups.items():
-        yield Cause("scenario", key, one, other, scenarios=tuple(names))
+        before, after = old.scenarios[name].asked, new.scenarios[name].asked
+        for move in own_fields(before, after, switched, new):
+            groups.setdefault(move, []).append(name)
+    for (field, one, other), names in groups.items():
+        yield Cause("scenario", str(field), one, other, scenarios=tuple(names), section=field.section)
 
 
-def own_fields(old: Facts, new: Facts, switched: set[Change], lock: Lock) -> Iterator[Change]:
+def own_fields(
+    old: Mapping[Asked, Any], new: Mapping[Asked, Any], switched: set[Change], lock: Lock
+) -> Iterator[tuple[Asked, Any, Any]]:
     """The fields of one scenario that moved and that no switch and no other field moved."""
     moved = {key: (old.get(key), new.get(key)) for key in keys(old, new) if old.get(key) != new.get(key)}
-    base = new.get("practice.base")
+    base = new.get(BASE)
     for key, values in moved.items():
-        switches = (f"default.{key}", f"practice.{base}.{key.removeprefix('practice.')}")
-        explained = any((name, *values) in switched for name in switches)
-        bundled = "practice.base" in moved and lock.switches.get(switches[1], MISSING) == values[1]
+        of_practice = Fact("switch", ("practice", str(base)), key.name if key.section == BASE.section else "")
+        explained = any(
+            (switch, *values) in switched for switch in (Fact("switch", ("default",), str(key)), of_practice)
+        )
+        bundled = BASE in moved and lock.facts.get(of_practice, MISSING) == values[1]
         if not (explained or bundled or _brought(key, values, moved, switched)):
             yield key, *values
 
+
+PROGRAM = Asked("", "program")
 
 MISSING = object()
 """What no switch is set to."""
 
 
-def _brought(key: str, values: tuple[Any, Any], moved: Mapping[str, tuple[Any, Any]], switched: set[Change]) -> bool:
+def _brought(
+    key: Asked, values: tuple[Any, Any], moved: Mapping[Asked, tuple[Any, Any]], switched: set[Change]
+) -> bool:
     """True for a field that another one brings with it: the structure, the table, the chips, the parameters' dtype."""
-    if key == "program":
+    if key == PROGRAM:
         return True
-    if key.startswith("shardings."):
-        return bool(switched) or any(not other.startswith(("shardings.", "program")) for other in moved)
-    if key == "chips":
-        return any(other.startswith("mesh.") for other in moved)
-    return key in {"dtypes.params", "dtypes.products"} and moved.get("dtypes.activations") == values
+    if key.section == "shardings":
+        return bool(switched) or any(other != PROGRAM and other.section != "shardings" for other in moved)
+    if key == Asked("", "chips"):
+        return any(other.section == "mesh" for other in moved)
+    made_from = moved.get(Asked("dtypes", "activations"))
+    return key in {Asked("dtypes", "params"), Asked("dtypes", "products")} and made_from == values

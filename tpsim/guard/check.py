@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tpsim import __version__
 from tpsim.guard import lock_file
 from tpsim.guard.drift import UNKNOWN, drift
 from tpsim.guard.drifted import Drifted
@@ -129,14 +128,16 @@ def check(
     first = not path.exists()
     if first and not update:
         raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path.parent))
-    known = Lock(__version__) if first else lock_file.read(path)
+    head = None if first or named or not update else lock_file.older(path)
+    known = head or (Lock.empty() if first else lock_file.read(path))
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
     found = guarded(asked if named else _still_there(asked, path), path.parent)
-    now = held(found, replace(known, paths=_joined(known.paths, asked)), path.parent, texts=update)
+    now = held(found, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
         return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(named))
     others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
-    return CheckResult(drift(known, merged(known, now, others)), path, updated=True, first=first, asked=tuple(named))
+    found_first = first or head is not None
+    return CheckResult(drift(known, merged(known, now, others)), path, True, found_first, tuple(named))
 
 
 def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
@@ -197,4 +198,4 @@ def _home(folder: Path) -> tuple[str, ...]:
 def _only(lock: Lock, paths: Sequence[str]) -> Lock:
     """The lock with no scenarios but those of `paths`."""
     names = below(lock.scenarios, paths)
-    return replace(lock, scenarios={name: one for name, one in lock.scenarios.items() if name in names})
+    return lock.but(scenarios={name: one for name, one in lock.scenarios.items() if name in names})

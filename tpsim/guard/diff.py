@@ -209,4 +209,4 @@ def _as_one(base: Lock, new: Lock) -> tuple[Lock, Lock]:
     """Locks of one scenario each, under one name: what is compared are the two, whatever they are called."""
     (old_name, old), (new_name, fact) = (next(iter(one.scenarios.items())) for one in (base, new))
     name = new_name if old_name == new_name else f"{old_name} -> {new_name}"
-    return replace(base, scenarios={name: old}), replace(new, scenarios={name: fact})
+    return base.but(scenarios={name: old}), new.but(scenarios={name: fact})

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from tpsim.guard.causes import STILL, Cause, causes
 from tpsim.guard.moved import Moved, moved_in
 from tpsim.guard.renamed import in_names_of
-from tpsim.guard.uses import collective_of, uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,9 +80,9 @@ def _touched(cause: Cause, moved: Sequence[Moved], old: Lock, new: Lock) -> Caus
     """The cause with the scenarios and collectives whose numbers moved and that use it."""
     if cause.note.endswith(STILL):
         return cause
-    hits = [one for one in moved if uses(one, cause, old, new)]
+    hits = [one for one in moved if cause.makes(one, old, new)]
     names = tuple(dict.fromkeys([*cause.scenarios, *(one.scenario for one in hits)]))
-    over = dict.fromkeys(collective_of(one.part) for one in hits if one.part)
+    over = dict.fromkeys(one.part.over for one in hits if one.part)
     return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(hits))
 
 
@@ -95,9 +94,9 @@ def _effect(hits: Sequence[Moved]) -> float | None:
 
 def _unexplained(found: Sequence[Cause], moved: Sequence[Moved], old: Lock, new: Lock) -> Iterator[Cause]:
     """Numbers that moved though no fact did that they use: other code of tpsim is to blame, and is said to be."""
-    left = [one for one in moved if not any(uses(one, cause, old, new) for cause in found)]
+    left = [one for one in moved if not any(cause.makes(one, old, new) for cause in found)]
     if left:
         names = tuple(dict.fromkeys(one.scenario for one in left))
-        over = tuple(dict.fromkeys(collective_of(one.part) for one in left if one.part))
+        over = tuple(dict.fromkeys(one.part.over for one in left if one.part))
         what = "moved: " + ", ".join(sorted({one.quantity for one in left}))
         yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(left))

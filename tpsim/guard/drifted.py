@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tpsim.guard.moved import change, is_outcome, outcome, relative
-from tpsim.guard.uses import VERSION, uses
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -148,10 +147,10 @@ class Drifted(Answer):
     def _numbers(self) -> Iterator[ChangeOfNumber]:
         drift = self.drift
         for one in drift.moved:
-            causes = [cause.name for cause in drift.causes if uses(one, cause, drift.old, drift.new)]
+            causes = [cause.name for cause in drift.causes if cause.makes(one, drift.old, drift.new)]
             said = change(one.old, one.new) or None
             yield ChangeOfNumber(
-                *(one.scenario, one.part or None, one.quantity, one.old, one.new),
+                *(one.scenario, one.part and str(one.part), one.quantity, one.old, one.new),
                 *(one.relative, said, "; ".join(causes) or None),
             )
 
@@ -162,6 +161,10 @@ class Drifted(Answer):
         for scenario, quantity, old, new, name in rows:
             said = change(old, new) or None
             yield ChangeOfNumber(scenario, None, quantity, old, new, relative(old, new), said, name)
+
+
+VERSION = "tpsim"
+"""What stands for the formulas of a saved result: the version of tpsim that made it."""
 
 
 def sentence(cause: Cause) -> str:
@@ -213,11 +216,11 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
 def sizes(name: str, drift: Drift) -> dict[str, str]:
     """Those of a scenario's `SIZES` that moved: ``10.27 s -> 11.5 s (+12 %)``."""
     found: dict[str, str] = {}
-    moved = {one.quantity for one in drift.moved if one.scenario == name and not one.part}
-    sides = [lock.scenarios[name].results for lock in (drift.old, drift.new)]
+    moved = {one.quantity for one in drift.moved if one.scenario == name and one.part is None}
+    sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
     for what, (keys, dimension) in SIZES.items():
-        if moved & {*keys} and all(key in side for side in sides for key in keys):
-            old, new = (total(side[key] for key in keys) for side in sides)
+        if moved & {*keys} and all(key in side.results for side in sides for key in keys):
+            old, new = (total(side.result(key) for key in keys) for side in sides)
             share = change(old, new)
             found[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return found

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim import __version__
 from tpsim.answers.plan import priced
-from tpsim.guard.lock import CallsFact, ConstantFact, Lock, ScenarioFact
+from tpsim.guard.lock import (
+    MODEL_CHANGES,
+    NO_FORMULAS,
+    Asked,
+    Call,
+    CallsFact,
+    FormulaFact,
+    FormulaFacts,
+    Lock,
+    ResultFact,
+    ScenarioFact,
+    SwitchFacts,
+)
+from tpsim.guard.machine_facts import machine_facts
 from tpsim.guard.moved import STATES_FIT
-from tpsim.guard.samples import Formula, form_formulas, move_formulas, program_formulas, seconds_formulas
-from tpsim.machine.curve_file import exact
-from tpsim.machine.profile import Constant
+from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, seconds_formulas
+from tpsim.guard.uses import Lists, Uses
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
 from tpsim.question.scenario import CHANGES, resolve
@@ -26,12 +38,11 @@ from tpsim.report.record import plain
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
-    from tpsim.machine.profile import Machine
+    from tpsim.guard.lock import Inputs
+    from tpsim.guard.samples import Formula
+    from tpsim.program.model import Model
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
-
-PROFILE = "profile"
-"""The kind of a machine's properties that are no figures: its topologies, its wraparound, what it offers."""
 
 
 def held(scenarios: Mapping[str, Document], known: Lock, folder: Path, *, texts: bool) -> Lock:
@@ -50,22 +61,29 @@ def held(scenarios: Mapping[str, Document], known: Lock, folder: Path, *, texts:
 def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, shelf: Shelf, *, texts: bool) -> Lock:
     """The lock of these plans."""
     questions = [plan.question for plan in plans.values()]
-    formulas = {
-        name: one.fact(known.formulas.get(name), texts=texts) for name, one in _formulas(questions, folder, shelf)
-    }
-    return replace(asked_facts(plans, folder), formulas=formulas, tolerance=known.tolerance, paths=known.paths)
+    formulas = _formulas(questions, known.formulas, folder, shelf, texts=texts)
+    return asked_facts(plans, folder, formulas).but(tolerance=known.tolerance, paths=known.paths)
 
 
-def asked_facts(plans: Mapping[str, PlanResult], folder: Path) -> Lock:
-    """The lock of these plans without formulas, which do not differ between two plans of one tpsim."""
+def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: FormulaFacts = NO_FORMULAS) -> Lock:
+    """The lock of these plans; without formulas, which do not differ between two plans of one tpsim."""
     questions = [plan.question for plan in plans.values()]
-    return Lock(
-        version=__version__,
-        constants=dict(_constants(questions, folder)),
-        models=dict(_models(questions, folder)),
-        switches=dict(_switches(questions)),
-        scenarios={name: _scenario(plan, folder) for name, plan in plans.items()},
+    machines = {machine_name(one, folder): one.base_machine for one in questions}
+    models = {model_name(one, folder): one.base_model.model for one in questions}
+    lists = Lists(
+        Lock.empty(
+            constants={name: dict(machine_facts(machine)) for name, machine in machines.items()},
+            models={name: dict(_model_facts(model)) for name, model in models.items()},
+            switches=_switches(questions),
+            formulas=formulas,
+        )
     )
+    scenarios = {name: _scenario(plan, folder, lists) for name, plan in plans.items()}
+    return lists.held.but(uses=lists.known, scenarios=scenarios)
+
+
+def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
+    yield from ((name, value) for name, value in asdict(model).items() if name != "name" and value is not None)
 
 
 def _named(kind: Any, path: str, folder: Path) -> str:
@@ -84,86 +102,48 @@ def model_name(question: Question, folder: Path) -> str:
     return _named("models", question.base_model.document.path, folder)
 
 
-# Machines, models, switches ---------------------------------------------------------------------------------------
-
-
-def _constants(questions: Sequence[Question], folder: Path) -> Iterator[tuple[str, ConstantFact]]:
-    machines = {machine_name(question, folder): question.base_machine for question in questions}
-    for key, machine in machines.items():
-        yield from ((f"{key}.{path}", fact) for path, fact in machine_facts(machine))
-
-
-def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
-    """Every figure of a machine, every property of its levels that is none, and every curve, by its path."""
-    figures = machine.constants()
-    for one in figures:
-        source = machine.sources.get(one.source)
-        said = f"{source.title} (read {source.read})" if source else ""
-        yield one.path, ConstantFact(one.value, said, one.kind, one.dimension)
-    for at, level in enumerate(machine.levels):
-        yield f"levels.{level.name}.place", ConstantFact(at, "", PROFILE)
-        for name, value in _properties(level):
-            path = f"levels.{level.name}.{name}"
-            if not any(one.path == path for one in figures):  # a single launch is a figure, and no list of harnesses
-                yield path, ConstantFact(value, "", PROFILE)
-    for curve in machine.measured:
-        ratios = ", ".join(f"{exact(knot.V)} {knot.fitted / knot.predicted:.4g}" for knot in curve.knots)
-        yield curve.path, ConstantFact(ratios, curve.source, "measured")
-
-
-def _properties(level: Any) -> Iterator[tuple[str, Any]]:
-    """What a level states that is no figure; of a map its keys, since what it offers and in which order counts."""
-    for one in fields(level):
-        value = getattr(level, one.name)
-        if one.name == "name" or value is None or value == one.default or isinstance(value, Constant):
-            continue
-        if isinstance(value, Mapping):
-            value = ", ".join(map(str, value))
-        elif isinstance(value, tuple | list):
-            value = " x ".join(map(str, value))
-        yield one.name, str(value) if is_dataclass(value) else value
-
-
-def _models(questions: Sequence[Question], folder: Path) -> Iterator[tuple[str, Any]]:
-    for question in questions:
-        key = model_name(question, folder)
-        for name, value in asdict(question.base_model.model).items():
-            if value is not None and name != "name":
-                yield f"{key}.{name}", value
-
-
 DEFAULTS: Mapping[str, type[Any]] = {
     "": ScenarioFile,
-    "layout.": LayoutFields,
-    "practice.": PracticeFields,
-    "workload.": WorkloadFields,
+    "layout": LayoutFields,
+    "practice": PracticeFields,
+    "workload": WorkloadFields,
 }
-"""Where the defaults of a scenario's fields are stated."""
+"""Where the defaults of a scenario's fields are stated, by the section of the file."""
 
 
-def _switches(questions: Sequence[Question]) -> Iterator[tuple[str, Any]]:
+def _switches(questions: Sequence[Question]) -> SwitchFacts:
     """The defaults of a scenario's fields, and the bundles of practices in use."""
-    for prefix, model in DEFAULTS.items():
-        for name, one in model.model_fields.items():
-            if isinstance(one.default, str | int | bool):
-                yield f"default.{prefix}{name}", one.default
-    yield from ((f"default.dtypes.{name}", dtype) for name, dtype in asdict(Dtypes()).items())
-    for base in {question.resolved["practice"]["base"] for question in questions}:
-        yield from ((f"practice.{base}.{name}", value) for name, value in asdict(PRACTICES[base]).items())
+    stated = {
+        Asked(section, name): one.default
+        for section, model in DEFAULTS.items()
+        for name, one in model.model_fields.items()
+    }
+    stated |= {Asked("dtypes", name): dtype for name, dtype in asdict(Dtypes()).items()}
+    bases = {question.resolved["practice"]["base"] for question in questions}
+    return SwitchFacts(
+        default={str(field): value for field, value in stated.items() if isinstance(value, str | int | bool)},
+        practice={base: asdict(PRACTICES[base]) for base in bases},
+    )
 
 
-# Formulas ---------------------------------------------------------------------------------------------------------
+def _formulas(
+    questions: Sequence[Question], known: FormulaFacts, folder: Path, shelf: Shelf, *, texts: bool
+) -> FormulaFacts:
+    def held(formulas: Iterable[tuple[str, Formula]], before: Mapping[str, FormulaFact]) -> dict[str, FormulaFact]:
+        return {name: one.fact(before.get(name), texts=texts) for name, one in formulas}
 
-
-def _formulas(questions: Sequence[Question], folder: Path, shelf: Shelf) -> Iterator[tuple[str, Formula]]:
-    yield from move_formulas()
-    yield from form_formulas()
-    priced_by = {(machine_name(one, folder), one.cost_model): one.base_machine for one in questions}
-    for (key, cost_model), machine in priced_by.items():
-        yield from seconds_formulas(machine, key, cost_model)
-    programs = {program_name(question): question for question in questions}
-    for key, question in programs.items():
-        yield from program_formulas(shelf.lowered(question), key)
+    seconds: dict[str, dict[str, dict[str, FormulaFact]]] = {}
+    machines = {(one.cost_model, machine_name(one, folder)): one.base_machine for one in questions}
+    for (model, key), machine in machines.items():
+        before = known.seconds.get(model, {}).get(key, {})
+        seconds.setdefault(model, {})[key] = held(seconds_formulas(machine, model), before)
+    programs = {program_name(one): shelf.lowered(one) for one in questions}
+    return FormulaFacts(
+        wire=held(move_formulas(), known.wire),
+        form=held(form_formulas(), known.form),
+        seconds=seconds,
+        program={key: held(program_formulas(one), known.program.get(key, {})) for key, one in programs.items()},
+    )
 
 
 def program_name(question: Question) -> str:
@@ -174,40 +154,55 @@ def program_name(question: Question) -> str:
 # Scenarios --------------------------------------------------------------------------------------------------------
 
 
-def _scenario(plan: PlanResult, folder: Path) -> ScenarioFact:
-    return ScenarioFact(
-        inputs=dict(_inputs(plan.question, folder)), results=_results(plan), collectives=_collectives(plan)
+def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
+    inputs = _inputs(plan.question, folder)
+    bare = ScenarioFact(inputs=inputs, uses=(), results={}, collectives=())
+    uses = Uses(plan, bare, lists)
+    made = uses.of_results()
+    return bare.but(
+        uses=uses.shared(),
+        results={name: ResultFact(value=value, uses=made[name]) for name, value in _results(plan).items()},
+        collectives=tuple(_calls(plan, uses)),
     )
 
 
-def _inputs(question: Question, folder: Path) -> Iterator[tuple[str, Any]]:
+def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
-    skipped = ("name", "model", "placement", CHANGES)
-    resolved = {name: value for name, value in question.resolved.items() if name not in skipped}
     base, own = question.base_model.model, question.model
-    yield "model", model_name(question, folder)
-    for one in fields(own):
-        value = getattr(own, one.name)
-        if value != getattr(base, one.name) and value is not None:
-            yield f"model.{one.name}", value
-    yield "program", program_name(question)
-    yield from flat({**resolved, "hardware": machine_name(question, folder)})
-    yield from flat(question.resolved.get(CHANGES, {}), "hardware.")
+    stated = {one.name: getattr(own, one.name) for one in fields(own)}
+    changes = {name: value for name, value in stated.items() if value != getattr(base, name)}
+    skipped = ("name", "model", "placement", CHANGES)
+    return inputs_of(
+        {
+            "model": model_name(question, folder),
+            MODEL_CHANGES: changes,
+            "program": program_name(question),
+            **{name: value for name, value in question.resolved.items() if name not in skipped},
+            "hardware": machine_name(question, folder),
+            CHANGES: question.resolved.get(CHANGES, {}),
+        }
+    )
 
 
-def flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """A map of maps with paths for keys; what is not stated or empty is left out.
+def inputs_of(resolved: Mapping[str, Any]) -> Inputs:
+    """Fields as a lock holds them: by section, without those that say nothing.
 
-    >>> dict(flat({"mesh": {"x": 2}, "tp": ["x", "y"], "none": None}))
-    {'mesh.x': 2, 'tp': 'x, y'}
+    >>> inputs_of({"chips": 2, "mesh": {"x": 2}, "layout": {"tp": ["x", "y"], "dp": []}, "require": {}})
+    {'chips': 2, 'mesh': {'x': 2}, 'layout': {'tp': 'x, y'}}
     """
-    for key, one in value.items():
+    plain = {name: dict(_flat(one)) if isinstance(one, Mapping) else one for name, one in resolved.items()}
+    return {name: one for name, one in plain.items() if one is not None and one != {}}
+
+
+def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """A map of maps with paths for names; what is not stated or empty is left out."""
+    for name, one in section.items():
         if isinstance(one, Mapping):
-            yield from flat(one, f"{above}{key}.")
+            yield from _flat(one, f"{above}{name}.")
         elif isinstance(one, list | tuple):
-            yield from [(f"{above}{key}", ", ".join(map(str, one)))] if one else []
+            yield from [(f"{above}{name}", ", ".join(map(str, one)))] if one else []
         elif one is not None:
-            yield f"{above}{key}", one
+            yield f"{above}{name}", one
 
 
 def _results(plan: PlanResult) -> dict[str, Any]:
@@ -223,42 +218,36 @@ def _results(plan: PlanResult) -> dict[str, Any]:
     }
 
 
-def _collectives(plan: PlanResult) -> dict[str, CallsFact]:
-    found: dict[str, CallsFact] = {}
-    for row in plan.rows:
-        name = collective_name(row)
-        again = sum(other == name or other.startswith(f"{name} #") for other in found)
-        found[f"{name} #{again + 1}" if again else name] = _calls(row, plan.question)
-    return found
+def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
+    for one, row in zip(calls_of(plan.collectives), plan.rows, strict=True):
+        levels = tuple(_carried_by(row, plan.question))
+        yield one.but(messages=plain(row.timing.steps * one.calls), levels=levels, uses=uses.of_row(row))
 
 
-def collective_name(row: Row) -> str:
-    """``phase place kind axes array``, e.g. ``forward layers all_gather tensor attention.in``."""
-    one = row.call
-    place = "layers" if one.per_layer else "once"
-    what = f"{one.op} of {one.block}" if one.array[0].isdigit() else one.array
-    return f"{one.where.phase} {place} {one.kind} {','.join(one.axes)} {what}"
+def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
+    """Rows under the interface's names as a lock holds them, without what only a plan knows that is not saved."""
+    alike: Counter[Call] = Counter()
+    for row in rows:
+        place = "once" if row["layer"] is None else "layers"
+        what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
+        call = Call(row["phase"], place, row["collective"], row["axis"], what)
+        alike[call] += 1
+        yield CallsFact(
+            **call._replace(again=alike[call])._asdict(),
+            calls=row["count"],
+            bytes=row["logical_bytes"],
+            wire=row["wire_bytes_per_device"],
+            messages=0,
+            time_s=float(row["time_s"]),
+            levels=((row["axis"], "wires", row["algorithm"]),),
+        )
 
 
-def _calls(row: Row, question: Question) -> CallsFact:
-    calls = int(row.count)
-    return CallsFact(
-        calls=calls,
-        bytes=row["logical_bytes"],
-        wire=row["wire_bytes_per_device"],
-        messages=plain(row.timing.steps * calls),
-        time_s=row["time_s"],
-        by=_carried_by(row, question),
-    )
-
-
-def _carried_by(row: Row, question: Question) -> str:
-    """``nvlink switch ring``: every level with its wires and its algorithm, inner first."""
+def _carried_by(row: Row, question: Question) -> Iterator[tuple[str, str, str]]:
+    """Every level with its wires and its algorithm, inner first: ``nvlink``, ``switch``, ``ring``."""
     wires: dict[str, list[str]] = {}
     for segment in question.placement.route(row.call.axes):
         wires.setdefault(segment.level, []).append(segment.topology)
     ran = {stage.level: stage.algorithm for stage in row.timing.stages}
-    return "; ".join(
-        f"{level} {'+'.join(sorted(set(shapes)))} {ran.get(level, row.timing.algorithm)}"
-        for level, shapes in wires.items()
-    )
+    for level, shapes in wires.items():
+        yield level, "+".join(sorted(set(shapes))), ran.get(level, row.timing.algorithm)

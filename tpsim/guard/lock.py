@@ -1,70 +1,165 @@
-"""What a lock holds: constants, models, switches, formulas, and what every scenario came to; one fact, one line."""
+"""What a lock holds: constants, models, switches, formulas, and what every scenario came to and is made with."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tpsim import __version__
+from tpsim.quantity.spec import Strict
+from tpsim.quantity.units import Dimension
+from tpsim.question.scenario import CHANGES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.guard.moved import Moved
+
+VERSION = "lock/2"
+"""What the first line of its file says."""
 
 TOLERANCE = 1e-9
 """Relative difference up to which two times are the same: what another processor's rounding may do, and no more."""
 
+Value = bool | int | float | str
+Names = tuple[str, ...]
+DIMENSIONS = get_args(Dimension)
+FIGURES = ("_s", "_bytes", "flops")
+"""How the names of a scenario's results end that are numbers."""
 
-@dataclass(frozen=True, slots=True)
-class ConstantFact:
-    """A figure or a property of a machine, with its source in words and its kind.
 
-    dimension  of a figure, which is in SI units; "" for a property
-    """
+class Held(Strict):
+    """A part of a lock."""
 
-    value: Any
-    source: str
+    def parts(self) -> dict[str, Any]:
+        """Its fields as they are."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some fields changed, which are taken to be good; what was worked out of it is not kept."""
+        return self.model_construct(**self.parts() | changes)
+
+
+class Line(Held):
+    """A fact that is one line of the file."""
+
+
+class Made(Line):
+    """A line of numbers, and the names of the facts, and of lists of them, that these are made with."""
+
+    uses: Names = ()
+
+
+class ConstantFact(Line):
+    """A figure or a property of a machine, with its source in words and its kind."""
+
+    noun: ClassVar[str] = "a constant of a lock"
+    value: Value
+    source: str = ""
     kind: str
-    dimension: str = ""
+    dimension: Annotated[str, Field(description="of a figure, which is in SI units")] = ""
+
+    @field_validator("dimension")
+    @classmethod
+    def _of_a_number(cls, dimension: str, info: ValidationInfo) -> str:
+        value = info.data.get("value")
+        if dimension and (dimension not in DIMENSIONS or isinstance(value, bool | str)):
+            raise ValueError("a figure has a number and a dimension, a property neither")
+        return dimension
 
 
-@dataclass(frozen=True, slots=True)
-class FormulaFact:
+class FormulaFact(Line):
     """A formula: its canonical text, which informs, and its exact values at sample sizes, which decide."""
 
+    noun: ClassVar[str] = "a formula of a lock"
     text: str
-    samples: tuple[str, ...]
+    samples: Annotated[Names, Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class CallsFact:
+class SwitchFacts(Held):
+    """The defaults of a scenario's fields, and the bundles of practices in use."""
+
+    noun: ClassVar[str] = "the switches of a lock"
+    default: dict[str, Value]
+    practice: dict[str, dict[str, Value]]
+
+
+class FormulaFacts(Held):
+    """What moves send, closed forms, how a machine's levels make seconds, what structures of programs come to."""
+
+    noun: ClassVar[str] = "the formulas of a lock"
+    wire: dict[str, FormulaFact]
+    form: dict[str, FormulaFact]
+    seconds: dict[str, dict[str, dict[str, FormulaFact]]] = Field(description="by cost model, machine and level")
+    program: dict[str, dict[str, FormulaFact]] = Field(description="by structure")
+
+
+NO_SWITCHES = SwitchFacts(default={}, practice={})
+NO_FORMULAS = FormulaFacts(wire={}, form={}, seconds={}, program={})
+
+
+class Call(NamedTuple):
+    """Which calls of a scenario: what tells one of its collectives from the others.
+
+    place  ``layers`` for what runs in every layer, else ``once``
+    axis   mesh axes joined by commas, major first
+    array  what is moved; of several that travel together their role and blocks
+    again  a number from 2 on for calls that are alike in all of this
+    """
+
+    phase: str
+    place: str
+    kind: str
+    axis: str
+    array: str
+    again: int = 1
+
+    @property
+    def over(self) -> str:
+        """``all_gather over tensor``."""
+        return f"{self.kind} over {self.axis}"
+
+    def __str__(self) -> str:
+        said = f"{self.phase} {self.place} {self.kind} {self.axis} {self.array}"
+        return said if self.again == 1 else f"{said} #{self.again}"
+
+
+class CallsFact(Made):
     """One collective of a scenario: `calls` equal calls per step and device.
 
     bytes     logical bytes of one call
     wire      bytes that one device must inject in one call
     messages  messages that wait for one another, over all calls
     time_s    seconds of one call
-    by        what carries it: level, wires and algorithm, levels joined by a semicolon
+    levels    what carries it, inner first: level, wires, algorithm
     """
 
+    noun: ClassVar[str] = "a collective of a lock"
+    phase: str
+    place: Literal["layers", "once"]
+    kind: str
+    axis: str
+    array: str
+    again: int = 1
     calls: int
-    bytes: float
-    wire: float
-    messages: float
+    bytes: int | float
+    wire: int | float
+    messages: int | float
     time_s: float
-    by: str
+    levels: tuple[tuple[str, str, str], ...]
 
-    def __str__(self) -> str:
-        """The fact as its line in the lock says it."""
-        sizes = f"{self.calls} calls of {self.bytes} B, wire {self.wire} B, {self.messages} messages"
-        return f"{sizes}, {self.time_s!r} s each, {self.by}"
+    @property
+    def call(self) -> Call:
+        """What tells it from the others."""
+        return Call(self.phase, self.place, self.kind, self.axis, self.array, self.again)
 
-    @classmethod
-    def parse(cls, text: str) -> CallsFact:
-        """The fact that a line says. Raises ValueError for a line that says none."""
-        found = _CALLS.fullmatch(text)
-        if found is None:
-            raise ValueError(f'not "{EXAMPLE}"')
-        calls, volume, sent, messages, seconds, by = found.groups()
-        return cls(int(calls), _number(volume), _number(sent), _number(messages), float(seconds), by)
+    @property
+    def by(self) -> str:
+        """What carries it, in words: ``nvlink switch ring; network switch tree``."""
+        return "; ".join(map(" ".join, self.levels))
 
     @property
     def wire_in_all(self) -> float:
@@ -77,38 +172,183 @@ class CallsFact:
         return self.calls * self.time_s
 
 
-_NUMBER = r"([0-9.]+(?:e[-+]?[0-9]+)?)"
-_CALLS = re.compile(rf"([0-9]+) calls of {_NUMBER} B, wire {_NUMBER} B, {_NUMBER} messages, {_NUMBER} s each, (\S.*)")
-EXAMPLE = "8 calls of 1024 B, wire 896 B, 56 messages, 1.5e-05 s each, nvlink switch ring"
+class ResultFact(Made):
+    """A number or an outcome of a whole scenario."""
+
+    noun: ClassVar[str] = "a result of a lock"
+    value: Value
 
 
-def _number(text: str) -> float:
-    return int(text) if text.isdecimal() else float(text)
+Inputs = dict[str, Value | dict[str, Value]]
+"""Fields by name, and those of a section of the scenario's file by the section and their name in it."""
+
+MODEL_CHANGES = "model_changes"
+"""The section of what a scenario changes of its model."""
+
+SECTIONS = {MODEL_CHANGES: "model", CHANGES: "hardware"}
+"""Sections that the scenario's file calls otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioFact:
-    """A scenario: what it asks, resolved; what it came to; its collectives by ``phase place kind axes array``."""
+class Asked(NamedTuple):
+    """A field of a scenario: its name in a section of the file, ``layout`` and ``zero``; "" for no section."""
 
-    inputs: Mapping[str, Any]
-    results: Mapping[str, Any]
-    collectives: Mapping[str, CallsFact]
+    section: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.section}.{self.name}" if self.section else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """Everything that a check compares.
+BASE = Asked("practice", "base")
+"""The field that names the bundle of a practice."""
 
-    version    of tpsim that wrote it
-    tolerance  relative, of times alone: bytes and messages are exact
-    paths      the files and folders whose scenarios it holds, from the lock's own folder
+M = TypeVar("M", "CallsFact", "ResultFact", "ScenarioFact")
+
+
+class ScenarioFact(Held):
+    """A scenario: what it asks, resolved; what it came to; its collectives.
+
+    inputs  its fields: its machine, its model, the structure of its program, ...
+    uses    names of the facts, and lists of them, that all of its numbers are made with
+    Every number is made with every field of its scenario as well, but a demand, which makes its own outcome alone.
     """
 
-    version: str
-    tolerance: float = TOLERANCE
-    paths: tuple[str, ...] = ()
-    constants: Mapping[str, ConstantFact] = field(default_factory=dict)
-    models: Mapping[str, Any] = field(default_factory=dict)
-    switches: Mapping[str, Any] = field(default_factory=dict)
-    formulas: Mapping[str, FormulaFact] = field(default_factory=dict)
-    scenarios: Mapping[str, ScenarioFact] = field(default_factory=dict)
+    noun: ClassVar[str] = "a scenario of a lock"
+    inputs: Inputs
+    uses: Names
+    results: dict[str, ResultFact]
+    collectives: tuple[CallsFact, ...]
+
+    @field_validator("results")
+    @classmethod
+    def _are_numbers(cls, results: dict[str, ResultFact]) -> dict[str, ResultFact]:
+        wrong = [name for name, one in results.items() if name.endswith(FIGURES) and isinstance(one.value, bool | str)]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is a number")
+        return results
+
+    @field_validator("collectives")
+    @classmethod
+    def _differ(cls, collectives: tuple[CallsFact, ...]) -> tuple[CallsFact, ...]:
+        twice = [call for call, times in Counter(one.call for one in collectives).items() if times > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} stands here once")
+        return collectives
+
+    @cached_property
+    def asked(self) -> dict[Asked, Any]:
+        """Every field."""
+        found: dict[Asked, Any] = {}
+        for name, one in self.inputs.items():
+            if isinstance(one, dict):
+                found |= {Asked(SECTIONS.get(name, name), key): value for key, value in one.items()}
+            else:
+                found[Asked("", name)] = one
+        return found
+
+    @cached_property
+    def calls(self) -> dict[Call, CallsFact]:
+        """The collectives by what tells them apart."""
+        return {one.call: one for one in self.collectives}
+
+    def result(self, name: str) -> Any:
+        """A result's value; None if there is none of that name."""
+        return self.results[name].value if name in self.results else None
+
+    def made_with(self, part: Call | None, quantity: str) -> Names:
+        """Names of the facts and lists that a number is made with; `part` is its collective, if it is of one."""
+        own: CallsFact | ResultFact | None = self.results.get(quantity) if part is None else self.calls.get(part)
+        return () if own is None else (*self.uses, *own.uses)
+
+    @property
+    def named(self) -> dict[str, None]:
+        """Names of every fact and list that any of its numbers is made with."""
+        made = (self.uses, *(one.uses for one in (*self.results.values(), *self.collectives)))
+        return dict.fromkeys(name for names in made for name in names)
+
+    def renamed(self, called: Mapping[str, str]) -> ScenarioFact:
+        """The same with those facts and lists called otherwise."""
+
+        def told(one: M) -> M:
+            return one.but(uses=tuple(called[name] for name in one.uses))
+
+        return told(self).but(
+            results={name: told(one) for name, one in self.results.items()},
+            collectives=tuple(map(told, self.collectives)),
+        )
+
+
+Kind = Literal["constant", "model", "switch", "formula"]
+
+
+class Fact(NamedTuple):
+    """Where a fact of a lock stands: its kind, what it belongs to and comes and goes with, and its name there."""
+
+    kind: Kind
+    owner: Names
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join((*self.owner, self.name))
+
+
+class Lock(Held):
+    """Everything that `tpsim check` compares, one line per fact.
+
+    version    of tpsim that wrote it
+    constants  by machine and path
+    models     by model and field
+    uses       lists of facts, by the names that numbers call them by
+    """
+
+    noun: ClassVar[str] = "a lock"
+    tpsim: Literal["lock/2"]
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+")]
+    tolerance: Annotated[float, Field(ge=0, lt=1, description="relative, of times; bytes and messages are exact")]
+    paths: tuple[str, ...] = Field(description="files and folders of scenarios, from the lock's folder")
+    constants: dict[str, dict[str, ConstantFact]]
+    models: dict[str, dict[str, Value]]
+    switches: SwitchFacts
+    formulas: FormulaFacts
+    uses: dict[str, Names]
+    scenarios: dict[str, ScenarioFact]
+
+    @classmethod
+    def empty(cls, **head: Any) -> Lock:
+        """A lock that holds nothing yet."""
+        nothing: dict[str, Any] = {"constants": {}, "models": {}, "uses": {}, "scenarios": {}}
+        groups = {"switches": NO_SWITCHES, "formulas": NO_FORMULAS}
+        first: dict[str, Any] = {"tpsim": VERSION, "version": __version__, "tolerance": TOLERANCE, "paths": ()}
+        return cls(**first | nothing | groups | head)
+
+    @cached_property
+    def facts(self) -> dict[Fact, Any]:
+        """Every fact that numbers are made with, by where it stands."""
+        sections: tuple[tuple[Kind, Any], ...] = (
+            ("constant", self.constants),
+            ("model", self.models),
+            ("switch", self.switches),
+            ("formula", self.formulas),
+        )
+        return {fact: value for kind, section in sections for fact, value in _facts(kind, (), section)}
+
+    @cached_property
+    def listed(self) -> dict[str, frozenset[str]]:
+        """The lists of facts, to look names up in."""
+        return {name: frozenset(facts) for name, facts in self.uses.items()}
+
+    def made_with(self, one: Moved) -> Iterator[frozenset[str]]:
+        """The facts that a number is made with, in parts; none for one that is not there."""
+        scenario = self.scenarios.get(one.scenario)
+        if scenario is not None:
+            for name in scenario.made_with(one.part, one.quantity):
+                yield self.listed[name] if name in self.listed else frozenset([name])
+
+
+def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
+    """The facts in a section, and in those below it."""
+    for name, one in (section if isinstance(section, dict) else section.parts()).items():
+        if isinstance(one, dict):
+            yield from _facts(kind, (*owner, name), one)
+        else:
+            yield Fact(kind, owner, name), one

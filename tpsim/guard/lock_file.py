@@ -2,128 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
-
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
-from tpsim.guard.lock import EXAMPLE, CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
-from tpsim.guard.moved import STATES_FIT
+from tpsim.guard.lock import VERSION, Held, Line, Lock
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
-from tpsim.quantity.spec import Strict
-from tpsim.quantity.units import Dimension
 from tpsim.question.save import flow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
+
+    from tpsim.quantity.spec import Document, Keys
 
 NAME = "tpsim.lock"
-Value = bool | int | float | str
-DIMENSIONS = get_args(Dimension)
-FIGURES = ("_s", "_bytes", "flops")
-"""How the names of a scenario's results end that are numbers."""
-
-
-class ConstantFields(Strict):
-    """A figure or a property of a machine."""
-
-    noun: ClassVar[str] = "a constant of a lock"
-    value: Value
-    source: str = ""
-    kind: str
-    dimension: str = Field("", description="of a figure, which is in SI units")
-
-    @field_validator("dimension")
-    @classmethod
-    def _of_a_number(cls, dimension: str, info: ValidationInfo) -> str:
-        value = info.data.get("value")
-        if dimension and (dimension not in DIMENSIONS or isinstance(value, bool | str)):
-            raise ValueError("a figure has a number and a dimension, a property neither")
-        return dimension
-
-
-class FormulaFields(Strict):
-    """A formula: its text informs, its samples decide."""
-
-    noun: ClassVar[str] = "a formula of a lock"
-    text: str
-    samples: list[str] = Field(min_length=1)
-
-
-def _is_calls(line: str) -> str:
-    CallsFact.parse(line)
-    return line
-
-
-CallsLine = Annotated[
-    str, AfterValidator(_is_calls), Field(description="equal calls of one collective", examples=[EXAMPLE])
-]
-
-
-class ScenarioFields(Strict):
-    """What a scenario asks and what it came to."""
-
-    noun: ClassVar[str] = "a scenario of a lock"
-    inputs: dict[str, Value]
-    results: dict[str, Value]
-    collectives: dict[str, CallsLine]
-
-    @field_validator("results")
-    @classmethod
-    def _are_numbers(cls, results: dict[str, Value]) -> dict[str, Value]:
-        wrong = [name for name in results if name.endswith(FIGURES) and isinstance(results[name], bool | str)]
-        if wrong:
-            raise ValueError(f"{wrong[0]} is a number")
-        return results
-
-
-class LockFile(Strict):
-    """Everything that `tpsim check` compares, one line per fact."""
-
-    noun: ClassVar[str] = "a lock"
-    tpsim: Literal["lock/1"]
-    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+")]
-    tolerance: Annotated[float, Field(ge=0, lt=1, description="relative, of times; bytes and messages are exact")]
-    paths: list[str] = Field(description="files and folders of scenarios, from the lock's folder")
-    constants: dict[str, ConstantFields]
-    models: dict[str, Value]
-    switches: dict[str, Value]
-    formulas: dict[str, FormulaFields]
-    scenarios: dict[str, ScenarioFields]
+OLDER = ("lock/1",)
+"""The formats of locks that said less: what moved since cannot be said of them."""
 
 
 def read(path: Path | str) -> Lock:
     """The lock in a file.
 
-    Raises InputError, with the line, for a file that a newer tpsim wrote or that was damaged by hand.
+    Raises InputError, with the line, for a file that an older or a newer tpsim wrote or that was damaged by hand.
     """
-    try:
-        document = spec.load(path, most=spec.LARGE)
-    except InputError as error:
-        raise _conflict(path, error) from None
-    file, document = spec.read(document, LockFile)
-    if _parts(file.version) > _parts(__version__):
+    document = _loaded(path)
+    if _is_older(document):
+        message = (
+            f"this is a {document.data['tpsim']}, which does not say what its numbers are made with as {VERSION} does"
+        )
+        raise InputError.one("older-lock", message, document.place("tpsim"), f"write it again: {_update(path)}")
+    lock, document = spec.read(document, Lock)
+    if _parts(lock.version) > _parts(__version__):
         raise InputError.one(
             "newer-version",
-            f"tpsim {file.version} wrote this lock; this is tpsim {__version__}",
+            f"tpsim {lock.version} wrote this lock; this is tpsim {__version__}",
             document.place("version"),
             "update tpsim, or write the lock again: tpsim check --update",
         )
-    return Lock(
-        version=file.version,
-        tolerance=file.tolerance,
-        paths=tuple(file.paths),
-        constants={
-            name: ConstantFact(one.value, one.source, one.kind, one.dimension) for name, one in file.constants.items()
-        },
-        models=file.models,
-        switches=file.switches,
-        formulas={name: FormulaFact(one.text, tuple(one.samples)) for name, one in file.formulas.items()},
-        scenarios={name: _scenario(one) for name, one in file.scenarios.items()},
-    )
+    _refuse_unknown(lock, document)
+    return lock
+
+
+def older(path: Path | str) -> Lock | None:
+    """The paths and the tolerance of a lock of an older format, which are kept; None for any other one.
+
+    Raises InputError for a file that cannot be read, or with something else in their place.
+    """
+    document = _loaded(path)
+    if not _is_older(document):
+        return None
+    kept = {name: document.data[name] for name in ("tolerance", "paths") if name in document.data}
+    data = Lock.empty().model_dump() | kept
+    return spec.read(spec.with_data(document, data), Lock)[0]
+
+
+def _is_older(document: Document) -> bool:
+    return document.data.get("tpsim") in OLDER
+
+
+def _update(path: Path | str) -> str:
+    """The command that writes a lock again."""
+    named = () if str(path) == NAME else ("--lock", str(path))
+    return shlex.join(["tpsim", "check", "--update", *named])
+
+
+def _loaded(path: Path | str) -> Document:
+    try:
+        return spec.load(path, most=spec.LARGE)
+    except InputError as error:
+        raise _conflict(path, error) from None
 
 
 CONFLICT = "<<<<<<< "
@@ -143,14 +92,25 @@ def _conflict(path: Path | str, error: InputError) -> InputError:
     return InputError.one("conflict", "a merge left both sides of the lock", place, remedy)
 
 
-def _constant(fields: ConstantFields) -> ConstantFact:
-    return ConstantFact(fields.value, fields.source, fields.kind, fields.dimension)
+def _refuse_unknown(lock: Lock, document: Document) -> None:
+    """Refuse a number, and a list, that names a fact that is not there."""
+    facts = {str(fact) for fact in lock.facts}
+    unknown = [(keys, name) for keys, name in _named(lock) if name not in lock.uses and name not in facts]
+    listed = ((("uses", key, at), name) for key, names in lock.uses.items() for at, name in enumerate(names))
+    unknown += [(keys, name) for keys, name in listed if name not in facts]
+    for keys, name in unknown:
+        message = f"{name} is made with here, and this lock does not hold it"
+        raise InputError.one("unknown-fact", message, document.place(*keys), "write the lock again")
 
 
-def _scenario(fields: ScenarioFields) -> ScenarioFact:
-    calls = {name: CallsFact.parse(line) for name, line in fields.collectives.items()}
-    results = {STATES_FIT if name == "fits" else name: value for name, value in fields.results.items()}  # its old name
-    return ScenarioFact(fields.inputs, results, calls)
+def _named(lock: Lock) -> Iterator[tuple[Keys, str]]:
+    """Every name of what a number is made with, with its place."""
+    for name, fact in lock.scenarios.items():
+        parts: dict[Keys, tuple[str, ...]] = {(): fact.uses}
+        parts |= {("results", key): one.uses for key, one in fact.results.items()}
+        parts |= {("collectives", at): one.uses for at, one in enumerate(fact.collectives)}
+        for keys, names in parts.items():
+            yield from ((("scenarios", name, *keys, "uses", at), one) for at, one in enumerate(names))
 
 
 def _parts(version: str) -> tuple[int, ...]:
@@ -166,38 +126,30 @@ HEAD = """\
 
 def text(lock: Lock) -> str:
     """The lock as the content of its file."""
-    return HEAD + "\n".join(_lines(lock)) + "\n"
+    fields = lock.parts() | {"paths": sorted(lock.paths)}
+    return HEAD + "".join(f"{line}\n" for name, value in fields.items() for line in _lines(name, value, ""))
 
 
-def _lines(lock: Lock) -> Iterator[str]:
-    yield "tpsim: lock/1"
-    yield f"version: {flow(lock.version)}"
-    yield f"tolerance: {lock.tolerance!r}"
-    yield f"paths: {flow(sorted(lock.paths))}"
-    yield from _section("constants", _maps(lock.constants.items()))
-    yield from _section("models", lock.models)
-    yield from _section("switches", lock.switches)
-    yield from _section("formulas", _maps(lock.formulas.items()))
-    if not lock.scenarios:
-        yield "scenarios: {}"
-        return
-    yield "scenarios:"
-    for name, one in sorted(lock.scenarios.items()):
-        yield f"  {flow(name)}:"
-        yield from _section("inputs", one.inputs, 4)
-        yield from _section("results", one.results, 4)
-        yield from _section("collectives", {key: str(fact) for key, fact in one.collectives.items()}, 4)
+def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
+    """A fact as a line; of a map a line per fact, sorted, those of a section of the format in the format's order."""
+    if isinstance(value, Held) and not isinstance(value, Line):
+        yield f"{pad}{flow(name)}:"
+        for key, one in value.parts().items():
+            yield from _lines(key, one, f"{pad}  ")
+    elif value and isinstance(value, dict):
+        yield f"{pad}{flow(name)}:"
+        for key, one in sorted(value.items()):
+            yield from _lines(key, one, f"{pad}  ")
+    elif value and isinstance(value, tuple) and isinstance(value[0], Line):
+        yield f"{pad}{flow(name)}:"
+        yield from (f"{pad}  - {flow(_plain(one))}" for one in sorted(value, key=lambda one: str(one.call)))
+    else:
+        yield f"{pad}{flow(name)}: {flow(_plain(value))}"
 
 
-def _maps(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: asdict(one) for name, one in items}
-
-
-def _section(name: str, facts: Mapping[str, Any], indent: int = 0) -> Iterator[str]:
-    """A map with a line per fact, sorted."""
-    pad = " " * indent
-    if not facts:
-        yield f"{pad}{name}: {{}}"
-        return
-    yield f"{pad}{name}:"
-    yield from (f"{pad}  {flow(key)}: {flow(value)}" for key, value in sorted(facts.items()))
+def _plain(value: Any) -> Any:
+    """A line's fields but those that say nothing, what it is made with last."""
+    if not isinstance(value, Line):
+        return value
+    plain = value.model_dump(exclude_defaults=True)
+    return {name: plain[name] for name in sorted(plain, key=lambda name: name == "uses")}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
+from tpsim.guard.lock import BASE
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from tpsim.guard.lock import Lock, ScenarioFact
+    from tpsim.guard.lock import FormulaFacts, Lock, ScenarioFact
 
 
 def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
@@ -21,49 +21,46 @@ def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
     kept = {name: known.scenarios[name] for name in others}
     if not kept:
         return now
-    sections = {name: dict(_used(getattr(known, name), kept.values())) for name in SECTIONS}
-    _refuse_moved(sections, now, kept)
-    both: dict[str, Any] = {name: {**_own(facts), **getattr(now, name)} for name, facts in sections.items()}
-    return replace(now, scenarios=dict(sorted({**kept, **now.scenarios}.items())), **both)
-
-
-SECTIONS = ("constants", "models", "switches", "formulas")
-
-
-def _used(facts: Mapping[str, Any], scenarios: Iterable[ScenarioFact]) -> Iterator[tuple[str, Any]]:
-    """The facts that belong to what these scenarios name; those of no owner belong to all."""
-    owners = {owner for one in scenarios for owner in _owners(one.inputs)}
-    for key, fact in facts.items():
-        if key.startswith(SHARED) or any(key.startswith(f"{owner}.") for owner in owners):
-            yield key, fact
-
-
-SHARED = ("default.", "wire.", "form.")
-"""How facts begin that every scenario is made with."""
-
-
-def _own(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of owners: of those that all scenarios share the lock holds what is there now."""
-    return {key: fact for key, fact in facts.items() if not key.startswith(SHARED)}
-
-
-def _owners(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the facts of a scenario begin with."""
-    machine = inputs.get("hardware")
-    return (
-        f"{machine}",
-        f"{inputs.get('model')}",
-        f"practice.{inputs.get('practice.base')}",
-        f"program.{inputs.get('program')}",
-        f"seconds.{inputs.get('cost_model')}.{machine}",
+    scenarios = list(kept.values())
+    named = {name for one in scenarios for name in one.named}
+    lists = {name: known.uses[name] for name in named if name in known.uses}
+    practices = _both(known.switches.practice, now.switches.practice, [one.asked[BASE] for one in scenarios])
+    both = now.but(
+        constants=_both(known.constants, now.constants, [one.inputs["hardware"] for one in scenarios]),
+        models=_both(known.models, now.models, [one.inputs["model"] for one in scenarios]),
+        switches=now.switches.but(practice=practices),
+        formulas=_formulas(known.formulas, now.formulas, scenarios),
+        uses={**lists, **now.uses},
+        scenarios=dict(sorted({**kept, **now.scenarios}.items())),
     )
+    _refuse_moved(named.union(*lists.values()), known, both, len(kept))
+    return both
 
 
-def _refuse_moved(kept: Mapping[str, Mapping[str, Any]], now: Lock, others: Mapping[str, Any]) -> None:
-    """Refuse a fact of the kept scenarios that is another one now."""
-    for section, facts in kept.items():
-        found = getattr(now, section)
-        for key, fact in facts.items():
-            if key in found and getattr(found[key], "samples", found[key]) != getattr(fact, "samples", fact):
-                message = f"{key} moved, and {len(others)} of the lock's other scenarios are made with such facts"
-                raise InputError.one("shared-fact", message, remedy="update all of them: tpsim check --update")
+F = TypeVar("F")
+
+
+def _both(known: Mapping[str, F], now: Mapping[str, F], owners: Iterable[object]) -> dict[str, F]:
+    """The facts of these owners as they are held, and of all others as they are now."""
+    held = set(owners)
+    return {**{name: facts for name, facts in known.items() if name in held}, **now}
+
+
+def _formulas(known: FormulaFacts, now: FormulaFacts, scenarios: Sequence[ScenarioFact]) -> FormulaFacts:
+    """Those of the scenarios' programs, and of their machines under their cost models."""
+    seconds = dict(now.seconds)
+    for model, held in known.seconds.items():
+        machines = [one.inputs["hardware"] for one in scenarios if one.inputs["cost_model"] == model]
+        if found := _both(held, now.seconds.get(model, {}), machines):
+            seconds[model] = found
+    programs = _both(known.program, now.program, [one.inputs["program"] for one in scenarios])
+    return now.but(seconds=seconds, program=programs)
+
+
+def _refuse_moved(facts: set[str], known: Lock, both: Lock, others: int) -> None:
+    """Refuse a fact of the kept scenarios that is another one now, or gone."""
+    for fact, held in known.facts.items():
+        now = both.facts.get(fact)
+        if str(fact) in facts and getattr(now, "samples", now) != getattr(held, "samples", held):
+            message = f"{fact} moved, and {others} of the lock's other scenarios are made with such facts"
+            raise InputError.one("shared-fact", message, remedy="update all of them: tpsim check --update")

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.guard.lock import Lock, ScenarioFact
+    from tpsim.guard.lock import Call, Lock, ScenarioFact
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
     """A number that moved, from `old` to `new`; None where it is not there.
 
-    part      the collective, "" for a number of the whole scenario
+    part      the collective, None for a number of the whole scenario
     quantity  calls, bytes, wire, messages, time_s, by; or step_s, flops, ...; or states_fit, require.step, ...
     """
 
     scenario: str
-    part: str
+    part: Call | None
     quantity: str
     old: Any
     new: Any
@@ -67,18 +67,16 @@ def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:
     """The numbers of one scenario that moved."""
     before, after = old.scenarios[name], new.scenarios[name]
     for key in keys(before.results, after.results):
-        values = _result(before, after, key), _result(after, before, key)
+        values = _result(before, key), _result(after, key)
         if not same(*values, old.tolerance if key.endswith("_s") else 0):
-            yield Moved(name, "", key, *values)
-    for key in keys(before.collectives, after.collectives):
-        yield from _moved_calls(name, key, old, new)
+            yield Moved(name, None, key, *values)
+    for call in keys(before.calls, after.calls):
+        yield from _moved_calls(name, call, old, new)
 
 
-def _result(fact: ScenarioFact, other: ScenarioFact, key: str) -> Any:
-    """A result; a demand that is not made holds, and whether states fit is not known to a lock that does not say it."""
-    if key in fact.results or not is_outcome(key):
-        return fact.results.get(key)
-    return other.results[key] if key == STATES_FIT else True
+def _result(fact: ScenarioFact, key: str) -> Any:
+    """A result; a demand that is not made holds."""
+    return fact.result(key) if key in fact.results or not is_outcome(key) else True
 
 
 STATES_FIT = "states_fit"
@@ -104,12 +102,12 @@ def outcome(quantity: str, value: Any) -> str:
 QUANTITIES = ("calls", "bytes", "wire", "messages", "time_s", "by")
 
 
-def _moved_calls(name: str, part: str, old: Lock, new: Lock) -> Iterator[Moved]:
-    calls = [lock.scenarios[name].collectives.get(part) for lock in (old, new)]
+def _moved_calls(name: str, call: Call, old: Lock, new: Lock) -> Iterator[Moved]:
+    calls = [lock.scenarios[name].calls.get(call) for lock in (old, new)]
     for quantity in QUANTITIES:
         before, after = (getattr(one, quantity, None) for one in calls)
         if not same(before, after, old.tolerance if quantity == "time_s" else 0):
-            yield Moved(name, part, quantity, before, after)
+            yield Moved(name, call, quantity, before, after)
 
 
 def same(old: Any, new: Any, tolerance: float) -> bool:
@@ -123,6 +121,9 @@ def same(old: Any, new: Any, tolerance: float) -> bool:
     return abs(new - old) <= tolerance * max(abs(old), abs(new))
 
 
-def keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+K = TypeVar("K")
+
+
+def keys(old: Mapping[K, Any], new: Mapping[K, Any]) -> list[K]:
     """The keys of both, in the order of the new one, then those that are gone."""
     return list(dict.fromkeys([*new, *old]))

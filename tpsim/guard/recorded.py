@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
-from tpsim.guard.facts import flat
-from tpsim.guard.lock import CallsFact, ConstantFact, FormulaFact, Lock, ScenarioFact
+from tpsim.guard.facts import calls_of, inputs_of
+from tpsim.guard.lock import (
+    NO_FORMULAS,
+    ConstantFact,
+    FormulaFact,
+    FormulaFacts,
+    Lock,
+    ResultFact,
+    ScenarioFact,
+)
 from tpsim.guard.moved import STATES_FIT
-from tpsim.guard.uses import FILE, VERSION
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
@@ -92,25 +99,40 @@ def recorded(plan: PlanResult) -> Lock:
 def _recorded(data: Mapping[str, Any]) -> Lock:
     resolved, result = data["resolved"], data["result"]
     model, machine = resolved["model"]["name"], resolved["hardware"]
+    fields = {name: value for name, value in resolved["model"].items() if name != "name" and value is not None}
+    file = ConstantFact(value=_digest(data["inputs"], machine), kind="file")
+    made = Lock.empty(
+        version=data["tpsim"],
+        constants={machine: {FILE: file}},
+        models={model: fields},
+        formulas=Version(**NO_FORMULAS.parts(), tpsim=FormulaFact(text=data["tpsim"], samples=(data["tpsim"],))),
+    )
     skipped = ("name", "model", "placement", "hardware")
     rest = {key: value for key, value in resolved.items() if key not in skipped}
     fact = ScenarioFact(
-        inputs={"model": model, "hardware": machine, **dict(flat(rest))},
-        results={"step_s": result["step"]["time_s"], **_results(result)},
-        collectives=_calls(result["collectives"]),
+        inputs={"model": model, "hardware": machine, **inputs_of(rest)},
+        uses=(ALL,),
+        results={name: ResultFact(value=value) for name, value in _results(result).items()},
+        collectives=tuple(calls_of(result["collectives"])),
     )
-    fields = {name: value for name, value in resolved["model"].items() if name != "name" and value is not None}
-    return Lock(
-        version=data["tpsim"],
-        constants={f"{machine}.{FILE}": ConstantFact(_digest(data["inputs"], machine), "", "file")},
-        models={f"{model}.{name}": value for name, value in fields.items()},
-        formulas={VERSION: FormulaFact(data["tpsim"], (data["tpsim"],))},
-        scenarios={resolved["name"]: fact},
-    )
+    return made.but(uses={ALL: tuple(map(str, made.facts))}, scenarios={resolved["name"]: fact})
+
+
+FILE = "file"
+"""The fact of a machine of which a saved result knows no figures: the hash of its file."""
+
+ALL = "all"
+"""The one list of facts that every number of a saved result is made with, as far as it is known."""
+
+
+class Version(FormulaFacts):
+    """The formulas of a saved result: those of the tpsim that made it."""
+
+    tpsim: FormulaFact
 
 
 def _results(result: Mapping[str, Any]) -> dict[str, Any]:
-    steps = {key: result["step"][key] for key in RESULTS[1:]}
+    steps = {"step_s": result["step"]["time_s"], **{key: result["step"][key] for key in RESULTS[1:]}}
     demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
     states_fit = result["memory"]["fits"] is not False
     return {**steps, **{key: result["memory"][key] for key in MEMORY}, STATES_FIT: states_fit, **demands}
@@ -119,21 +141,3 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
 def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:
     """The hash of the machine's file, as far as its name tells which one it is."""
     return next((one["sha256"][:12] for one in files if Path(one["path"]).stem == machine), "")
-
-
-def _calls(rows: Sequence[Mapping[str, Any]]) -> dict[str, CallsFact]:
-    found: dict[str, CallsFact] = {}
-    for row in rows:
-        place = "once" if row["layer"] is None else "layers"
-        what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
-        name = f"{row['phase']} {place} {row['collective']} {row['axis']} {what}"
-        again = sum(other == name or other.startswith(f"{name} #") for other in found)
-        found[f"{name} #{again + 1}" if again else name] = CallsFact(
-            calls=row["count"],
-            bytes=row["logical_bytes"],
-            wire=row["wire_bytes_per_device"],
-            messages=0,
-            time_s=float(row["time_s"]),
-            by=f"{row['axis']} wires {row['algorithm']}",
-        )
-    return found

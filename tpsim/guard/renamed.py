@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.guard.causes import STILL, Cause
@@ -11,12 +10,12 @@ from tpsim.guard.causes import STILL, Cause
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.guard.lock import Lock, ScenarioFact
+    from tpsim.guard.lock import Lock
 
 ALIKE = 0.5
 """Share of equal facts from which a machine of a new name is taken for the old one, edited: half tell it apart."""
 
-OWNERS = {"hardware": "constants", "model": "models"}
+SECTIONS: Mapping[str, str] = {"hardware": "constants", "model": "models"}
 """The fields of a scenario that name owners of facts, and the section of a lock that holds those."""
 
 
@@ -30,7 +29,7 @@ class Renamed(NamedTuple):
 
 def in_names_of(new: Lock, old: Lock) -> tuple[Lock, list[Cause]]:
     """The old lock with the names of the new one, and a cause for each name that moved, which moves no number."""
-    found = [pair for field_name in OWNERS for pair in _renamed(field_name, old, new)]
+    found = [pair for field_name in SECTIONS for pair in _renamed(field_name, old, new)]
     causes = [Cause("scenario", one.field, one.old, one.new, _note(one, old, new)) for one in found]
     for one in found:
         old = _told(one, old, new)
@@ -54,19 +53,10 @@ def _renamed(field_name: str, old: Lock, new: Lock) -> Iterator[Renamed]:
 
 def _compared(pair: Renamed, old: Lock, new: Lock) -> tuple[set[str], int]:
     """Paths of all facts of both owners, and how many of them differ."""
-    section = OWNERS[pair.field]
-    before, after = facts_of(getattr(old, section), pair.old), facts_of(getattr(new, section), pair.new)
+    section = SECTIONS[pair.field]
+    before, after = getattr(old, section).get(pair.old, {}), getattr(new, section).get(pair.new, {})
     paths = {*before, *after}
     return paths, sum(before.get(path) != after.get(path) for path in paths)
-
-
-def facts_of(facts: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """The facts of one owner by their paths.
-
-    >>> facts_of({"a.x": 1, "b.x": 2}, "a")
-    {'x': 1}
-    """
-    return {key.removeprefix(f"{owner}."): one for key, one in facts.items() if key.startswith(f"{owner}.")}
 
 
 def _note(pair: Renamed, old: Lock, new: Lock) -> str:
@@ -79,29 +69,49 @@ def _note(pair: Renamed, old: Lock, new: Lock) -> str:
 
 def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
     """The old lock in which the scenarios that took the new name had it before, with its facts and formulas."""
-    section = OWNERS[pair.field]
-    facts = getattr(old, section)
-    own = {f"{pair.new}.{path}": one for path, one in facts_of(facts, pair.old).items()}
-    both: dict[str, Any] = {section: {**facts, **own}}
-    scenarios = {name: _scenario(name, one, pair, new) for name, one in old.scenarios.items()}
-    told = replace(old, scenarios=scenarios, **both)
-    if pair.field != "hardware":
-        return told
-    seconds = {_of_machine(name, pair): one for name, one in old.formulas.items()}
-    return replace(told, formulas={**old.formulas, **seconds})
+    section = SECTIONS[pair.field]
+    told = old.but(**{section: _with_both(getattr(old, section), pair)})
+    if pair.field == "hardware":
+        seconds = {model: _with_both(machines, pair) for model, machines in old.formulas.seconds.items()}
+        told = told.but(formulas=old.formulas.but(seconds=seconds))
+    names = dict(_names(pair, old))
+    for name in _took(pair, old, new):
+        told = _with(told, name, pair, names)
+    return told
 
 
-def _scenario(name: str, fact: ScenarioFact, pair: Renamed, new: Lock) -> ScenarioFact:
-    after = new.scenarios[name].inputs.get(pair.field) if name in new.scenarios else None
-    if (fact.inputs.get(pair.field), after) != (pair.old, pair.new):
-        return fact
-    return replace(fact, inputs={**fact.inputs, pair.field: pair.new})
+def _with_both(machines: Mapping[str, Any], pair: Renamed) -> dict[str, Any]:
+    """Facts by machine, with those of the old name under the new one, too."""
+    return {**machines, **({pair.new: machines[pair.old]} if pair.old in machines else {})}
 
 
-def _of_machine(formula: str, pair: Renamed) -> str:
-    """``seconds.additive.NEW.nvlink`` of ``seconds.additive.OLD.nvlink``; any other formula as it is."""
-    family, _, rest = formula.partition(".")
-    model, _, level = rest.partition(".")
-    if family != "seconds" or not level.startswith(f"{pair.old}."):
-        return formula
-    return f"{family}.{model}.{pair.new}.{level.removeprefix(f'{pair.old}.')}"
+def _took(pair: Renamed, old: Lock, new: Lock) -> Iterator[str]:
+    """The scenarios that had the old name and have the new one."""
+    for name in (name for name in old.scenarios if name in new.scenarios):
+        if [lock.scenarios[name].inputs.get(pair.field) for lock in (old, new)] == [pair.old, pair.new]:
+            yield name
+
+
+def _names(pair: Renamed, old: Lock) -> Iterator[tuple[str, str]]:
+    """What the facts of the old name are called, and what they are called by the new one."""
+    owners: dict[tuple[str, ...], tuple[str, ...]] = {("model", pair.old): (pair.new,)}
+    if pair.field == "hardware":
+        owners = {("constant", pair.old): (pair.new,)}
+        for model in old.formulas.seconds:
+            owners["formula", "seconds", model, pair.old] = ("seconds", model, pair.new)
+    for fact in old.facts:
+        if (owner := owners.get((fact.kind, *fact.owner))) is not None:
+            yield str(fact), str(fact._replace(owner=owner))
+
+
+def _with(lock: Lock, name: str, pair: Renamed, names: Mapping[str, str]) -> Lock:
+    """The lock in which one scenario has the new name, and lists of facts that are called by it."""
+    fact = lock.scenarios[name]
+    called = {one: f"{one} {pair.new}" if one in lock.uses else names.get(one, one) for one in fact.named}
+    uses = {
+        called[one]: tuple(names.get(known, known) for known in lock.uses[one])
+        for one in fact.named
+        if one in lock.uses
+    }
+    told = fact.but(inputs={**fact.inputs, pair.field: pair.new}).renamed(called)
+    return lock.but(uses={**lock.uses, **uses}, scenarios={**lock.scenarios, name: told})

@@ -62,28 +62,28 @@ class Formula:
         samples = self.samples()
         if known is not None and known.samples == samples and (known.text or not texts):
             return known
-        return FormulaFact(self.text() if texts or known else "", samples)
+        return FormulaFact(text=self.text() if texts or known else "", samples=samples)
 
 
 def move_formulas() -> Iterator[tuple[str, Formula]]:
-    """Wire bytes of every move, in V and n: ``wire.all_gather``."""
+    """Wire bytes of every move, in V and n, by the move."""
     for kind in MOVES:
         if kind != "slice":
-            yield f"wire.{kind}", _of_volume(partial(_wire, kind))
+            yield kind, _of_volume(partial(_wire, kind))
 
 
 def form_formulas() -> Iterator[tuple[str, Formula]]:
-    """Every closed form: steps, bytes carried, link total and serial: ``form.ring.all_gather.two-rings``."""
+    """Every closed form: steps, bytes carried, link total and serial: ``ring.all_gather.two-rings``."""
     for topology, moves in FORMS.items():
         for kind, forms in moves.items():
             for name, form in forms.items():
-                yield f"form.{topology}.{kind}.{name}", _of_volume(partial(_loads, form))
+                yield f"{topology}.{kind}.{name}", _of_volume(partial(_loads, form))
     for kind, tori in TORUS_FORMS.items():
         for name, torus in tori.items():
-            yield f"form.torus.{kind}.{name}", _of_volume(partial(_loads, partial(_on_torus, torus)))
+            yield f"torus.{kind}.{name}", _of_volume(partial(_loads, partial(_on_torus, torus)))
     for topology in FORMS:
         yield (
-            f"form.{topology}.permute.change",
+            f"{topology}.permute.change",
             Formula(partial(_of_changes, topology), lambda: "blocks summed one by one"),
         )
 
@@ -128,16 +128,15 @@ def _of_volume(cost: Callable[[Any, Any], tuple[Any, ...]]) -> Formula:
     return Formula(lambda: tuple(_exact(one) for V, n in VOLUMES_AND_RANKS for one in cost(V, n)), text)
 
 
-def seconds_formulas(machine: Machine, key: str, cost_model: CostModel) -> Iterator[tuple[str, Formula]]:
-    """How each level's seconds are made, whatever its constants: ``seconds.additive.dgx-h100.nvlink``.
+def seconds_formulas(machine: Machine, cost_model: CostModel) -> Iterator[tuple[str, Formula]]:
+    """How each level's seconds are made, whatever its constants, by the level.
 
-    key  what the lock calls the machine
     Every constant is replaced by a whole number of its dimension, so that no figure of the profile moves a sample.
     """
     plain = neutral(machine)
     for level in plain.levels:
         samples = partial(_of_level, plain, level, cost_model)
-        yield f"seconds.{cost_model}.{key}.{level.name}", Formula(samples, partial(JOINED.__getitem__, cost_model))
+        yield level.name, Formula(samples, partial(JOINED.__getitem__, cost_model))
 
 
 JOINED: Mapping[CostModel, str] = {
@@ -174,20 +173,25 @@ def neutral(machine: Machine) -> Machine:
     return changed(replace(machine, measured=()), lambda one: replace(one, value=NEUTRAL[one.dimension]))
 
 
-def program_formulas(lowered: Lowered, key: str) -> Iterator[tuple[str, Formula]]:
-    """What a structure sends, computes and holds: ``program.KEY.forward.all_gather.tensor`` and the like.
+def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
+    """What a structure sends, computes and holds: ``forward.all_gather.tensor``, ``flops`` and the like.
 
     Of collectives the logical bytes of a step, per phase, kind and axes; those of one device are none.
     """
     groups: dict[str, list[Collective]] = {}
     for one in lowered.collectives:
-        groups.setdefault(f"program.{key}.{one.where.phase}.{one.kind}.{','.join(one.axes)}", []).append(one)
+        groups.setdefault(group(one), []).append(one)
     costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
-    costs[f"program.{key}.flops"] = partial(_flops, lowered)
-    costs |= {f"program.{key}.{part}": partial(_held, lowered, part) for part in HELD}
+    costs["flops"] = partial(_flops, lowered)
+    costs |= {part: partial(_held, lowered, part) for part in HELD}
     order = lowered.program.axes
     for name, cost in costs.items():
         yield name, Formula(partial(_sampled, cost, order), partial(_text, cost, order))
+
+
+def group(one: Collective) -> str:
+    """The formula of its program that a collective is part of."""
+    return f"{one.where.phase}.{one.kind}.{','.join(one.axes)}"
 
 
 HELD = ("parameters", "gradients", "optimizer")

@@ -1,134 +1,173 @@
-"""Which numbers of a scenario are made with which facts: the use-lists, told by the names in a lock alone."""
+"""What the numbers of a plan are made with, recorded while they are priced: lists of facts that a lock holds."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tpsim.guard.causes import STILL
+from tpsim.answers.plan import priced
+from tpsim.guard.lock import BASE, Asked
+from tpsim.guard.machine_facts import properties
 from tpsim.guard.moved import STATES_FIT
+from tpsim.guard.samples import HELD, group
+from tpsim.machine.parts import Watched, changed
+from tpsim.machine.timing import compute_s, memory_s
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from tpsim.guard.causes import Cause
-    from tpsim.guard.lock import CallsFact, Lock, ScenarioFact
-    from tpsim.guard.moved import Moved
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Row
+    from tpsim.guard.lock import Lock, Names, ScenarioFact
 
-
-def collective_of(part: str) -> str:
-    """``all_gather over tensor`` of ``forward layers all_gather tensor attention.in``."""
-    _, _, kind, axes, *_ = part.split(" ")
-    return f"{kind} over {axes}"
+PLACING = ("place", "topology", "shape", "wrap", "slices")
+"""Properties of levels that decide which wires carry which mesh axis: of all levels, for one fills up after another."""
 
 
-def axes_of(part: str) -> str:
-    """``tensor`` of ``forward layers all_gather tensor attention.in``."""
-    return part.split(" ")[3]
+@dataclass(frozen=True)
+class Lists:
+    """The lists of facts that numbers are made with, each under a name of its own in eight letters.
+
+    held   what the lock holds: a list has no other facts
+    known  the lists so far
+    """
+
+    held: Lock
+    known: dict[str, Names] = field(default_factory=dict)
+
+    @cached_property
+    def _facts(self) -> frozenset[str]:
+        return frozenset(map(str, self.held.facts))
+
+    def called(self, names: Iterable[str]) -> Names:
+        """What a list is called, equal for equal lists; a single fact by its own name, and nothing for none."""
+        found = tuple(sorted(self._facts.intersection(names)))
+        if len(found) <= 1:
+            return found
+        name = f"u{hashlib.sha256(repr(found).encode()).hexdigest()[:7]}"
+        self.known[name] = found
+        return (name,)
 
 
-def uses(moved: Moved, cause: Cause, old: Lock, new: Lock) -> bool:
-    """True if a number that moved is made with the fact that moved, before or after."""
-    return any(
-        _uses(moved, cause, lock.scenarios[moved.scenario]) for lock in (old, new) if moved.scenario in lock.scenarios
-    )
+@dataclass(frozen=True)
+class Uses:
+    """What each number of a plan is made with, as names of facts and of lists of them.
+
+    fact  what the scenario asks: it names its machine, its model, the structure of its program
+    """
+
+    plan: PlanResult
+    fact: ScenarioFact
+    lists: Lists
+
+    def shared(self) -> Names:
+        """Of every number: the model, the switches that the scenario leaves as they are, what a planner weighed."""
+        found = self.lists.called([*self._model(), *self._switches()])
+        return (*found, *self._weighed()) if self.plan.question.planner == "cheapest" else found
+
+    def of_row(self, row: Row) -> Names:
+        """Of a collective: what its timing reads, what places it, and what its calls come to in its program."""
+        constants, formulas = self._timed[id(row.timing)]
+        levels = {segment.level for segment in self.plan.question.placement.route(row.call.axes)}
+        made = self.lists.called([*formulas, self._program(group(row.call))])
+        return (*self._of_machine([*constants, *self._properties(levels)]), *made)
+
+    def of_results(self) -> dict[str, Names]:
+        """Of every result, the scenario's demands included."""
+        rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.rows))))
+        flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
+        compute = (*self._of_machine(self._read(_computed)), *flops)
+        exposed = (*rows, *compute) if self.plan.question.assume.overlap else rows
+        step, memory = (*rows, *compute), tuple(chain.from_iterable(states))
+        room = self._of_machine(self._read(lambda plan: plan.memory.states_fit))
+        demands = {"step": step, "exposed": exposed, "memory": memory, "mfu": step, "tokens_per_s": step}
+        return {
+            "step_s": step,
+            "compute_s": compute,
+            "exposed_s": exposed,
+            "flops": flops,
+            **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
+            "placement": self._of_machine(self._properties(())),
+            STATES_FIT: (*room, *memory),
+            **{f"require.{name}": names for name, names in demands.items()},
+        }
+
+    def _model(self) -> Iterator[str]:
+        """The fields of the model that the scenario does not state itself."""
+        model = str(self.fact.inputs["model"])
+        fields = self.lists.held.models[model]
+        yield from (f"{model}.{name}" for name in fields if Asked("model", name) not in self.fact.asked)
+
+    def _switches(self) -> Iterator[str]:
+        """The defaults, and the switches of its practice, that say what the scenario has."""
+        asked, known = self.fact.asked, self.lists.held.switches
+        said = {str(one): value for one, value in asked.items()}
+        yield from (f"default.{name}" for name, value in known.default.items() if said.get(name) == value)
+        base = asked[BASE]
+        for name, value in known.practice[base].items():
+            if asked.get(Asked("practice", name)) == value:
+                yield f"practice.{base}.{name}"
+
+    def _weighed(self) -> Iterator[str]:
+        """What a planner looks at that weighs every way: any of it may decide which one is taken."""
+        question = self.plan.question
+        read = self._read(lambda plan: priced(plan.question).step.time_s)
+        levels = [level.name for level in question.machine.levels]
+        curves = (curve.path for curve in question.machine.measured)
+        yield from self._of_machine([*read, *curves, *self._properties(levels)])
+        owners = {("wire",), ("form",), ("seconds", question.cost_model, self._machine)}
+        yield from self.lists.called(str(fact) for fact in self.lists.held.facts if fact.owner in owners)
+
+    @cached_property
+    def _timed(self) -> dict[int, tuple[Names, Names]]:
+        """Constants and formulas of every timing; rows of equal shape share one."""
+        question = self.plan.question
+        model, own = question.cost_model, question.machine
+        called = {
+            f"seconds.{model}.{own.name}.{level.name}": f"seconds.{model}.{self._machine}.{level.name}"
+            for level in own.levels
+        }  # a timing calls the machine by its name, and the lock perhaps by its file
+        timings = {id(row.timing): row.timing for row in self.plan.rows}
+        return {
+            key: (one.constants, tuple(called.get(name, name) for name in one.formulas)) for key, one in timings.items()
+        }
+
+    @cached_property
+    def _stated(self) -> set[str]:
+        """Paths of what the scenario states of its machine: they are its own, and no facts of the machine."""
+        base = {one.path: one for one in self.plan.question.base_machine.constants()}
+        moved = {one.path for one in self.plan.question.machine.constants() if base.get(one.path) != one}
+        return moved | {one.name for one in self.fact.asked if one.section == "hardware"}
+
+    @property
+    def _machine(self) -> str:
+        return str(self.fact.inputs["hardware"])
+
+    def _program(self, formula: str) -> str:
+        return f"program.{self.fact.inputs['program']}.{formula}"
+
+    def _of_machine(self, paths: Iterable[str]) -> Names:
+        return self.lists.called(f"{self._machine}.{path}" for path in paths if path not in self._stated)
+
+    def _properties(self, levels: Collection[str]) -> Iterator[str]:
+        """What is no figure: all of it of these levels, and of every level what places a mesh on them."""
+        for one in properties(self.plan.question.machine):
+            if one.level in levels or one.name in PLACING:
+                yield one.path
+
+    def _read(self, number: Callable[[PlanResult], Any]) -> Names:
+        """Paths of the machine's constants that are read where the plan makes a number."""
+        question, seen = self.plan.question, set[str]()
+        machine = changed(question.machine, lambda one: Watched(one, seen))
+        number(replace(self.plan, question=replace(question, machine=machine)))
+        return tuple(seen)
 
 
-def _uses(moved: Moved, cause: Cause, fact: ScenarioFact) -> bool:
-    inputs, calls = fact.inputs, fact.collectives.get(moved.part)
-    if cause.note.endswith(STILL):
-        return False
-    if cause.kind == "constant":
-        path = cause.name.removeprefix(f"{inputs.get('hardware')}.")
-        own = path != cause.name and f"hardware.{path}" not in inputs
-        return own and _uses_part(path, moved, calls, fact)
-    if cause.kind == "model":
-        field_name = cause.name.removeprefix(f"{inputs.get('model')}.")
-        return field_name != cause.name and f"model.{field_name}" not in inputs
-    if cause.kind == "switch":
-        return _uses_switch(cause, inputs)
-    if cause.kind == "formula":
-        return any(_uses_formula(name, moved, calls, fact) for name in (cause.name, *cause.follows))
-    own = not cause.name.startswith("require.") or cause.name == moved.quantity
-    return own and cause.kind == "scenario" and moved.scenario in cause.scenarios
-
-
-FILE = "file"
-"""The fact of a machine of which a saved result knows no figures: the hash of its file."""
-
-
-def _uses_part(path: str, moved: Moved, calls: CallsFact | None, fact: ScenarioFact) -> bool:
-    """A chip's figures make the scenario's own numbers, a level's those and the collectives that run on it."""
-    if path == FILE:
-        return True
-    if path.startswith("chip."):
-        return not moved.part and _uses_chip(path, moved.quantity)
-    level = path.split(".")[1]
-    if not moved.part and not is_timed(moved.quantity):
-        return moved.quantity == "placement"
-    if not moved.part:
-        return any(level in levels(one.by) for one in fact.collectives.values()) or moved.quantity == "placement"
-    return calls is not None and level in levels(calls.by)
-
-
-TIMED = ("step_s", "exposed_s", "require.step", "require.exposed", "require.mfu", "require.tokens_per_s")
-"""Numbers and outcomes of a scenario that are made of compute and of communication."""
-
-
-def is_timed(quantity: str) -> bool:
-    """True for what seconds of communication make, the table of a placement aside."""
-    return quantity in TIMED
-
-
-def _uses_chip(path: str, quantity: str) -> bool:
-    """A chip's room decides whether states fit, and moves no second; its other figures make compute and all with it."""
-    if path == "chip.memory.capacity":
-        return quantity == STATES_FIT
-    return quantity == "compute_s" or quantity in TIMED
-
-
-def levels(by: str) -> tuple[str, ...]:
-    """The levels that carry a collective, of ``nvlink switch ring; network switch tree``."""
-    return tuple(one.split(" ")[0] for one in by.split("; "))
-
-
-def _uses_switch(cause: Cause, inputs: Mapping[str, Any]) -> bool:
-    """A default or a switch is used where the field has the value that it gives."""
-    family, _, rest = cause.name.partition(".")
-    if family == "practice":
-        base, _, switch = rest.partition(".")
-        return base == inputs.get("practice.base") and inputs.get(f"practice.{switch}") in (cause.old, cause.new)
-    return inputs.get(rest) in (cause.old, cause.new)
-
-
-VERSION = "tpsim"
-"""What stands for the formulas of a saved result: the version of tpsim that made it."""
-
-
-def _uses_formula(name: str, moved: Moved, calls: CallsFact | None, fact: ScenarioFact) -> bool:
-    if name == VERSION:
-        return True
-    if not moved.part:
-        own = name.startswith(f"program.{fact.inputs.get('program')}.")
-        return own or any(_part_uses(name, part, one.by, fact) for part, one in fact.collectives.items())
-    return calls is not None and _part_uses(name, moved.part, calls.by, fact)
-
-
-def _part_uses(name: str, part: str, by: str, fact: ScenarioFact) -> bool:
-    """True if one collective is made with a formula."""
-    family, *rest = name.split(".")
-    phase, _, kind, axes, *_ = part.split(" ")
-    if family == "wire":
-        return rest[0] == kind
-    if family == "program":
-        return rest[0] == fact.inputs.get("program") and rest[1:] == [phase, kind, axes]
-    if family == "form":
-        runs = [one.split(" ") for one in by.split("; ")]
-        made_of = {kind, "all_gather", "reduce_scatter"} if kind == "all_reduce" else {kind}
-        return rest[1] in made_of and any(wires_match(rest[0], run[1]) and run[2] == rest[2] for run in runs)
-    prefix = f"seconds.{fact.inputs.get('cost_model')}.{fact.inputs.get('hardware')}."
-    return any(name == f"{prefix}{level}" for level in levels(by))
-
-
-def wires_match(topology: str, wires: str) -> bool:
-    """True if a collective on these wires runs closed forms of that topology; several axes are a torus."""
-    return topology in wires.split("+") or topology == "torus"
+def _computed(plan: PlanResult) -> Any:
+    """Seconds of a product, by either of what may bound it."""
+    question = plan.question
+    own, share = question.machine, question.matmul_efficiency
+    return compute_s(own, 1, question.products, share), memory_s(own, 1)

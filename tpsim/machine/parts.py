@@ -288,3 +288,8 @@ class Watched:
         """The constant's, and it is seen."""
         self.seen.add(self.constant.path)
         return self.constant.value
+
+    @property
+    def stated(self) -> bool:
+        """Whether the file states the constant, which is no reading of its value."""
+        return self.constant.stated

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.guard.drifted import SIGN, outcomes, sizes, values
 from tpsim.guard.moved import change, outcome, relative, same
-from tpsim.guard.uses import axes_of, collective_of
 from tpsim.quantity.units import show
 from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.guard.diff import DiffResult
     from tpsim.guard.drift import Drift
     from tpsim.guard.drifted import Drifted
-    from tpsim.guard.lock import ScenarioFact
+    from tpsim.guard.lock import Call, ScenarioFact
     from tpsim.guard.moved import Moved
     from tpsim.report.numbers import Kind
 
@@ -113,7 +112,7 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
     yield from _parts(CAUSES, causes, "causes", verbose=verbose)
     yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
-    for columns, of, what in ((AXES, axes_of, "axes"), (COLLECTIVES, collective_of, "collectives")):
+    for columns, of, what in ((AXES, _axis, "axes"), (COLLECTIVES, _over, "collectives")):
         moved = {(one.scenario, of(one.part)) for one in drift.moved if one.part}
         rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
         if len(rows) <= FEW or verbose:
@@ -124,6 +123,14 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
         few = len(largest) < len(drift.moved)
         title = f"Largest of {len(drift.moved):,} numbers that moved" if few else "Every number that moved"
         yield Table(NUMBERS, [_number(one) for one in largest], title, folded=True)
+
+
+def _axis(call: Call) -> str:
+    return call.axis
+
+
+def _over(call: Call) -> str:
+    return call.over
 
 
 def _parts(columns: Sequence[Column], rows: Sequence[Row], what: str, *, verbose: bool) -> Iterator[Table]:
@@ -193,7 +200,7 @@ def few(names: Sequence[str]) -> str:
 def _scenarios(drift: Drift) -> Iterator[Row]:
     for name in drift.changed:
         old, new = drift.old.scenarios[name], drift.new.scenarios[name]
-        steps, wires = (old.results.get("step_s"), new.results.get("step_s")), (_wire(old), _wire(new))
+        steps, wires = (old.result("step_s"), new.result("step_s")), (_wire(old), _wire(new))
         yield {
             "scenario": name,
             **_pair("s", steps, "seconds"),
@@ -218,17 +225,17 @@ def _of_one_side(drift: Drift) -> Iterator[Row]:
     for names, lock, word in ((drift.added, drift.new, "new"), (drift.dropped, drift.old, "gone")):
         for name in names:
             fact = lock.scenarios[name]
-            numbers = (fact.results.get("step_s"), _wire(fact))
+            numbers = (fact.result("step_s"), _wire(fact))
             steps, wires = ((None, one) if word == "new" else (one, None) for one in numbers)
             said = {"step": word, "wire": word}
             yield {"scenario": name, **_pair("s", steps, "seconds"), **_pair("bytes", wires, "bytes"), **said}
 
 
 def _wire(fact: ScenarioFact) -> float:
-    return sum(one.wire_in_all for one in fact.collectives.values())
+    return sum(one.wire_in_all for one in fact.collectives)
 
 
-def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
+def _sums(name: str, drift: Drift, of: Callable[[Call], str]) -> Iterator[Row]:
     """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
     for key in dict.fromkeys([*new, *old]):
@@ -247,18 +254,18 @@ def _sums(name: str, drift: Drift, of: Callable[[str], str]) -> Iterator[Row]:
             }
 
 
-def _summed(fact: ScenarioFact, of: Callable[[str], str]) -> dict[str, tuple[float, float]]:
+def _summed(fact: ScenarioFact, of: Callable[[Call], str]) -> dict[str, tuple[float, float]]:
     sums: dict[str, tuple[float, float]] = {}
-    for part, one in fact.collectives.items():
-        wire, time = sums.get(of(part), (0, 0))
-        sums[of(part)] = (wire + one.wire_in_all, time + one.busy_s)
+    for one in fact.collectives:
+        wire, time = sums.get(of(one.call), (0, 0))
+        sums[of(one.call)] = (wire + one.wire_in_all, time + one.busy_s)
     return sums
 
 
 def _number(one: Moved) -> dict[str, Any]:
     return {
         "scenario": one.scenario,
-        "part": one.part or "the step",
+        "part": str(one.part or "the step"),
         "quantity": one.quantity.removesuffix("_s").removesuffix("_bytes"),
         "old": said(one.quantity, one.old),
         "new": said(one.quantity, one.new),

@@ -1,0 +1,142 @@
+"""What a lock says that a number is made with: no other constant of the machine moves it, and most of these can."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.changes import GUARDED
+from tpsim.answers.plan import priced
+from tpsim.guard.facts import asked_facts, facts
+from tpsim.guard.lock import Lock
+from tpsim.guard.moved import Moved, moved_in
+from tpsim.guard.recorded import recorded
+from tpsim.machine.profile import changed
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf
+
+ASKED = {
+    "two levels": ("llama3-70b-h100", ()),
+    "compute that hides": ("gemma-7b-v5e", ()),
+    "by the book": ("llama3-70b-h100", ("cost_model=book",)),
+    "forced": ("llama3-70b-h100", ("collectives={algorithm: ring, launch: framework}",)),
+    "cheapest": (str(GUARDED / "scenarios/node.yaml"), ("planner=cheapest",)),
+    "demands": ("llama3-8b-v5e", ("require={step: < 1.67 s, mfu: '> 40 %', memory: < 60 GB}",)),
+    "its own machine": (
+        "llama3-8b-v5e",
+        ("hardware={extends: tpu-v5e, levels: {ici: {link: {bandwidth: 50 GB/s}}}}",),
+    ),
+}
+FACTORS = {"two levels": (0.01, 300.0), "compute that hides": (0.01, 300.0), "demands": (0.01, 300.0)}
+"""Of a constant that moves; of the others, which take longer, ten times as much."""
+
+
+@cache
+def plan_of(case):
+    name, overrides = ASKED[case]
+    return priced(resolve(name, overrides=overrides))
+
+
+def held(plan):
+    """A lock of the plan, which says what its numbers are made with."""
+    return asked_facts({plan.question.name: plan}, Path())
+
+
+@cache
+def before(case):
+    return held(plan_of(case))
+
+
+@cache
+def constants(case):
+    """The paths of a machine's constants, and those among them that the scenario states itself."""
+    question = plan_of(case).question
+    base = {one.path: one for one in question.base_machine.constants()}
+    return [one.path for one in question.machine.constants() if base[one.path] == one]
+
+
+def perturbed(case, path, factor):
+    """The plan on a machine with one constant a factor larger; one that is 0 gets something."""
+
+    def larger(one):
+        return replace(one, value=(one.value or 1e-3) * factor) if one.path == path else one
+
+    question = plan_of(case).question
+    machines = {name: changed(getattr(question, name), larger) for name in ("machine", "base_machine")}
+    return priced(replace(question, **machines))
+
+
+def names(lock, moved):
+    return {name for part in lock.made_with(moved) for name in part}
+
+
+def constant(case, path):
+    """What the lock calls a constant."""
+    (machine,) = before(case).constants
+    return f"{machine}.{path}"
+
+
+@cache
+def perturbations(case):
+    """For every constant and factor: the numbers that moved, and the plan in which they did."""
+    as_is, name = recorded(plan_of(case)), plan_of(case).question.name
+    found = []
+    for path in constants(case):
+        for factor in FACTORS.get(case, (10.0,)):
+            plan = perturbed(case, path, factor)
+            found.append((path, plan, list(moved_in(name, as_is, recorded(plan)))))
+    return found
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_no_constant_moves_a_number_that_is_not_made_with_it(case):
+    assert any(moved for _, _, moved in perturbations(case))
+    for path, plan, moved in perturbations(case):
+        name = constant(case, path)
+        left = [one for one in moved if name not in names(before(case), one)]
+        after = held(plan) if left else before(case)  # what a constant brings is made with it afterwards
+        assert [one for one in left if name not in names(after, one)] == [], path
+
+
+NOT_TAKEN = ("pat", "in-switch", "tree", "ll128")
+"""Ways that a library weighs and leaves: their constants decide, but not by these factors."""
+
+
+@pytest.mark.parametrize(("case", "most"), [("two levels", 12), ("compute that hides", 0)])
+def test_most_constants_that_collectives_are_made_with_can_move_their_seconds(case, most):
+    seconds = [Moved(plan_of(case).question.name, call, "time_s", 0, 0) for call in calls(case)]
+    made = {name for one in seconds for name in names(before(case), one)} & {constant(case, p) for p in constants(case)}
+    found = perturbations(case)
+    moves = {constant(case, path) for path, _, moved in found if any(one.quantity == "time_s" for one in moved)}
+    stuck = made - moves
+    assert moves <= made
+    assert len(stuck) <= most < len(moves)
+    assert all(any(f".{way}." in name for way in NOT_TAKEN) for name in stuck)
+
+
+def calls(case):
+    (fact,) = before(case).scenarios.values()
+    return fact.calls
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_every_constant_and_formula_that_a_timing_names_is_a_fact_of_the_lock(case):
+    plan, shelf = plan_of(case), Shelf()
+    lock = facts({"x": plan}, Lock.empty(), Path(), shelf, texts=False)
+    known, (machine,) = set(map(str, lock.facts)), lock.constants
+    for row in plan.rows:
+        own = [path for path in row.timing.constants if path in constants(case)]
+        own_name, its_name = f".{plan.question.machine.name}.", f".{machine}."  # a lock may call it by its file
+        said = {name.replace(own_name, its_name) for name in row.timing.formulas}
+        assert said
+        assert {f"{machine}.{path}" for path in own} | said <= known
+
+
+def test_what_a_scenario_states_of_its_machine_is_no_fact_of_the_machine():
+    case = "its own machine"
+    path = "levels.ici.link.bandwidth"
+    assert path not in constants(case)
+    assert constant(case, path) not in {name for part in before(case).uses.values() for name in part}

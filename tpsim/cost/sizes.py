@@ -1,0 +1,81 @@
+"""What a cost is evaluated at: sizes of dims, mesh axes and loops, as numbers, arrays or symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.program.dims import DIMS, LOOPS, ROLES
+from tpsim.quantity.size import Size, over, product
+
+if TYPE_CHECKING:
+    from tpsim.algebra.sharding import Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a cost is evaluated at.
+
+    dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
+    axes   sizes of the mesh axes
+    loops  how often each loop of the program runs: layers, microbatches, stages
+    roles  the axes of tp and dp, which formulas call t and d
+    """
+
+    dims: Mapping[str, Size]
+    axes: Mapping[str, Size]
+    loops: Mapping[str, Size]
+    roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def repeats(self) -> Any:
+        """Runs of what stands in every loop: once per layer and microbatch."""
+        return product(self.loops.values())
+
+    @property
+    def symbols(self) -> Sizes:
+        """The same as symbols, for formulas. Loads sympy."""
+        if "symbols" not in self._known:
+            self._known["symbols"] = _symbols(self)
+        return self._known["symbols"]  # type: ignore[no-any-return]  # put there above
+
+    def local_elements(self, type_: Sharding) -> Any:
+        """Elements of an array of this type on one device; types that hold as many are evaluated once."""
+        shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
+        if shape not in self._known:
+            self._known[shape] = type_.local_elements(self.dims, self.axes)
+        return self._known[shape]
+
+
+def _symbols(sizes: Sizes) -> Sizes:
+    """Sizes made of symbols where `sizes` has numbers.
+
+    An axis of one device stays 1, and what has no symbol of its own (a pair of two) stays its number. Where a role
+    takes several axes, all but the last have symbols of their own and the last is the role's symbol over theirs, so
+    that whatever takes part over the whole role shows t or d. One of those as long as there are kv heads is
+    kv_heads: tp beyond the kv heads replicates them.
+    """
+    dims = {name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()}
+    loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
+    axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
+    for role, named in ROLES.items():
+        used = [axis for axis in sizes.roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
+        axes.update(_role_axes(used, named.symbol, sizes, dims))
+    return replace(sizes, dims=dims, axes=axes, loops=loops)
+
+
+def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:
+    if not axes:
+        return {}
+    *leading, last = axes
+    own = {axis: dims["g"] if sizes.axes[axis] == sizes.dims.get("g") else _symbol(axis) for axis in leading}
+    return {**own, last: over(_symbol(letter), product(own.values()))}
+
+
+def _symbol(name: str) -> Any:
+    """The symbol of a size; None for one without a name."""
+    import sympy
+
+    return sympy.Symbol(name, positive=True) if name else None
