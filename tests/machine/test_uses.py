@@ -117,8 +117,11 @@ def test_a_forced_way_names_its_own_constants_alone():
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_formulas_that_a_collective_names_are_those_of_a_lock(name):
     of = machine(name)
-    known = {formula for formula, _ in (*move_formulas(), *form_formulas())}
-    known |= {formula for model in timing.COST_MODELS for formula, _ in seconds_formulas(of, of.name, model)}
+    known = {f"wire.{formula}" for formula, _ in move_formulas()} | {
+        f"form.{formula}" for formula, _ in form_formulas()
+    }
+    for model in timing.COST_MODELS:
+        known |= {f"seconds.{model}.{of.name}.{level}" for level, _ in seconds_formulas(of, model)}
     for route, kind, model in asked(name):
         if seconds(of, route, kind, 2**20, model) is not None:
             found = timing.time(of, route, kind, 2**20, cost_model=model).formulas

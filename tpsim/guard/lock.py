@@ -149,7 +149,7 @@ class CallsFact(Made):
     wire: int | float
     messages: int | float
     time_s: float
-    levels: tuple[tuple[str, str, str], ...]
+    levels: tuple[Annotated[Names, Field(min_length=3, max_length=3)], ...]
 
     @property
     def call(self) -> Call:
