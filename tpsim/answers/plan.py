@@ -185,7 +185,7 @@ def sizes_of(question: Question) -> Sizes:
     """The numbers that the question's program is evaluated at; b is sequences per microbatch over all data shards."""
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
-    loops = {"layers": question.model.layers, "microbatches": workload.microbatches, "stages": 1}
+    loops = {"layers": question.model.layers, "microbatches": workload.microbatches, "chunks": 1}
     return Sizes(dims, question.mesh.axes, loops)
 
 

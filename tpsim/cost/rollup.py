@@ -31,7 +31,7 @@ class Sizes:
 
     dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
     axes   sizes of the mesh axes
-    loops  how often each loop of the program runs: layers, microbatches, stages
+    loops  how often each loop of the program runs on a device: layers, microbatches, chunks
     """
 
     dims: Mapping[str, Size]
@@ -42,7 +42,7 @@ class Sizes:
     @property
     def repeats(self) -> Any:
         """Runs of what stands in every loop: once per layer and microbatch."""
-        return product(self.loops.values())
+        return self.loops["layers"] * self.loops["microbatches"]
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""

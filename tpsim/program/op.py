@@ -63,6 +63,7 @@ class Where:
     place   the part of the stack that it belongs to
     block   what it is for: embedding, attention, mlp, norm, residual, head, loss
     loops   the loops in which it stands, each with the index of the traced run: (("layers", 0), ("microbatches", 1))
+    chunks  the pieces of the stack that run it, by traced index: one, or all those that share a parameter
     kernel  the fused kernel that it is a part of, its kind first: ``norm.attention``; "" for none
     again   True for an op emitted a second time because backward needs what was not kept
     """
@@ -73,6 +74,7 @@ class Where:
     loops: tuple[tuple[str, int], ...] = ()
     kernel: str = ""
     again: bool = False
+    chunks: tuple[int, ...] = (0,)
 
     @property
     def phase(self) -> Phase:
@@ -194,6 +196,11 @@ class Reshard(Op):
     """A change of type: none, one or several moves. Also the edge of a region, where it may move nothing."""
 
     moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join(Op):
+    """One array from parts that several stages have: together they owe its sum."""
 
 
 @dataclass(frozen=True, slots=True)
