@@ -220,6 +220,11 @@ class Program:
     table: Mapping[str, Mapping[str, tuple[str, ...]]]
     results: Mapping[str, Array] = field(default_factory=dict)
 
+    @property
+    def pipe(self) -> tuple[str, ...]:
+        """The mesh axis whose devices have a stage of the stack each; none without a pipeline."""
+        return self.table.get("*", {}).get("l", ())
+
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""
         return product(over(runs[loop], self.traced[loop]) for loop, _ in where.loops)

@@ -182,7 +182,7 @@ class Trace:
         owing = first.type.owing({*first.type.owes, *((axis, "sum") for axis in axes)})
         both = self.emit(Join(tuple(parts), replace(first, type=owing), self.where, because))
         moves = (Move("all_reduce", axes, owing, first.type, members=len(parts)),)
-        return self.emit(Reshard((both,), first, self.where, because, moves=moves))
+        return self.emit(Reshard((both,), replace(first), self.where, because, moves=moves))
 
     def settled(self, x: Array, because: str) -> Array:
         """`x` with every owed sum or max paid, its sharding unchanged; `x` itself if it owes nothing."""
