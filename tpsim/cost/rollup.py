@@ -118,6 +118,11 @@ class Collective:
         return self.where.index("layers") is not None
 
     @property
+    def shared(self) -> bool:
+        """True if some ranks of a pipeline have it together, for a parameter that they share."""
+        return self.parts[0].move.members is not None
+
+    @property
     def grows(self) -> bool:
         """True if its bytes grow with the tokens of a step."""
         return any("b" in part.move.before.dims for part in self.parts)
@@ -145,6 +150,7 @@ class Collective:
             self.kind,
             self.axes,
             self.parts[0].move.reordered,
+            self.parts[0].move.members,
             tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
         )
 
@@ -193,7 +199,7 @@ def _company(single: Collective) -> Hashable | None:
     if single.op not in TRAVEL_TOGETHER:
         return None
     where, order = single.where, single.parts[0].move.reordered
-    return (where.phase, where.loops, where.again, single.op, single.kind, single.axes, order, single.dtype)
+    return (where.phase, where.loops, where.chunks, where.again, single.op, single.kind, single.axes, order, single.dtype)
 
 
 def _merged(group: Sequence[Collective]) -> Collective:

@@ -31,7 +31,7 @@ class Message(NamedTuple):
     of: Pass
     start: Any
     end: Any
-    cause: Place | None
+    cause: Place | Message | None
 
 
 class Gap(NamedTuple):
@@ -70,18 +70,16 @@ class Ran:
         """From the first start to the last end of the rank where that is longest."""
         return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
 
-    def critical(self) -> Iterator[Place | Message]:
-        """The actions, and the messages between them, that the end hangs on; the last first."""
-        rank = max(range(self.schedule.ranks), key=self.done)
-        at: Place | None = (rank, len(self.ends[rank]))
+    def critical(self, rank: int) -> Iterator[Place | Message]:
+        """The actions, and the messages between them, that the end of a rank hangs on; the last first."""
+        at = self._before(rank, len(self.ends[rank]))
         while at is not None:
-            rank, place = at
-            message = self.gaps[rank][place].message
-            if message is not None:
-                yield message
-            at = message.cause if message is not None else ((rank, place - 1) if place else None)
-            if at is not None:
-                yield at
+            yield at
+            at = at.cause if isinstance(at, Message) else self._before(*at)
+
+    def _before(self, rank: int, place: int) -> Place | Message | None:
+        """What an action starts upon: a message, else the action before it."""
+        return self.gaps[rank][place].message or ((rank, place - 1) if place else None)
 
 
 def run(
@@ -89,13 +87,13 @@ def run(
     seconds: Callable[[Action], Any],
     sends: Callable[[Pass], Any],
     *,
-    blocking: bool = False,
+    blocking: bool | None = None,
 ) -> Ran:
     """Every action of every rank.
 
     seconds   of an action
     sends     seconds on the way of the message that a pass makes
-    blocking  True: sends and receives are exchanges that hold their rank up
+    blocking  True: sends and receives are exchanges that hold their rank up; None: as those do who run the schedule
 
     Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
     """
@@ -103,7 +101,7 @@ def run(
     if count > MOST_ACTIONS:
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
-    return _Pass(schedule, seconds, sends, blocking).ran()
+    return _Pass(schedule, seconds, sends, schedule.blocking if blocking is None else blocking).ran()
 
 
 @dataclass(slots=True)
@@ -120,7 +118,7 @@ class _Pass:
     waits: dict[int, Sequence[Pass]] = field(default_factory=dict)
     came: dict[Pass, list[int]] = field(default_factory=dict)
     messages: dict[Pass, Message] = field(default_factory=dict)
-    free: dict[tuple[int, int, str], Any] = field(default_factory=dict)
+    free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
     ready: list[int] = field(default_factory=list)
 
     def ran(self) -> Ran:
@@ -154,11 +152,11 @@ class _Pass:
         """The message flies, behind others of its channel: both its ranks."""
         sender, receiver = self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
         late = max(self.came.pop(of), key=self._opened)
-        start = max(self._opened(late), self.free.get((sender, receiver, of.act), 0))
-        end = start + self.sends(of)
-        self.free[sender, receiver, of.act] = end
-        cause = (late, len(self.ends[late]) - 1) if self.ends[late] else None
-        self.messages[of] = Message(of, start, end, cause)
+        start, before = self._opened(late), self.free.get((sender, receiver, of.act))
+        cause: Place | Message | None = (late, len(self.ends[late]) - 1) if self.ends[late] else None
+        if before is not None and before.end > start:
+            start, cause = before.end, before
+        self.messages[of] = self.free[sender, receiver, of.act] = Message(of, start, start + self.sends(of), cause)
         return {sender, receiver}
 
     def _opened(self, rank: int) -> Any:

@@ -42,13 +42,15 @@ Order = tuple[Action, ...]
 class PipelineSchedule:
     """The orders of all ranks.
 
-    chunks  of layers on each rank; chunk k of all lies on rank k mod the number of ranks
+    chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
+    blocking  True if those who run it let sends hold their ranks up
     """
 
     name: str
     chunks: int
     microbatches: int
     orders: tuple[Order, ...]
+    blocking: bool = False
 
     @property
     def ranks(self) -> int:
@@ -142,15 +144,22 @@ def _split(m: int, *, warm: int, late: int) -> Order:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A schedule by name: what makes its orders (chunks counted on the rank), and whether ranks have several chunks."""
+    """A schedule by name.
+
+    orders    makes the order of each rank, chunks counted on the rank, from p, v, m
+    several   True if ranks have several chunks
+    blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
+              where it does not interleave; the others would deadlock so
+    """
 
     orders: Callable[[int, int, int], Iterator[Order]]
     several: bool = False
+    blocking: bool = False
 
 
 SCHEDULES: Mapping[str, Maker] = {
-    "gpipe": Maker(gpipe),
-    "1f1b": Maker(one_forward_one_backward),
+    "gpipe": Maker(gpipe, blocking=True),
+    "1f1b": Maker(one_forward_one_backward, blocking=True),
     "interleaved": Maker(interleaved, several=True),
     "zb-h1": Maker(zero_bubble_h1),
     "zb-h2": Maker(zero_bubble_h2),
@@ -166,9 +175,10 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
 
     Raises InputError where the numbers do not suit it.
     """
-    ranks = enumerate(SCHEDULES[name].orders(p, v, m))
+    maker = SCHEDULES[name]
+    ranks = enumerate(maker.orders(p, v, m))
     orders = tuple(tuple(tuple(part._replace(chunk=part.chunk * p + i) for part in a) for a in o) for i, o in ranks)
-    return checked(PipelineSchedule(name, v, m, orders))
+    return checked(PipelineSchedule(name, v, m, orders, maker.blocking))
 
 
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:

@@ -37,23 +37,23 @@ class Stages:
         """The chunks of a rank."""
         return tuple(chunk for chunk in self.chunks if chunk.rank == rank)
 
-    def runs(self, where: Where, rank: int) -> bool:
-        """True if a rank runs what stands at `where`: the embedding, its layers, what it hands on, or the head.
+    def times(self, where: Where, chunk: Chunk) -> int:
+        """How often a chunk runs, per microbatch, what stands at `where` in a program of one traced layer and cut.
 
-        What is sent forward belongs to every chunk but the last, what is sent back to every chunk but the first; what
-        has no place of its own is every rank's.
+        There chunk 0 has the embedding and the layer, chunk 1 the head.
         """
-        chunks = self.of(rank)
-        first, last = any(one.first for one in chunks), any(one.last for one in chunks)
-        if where.place == "cut":
-            ends = sum(one.last if where.act == "F" else one.first for one in chunks)
-            return len(chunks) > ends
-        shared = len(where.chunks) > 1
-        return {"embedding": first or (shared and last), "head": last}.get(where.place, True)
+        if where.index("layers") is not None:
+            return chunk.layers
+        ends = (chunk.first, chunk.last)
+        return int(any(ends[one] for one in where.chunks))
+
+    def runs(self, where: Where, rank: int) -> bool:
+        """True if a rank runs it."""
+        return any(self.times(where, chunk) for chunk in self.of(rank))
 
     def handed_on(self, where: Where, rank: int) -> int:
         """How often a rank sends at a cut, per microbatch: once per chunk that has another one behind or before it."""
-        return sum(not (one.last if where.act == "F" else one.first) for one in self.of(rank))
+        return sum(not (chunk.last if where.act == "F" else chunk.first) for chunk in self.of(rank))
 
 
 def linear(layers: int, ranks: int, chunks: int) -> Stages:
