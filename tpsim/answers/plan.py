@@ -13,6 +13,7 @@ from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import best_change
 from tpsim.answers.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.answers.pricing import fits
+from tpsim.answers.stages import Staged, fullest, held, pipelined, ranks_of, route_over, slowest_send
 from tpsim.answers.verdict import memory_text, verdict_lines
 from tpsim.cost import formula
 from tpsim.cost.compute import Compute, compute
@@ -34,6 +35,7 @@ from tpsim.machine import timing
 from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import total
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.scenario import resolve
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
     from tpsim.answers.changes import Change
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
@@ -64,6 +67,12 @@ NOT_MODELLED = (
     "stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
+
+NOT_OF_STAGES = (
+    "collectives of a stage beside its compute: every one of them blocks",
+    "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
+)
+"""What a plan in stages leaves out beside that."""
 
 ASSUMED = (
     "attention's scores stay on the chip: no memory traffic for arrays of s by s",
@@ -115,12 +124,35 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
+    if question.schedule:
+        return _in_stages(question, question.schedule, lowered, sizes, rows, shelf)
     held, taken = memory(lowered.program, sizes), step(rows, work)
     if not isfinite(taken.time_s):
         message = f"a step takes {taken.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
     return PlanResult(question, sizes, rows, work, held, taken, lowered.path, shelf)
+
+
+def _in_stages(
+    question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], shelf: Shelf
+) -> PlanResult:
+    """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
+    whole, each = pipelined(question, schedule, lowered, sizes, rows), held(question, lowered.program, sizes)
+    pacing = whole.pacing
+    work = replace(pacing.compute, useful_flops=total(stage.compute.useful_flops for stage in whole.stages))
+    mine = {id(row.collective) for row in pacing.rows}
+    return PlanResult(
+        question,
+        sizes,
+        pacing.rows,
+        work,
+        fullest(each, question.machine.chip.memory_capacity.value),
+        replace(step(pacing.rows, work), bubble_s=pacing.bubble_s),
+        lowered.path,
+        shelf,
+        Staged(schedule, whole, each, tuple(replace(row, exposed_s=0) for row in rows if id(row.collective) not in mine)),
+    )
 
 
 def pricer(question: Question) -> Pricer:
@@ -131,7 +163,9 @@ def pricer(question: Question) -> Pricer:
     machine, force = question.machine, question.force
 
     def seconds(move: Move, volume: Size) -> timing.Timing:
-        route = question.placement.route(move.axes)
+        if move.kind == "send" and question.schedule:
+            return slowest_send(question, question.schedule, move.axes, volume)
+        route = route_over(question, move)
         known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, move.kind)
         return timing.time(
             machine,
@@ -150,10 +184,11 @@ def pricer(question: Question) -> Pricer:
 
 def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
     """Refuse an algorithm that none of the plan's collectives could take."""
-    wanted, route = question.force.algorithm, question.placement.route
+    wanted = question.force.algorithm
     if wanted is None or question.cost_model == "book":
         return
-    known = [timing.algorithms(question.machine, route(one.axes), one.kind) for one in found]
+    moves = [move for one in found if (move := one.parts[0].move).kind != "send"]
+    known = [timing.algorithms(question.machine, route_over(question, move), move.kind) for move in moves]
     names = list(dict.fromkeys(chain.from_iterable(known)))
     if wanted not in names:
         raise unknown(wanted, "algorithm of this plan's collectives", names)
@@ -182,10 +217,14 @@ def cheapest_path(question: Question) -> Paths:
 
 
 def sizes_of(question: Question) -> Sizes:
-    """The numbers that the question's program is evaluated at; b is sequences per microbatch over all data shards."""
+    """The numbers that the question's program is evaluated at, its loops as a device runs them.
+
+    b is sequences per microbatch over all data shards.
+    """
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
-    loops = {"layers": question.model.layers, "microbatches": workload.microbatches, "chunks": 1}
+    ranks, chunks = (question.schedule.ranks, question.schedule.chunks) if question.schedule else (1, 1)
+    loops = {"layers": question.model.layers // ranks, "microbatches": workload.microbatches, "chunks": chunks}
     return Sizes(dims, question.mesh.axes, loops)
 
 
@@ -197,6 +236,8 @@ class PlanResult(Answer):
     compute, memory, step  see `tpsim.cost`
     path     how arrays that must change their type get there
     shelf    what the request has read and lowered, for what is asked beside it
+    staged   the pipeline, where there is one: then rows, compute and step are those of the rank that sets the pace, and
+             memory is that of the rank with the least room
     """
 
     question: Question
@@ -207,11 +248,20 @@ class PlanResult(Answer):
     step: Step
     path: Paths
     shelf: Shelf
+    staged: Staged | None = None
+
+    @cached_property
+    def all_rows(self) -> tuple[Row, ...]:
+        """The rows, and those of other ranks: with their own calls, none of it exposed to the rank that sets the pace."""
+        return (*self.rows, *(self.staged.elsewhere if self.staged else ()))
 
     @cached_property
     def collectives(self) -> list[dict[str, Any]]:
         """The rows under the interface's names, without formulas and reasons."""
-        return [row_record(row, self.sizes) for row in self.rows]
+        return [{**row_record(row, self.sizes), **self._stage(row)} for row in self.all_rows]
+
+    def _stage(self, row: Row) -> dict[str, str | None]:
+        return {"stage": ranks_of(self.question, row.collective)} if self.staged else {}
 
     @cached_property
     def per_layer(self) -> dict[str, Total]:
@@ -267,12 +317,18 @@ class PlanResult(Answer):
 
     @property
     def bound_by(self) -> str:
-        """``compute`` or ``communication (COLLECTIVE over AXES)``."""
-        return bound_by(self.rows, self.compute)
+        """``compute``, ``bubble`` or ``communication (COLLECTIVE over AXES)``."""
+        busiest = max(self.step.compute_s, 0, *lost(self.rows).values())
+        return "bubble" if self.step.bubble_s > busiest else bound_by(self.rows, self.compute)
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
-        """Tokens per chip and step above which compute outlasts the exposed communication; None if none does."""
+        """Tokens per chip and step above which compute outlasts the exposed communication; None if none does.
+
+        With stages it is not worked out.
+        """
+        if self.staged:
+            return None
         scale = turning_scale(
             self.rows_at, self.compute, self.question.workload.microbatches, self.question.assume.overlap
         )
@@ -293,6 +349,8 @@ class PlanResult(Answer):
     @property
     def breakeven(self) -> str:
         """The break-even in words."""
+        if self.staged:
+            return "where the bound turns is not worked out with stages"
         tokens = self.breakeven_tokens_per_chip
         if tokens is not None:
             return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"
@@ -373,12 +431,13 @@ class PlanResult(Answer):
         own = [{"text": one.text, "kind": one.kind} for one in self.question.assumptions]
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [{"text": f"as measured: {said(one)}", "kind": "stated"} for one in curves]
-        return [*own, *measured, *({"text": text, "kind": "model"} for text in ASSUMED)]
+        ways = (*ASSUMED, *(self.staged.assumed if self.staged else ()))
+        return [*own, *measured, *({"text": text, "kind": "model"} for text in ways)]
 
     @property
     def not_modelled(self) -> list[str]:
         """What the plan leaves out."""
-        return list(NOT_MODELLED)
+        return [*NOT_MODELLED, *(NOT_OF_STAGES if self.staged else ())]
 
     @cached_property
     def symbols(self) -> Sizes:
@@ -409,7 +468,7 @@ class PlanResult(Answer):
         """The collectives with formulas and reasons."""
         return [
             {**record, "formula": self.formula(row), "because": row.collective.because}
-            for record, row in zip(self.collectives, self.rows, strict=True)
+            for record, row in zip(self.collectives, self.all_rows, strict=True)
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -428,6 +487,7 @@ class PlanResult(Answer):
                 "totals": {f"by_{name}": self._totals_record(by) for name, by in KEYS.items()},
                 "memory": self._memory_record(),
                 "step": self._step_record(),
+                **(self.staged.record() if self.staged else {}),
                 "change": self.change and self.change.record(),
                 "require": [
                     {"name": limit.name, "required": limit.text, "value": value, "ok": holds}
@@ -464,6 +524,7 @@ class PlanResult(Answer):
             "compute_s": self.step.compute_s,
             "communication_s": self.step.communication_s,
             "exposed_s": self.step.exposed_s,
+            **({"bubble_s": float(self.step.bubble_s)} if self.staged else {}),
             "bound_by": self.bound_by,
             "lost": [
                 {"collective": name, "exposed_s": float(s), "share": float(s / self.step.time_s)}

@@ -24,16 +24,18 @@ class Step:
     compute_s        matrix products
     communication_s  collectives, as if nothing were hidden
     exposed_s        of those, seconds that no compute hides
+    bubble_s         seconds in which it waits for other stages of a pipeline
     """
 
     compute_s: Any
     communication_s: Any
     exposed_s: Any
+    bubble_s: Any = 0
 
     @property
     def time_s(self) -> Any:
-        """Compute and exposed communication, one after the other."""
-        return self.compute_s + self.exposed_s
+        """Compute, exposed communication and waiting, one after the other."""
+        return self.compute_s + self.exposed_s + self.bubble_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,9 @@ SCHEDULES: Mapping[str, Maker] = {
 }
 """Every schedule that tpsim knows."""
 
+DEFAULT = "1f1b"
+"""What a pipeline runs that states no schedule."""
+
 LATER = ("zb-v", "dualpipe", "dualpipe-v")
 """Schedules that place chunks otherwise, or run both ways: refused by name."""
 
