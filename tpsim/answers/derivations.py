@@ -6,15 +6,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.stages import route_over
 from tpsim.answers.verdict import memory_text
 from tpsim.cost.compute import matmuls
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
-from tpsim.program.dims import MEANINGS, ROLES
-from tpsim.program.lower import lower
+from tpsim.program.dims import LOOPS, MEANINGS, ROLES
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
+from tpsim.question.shelf import lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row, Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Program
+    from tpsim.program.op import Program, Where
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
 MEMORY = ("parameters", "gradients", "optimizer", "static")
-STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "flops_per_device")
+STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
 RATES = {
     "mfu": "mfu",
     "tokens_per_s": "tokens_per_s",
@@ -112,15 +113,19 @@ def _derived(
         expression=cost(result.symbols),
         value=_number(cost(result.sizes)),
         symbols=known,
-        meanings={name: MEANINGS[name] for name in known if name in MEANINGS},
+        meanings={name: MEANINGS[name] + _of_a_stage(result, name) for name in known if name in MEANINGS},
         **rest,
     )
+
+
+def _of_a_stage(result: PlanResult, symbol: str) -> str:
+    return " of a stage" if result.staged and symbol == LOOPS["layers"].symbol else ""
 
 
 def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
     groups: dict[Any, list[Row]] = {}
-    for row, record in zip(result.rows, result.collectives, strict=True):
+    for row, record in zip(result.all_rows, result.collectives, strict=True):
         blocks = record["block"].split(",")
         if name in (record["collective"], record["array"], record["block"], *record["array"].split(), *blocks):
             groups.setdefault((row.collective.kind, row.collective.axes, row.collective.shape), []).append(row)
@@ -150,7 +155,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
-    levels = {segment.level for segment in result.question.placement.route(row.collective.axes)}
+    levels = {segment.level for segment in route_over(result.question, row.collective.parts[0].move)}
     calls = _number(sum(one.count for one in rows))
     return Derivation(
         what=f"time of one {row.collective.kind} over {','.join(row.collective.axes)} ({way})",
@@ -224,12 +229,12 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part not in MEMORY:
         return
-    program = _program(result)
+    program, fullest = _program(result), result.staged.fullest if result.staged else 0
     yield _derived(
         result,
         f"bytes of {part} on one chip",
         "bytes",
-        lambda sizes: getattr(memory(program, sizes), part),
+        lambda sizes: getattr(memory(program, sizes, _of_rank(result, fullest)), part),
         because=(f"ZeRO {result.question.layout.zero}; {memory_text(result)}",),
         checks=CHECKS["memory"],
     )
@@ -241,9 +246,14 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         return
     step = result.step
     texts = {
-        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}",
+        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}{_waiting(result)}",
         "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
         "exposed_s": "communication - what compute hides, per axis as assume.overlap states",
+        **(
+            {"bubble_s": "of the rank that waits least: from the step's start to its end, what others keep it waiting"}
+            if result.staged
+            else {}
+        ),
         "compute_s": "sum over products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
     }
     if rest in texts:
@@ -256,7 +266,8 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             checks=CHECKS["compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
-        products = matmuls(_program(result))
+        here = _of_rank(result, result.staged.step.pacing.rank if result.staged else 0)
+        products = [one for one in matmuls(_program(result)) if here(one.where)]
         yield _derived(
             result,
             "FLOPs of one chip per step",
@@ -264,6 +275,12 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
             checks=CHECKS["compute"],
         )
+
+
+def _waiting(result: PlanResult) -> str:
+    """The bubble as a term of the step, which hangs on the critical path."""
+    staged = result.staged
+    return f" + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {staged.step.formula}" if staged else ""
 
 
 def _rate(result: PlanResult, name: str) -> Derivation:
@@ -310,8 +327,13 @@ def _roofline(result: PlanResult) -> Iterator[str]:
 
 
 def _program(result: PlanResult) -> Program:
-    question = result.question
-    return lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+    return lowered(result.question).program
+
+
+def _of_rank(result: PlanResult, rank: int) -> Callable[[Where], bool]:
+    """What a rank of the pipeline runs and holds; without one everything."""
+    stages = result.question.stages
+    return lambda where: not result.staged or stages.runs(where, rank)
 
 
 def _number(value: Any) -> int | float:

@@ -83,6 +83,8 @@ class CollectiveOfStep(Part):
     formula: str
     """The wire bytes of one call, in symbols."""
     because: str
+    stage: str | None = None
+    """With stages: the ranks of the pipeline that have it, as 0-6 or 0,7; null for all."""
 
 
 class Total(Part):
@@ -152,6 +154,8 @@ class Step(Part):
     compute_s: Seconds
     communication_s: Seconds
     exposed_s: Seconds
+    bubble_s: Seconds = 0
+    """With stages: what the rank that sets the pace waits for others."""
     bound_by: str
     lost: list[Lost]
     """Exposed communication, most first."""
@@ -187,6 +191,40 @@ class Change(Part):
     static_bytes: Bytes
 
 
+class Pipeline(Part):
+    """How stages take turns, and what the step hangs on."""
+
+    schedule: str
+    ranks: Count
+    chunks: Count
+    """Of layers on each rank."""
+    microbatches: Count
+    sends: Literal["blocking", "beside compute"]
+    pacing_rank: Count
+    """The rank that waits least: sums of the plan are its own."""
+    bubble_s: Seconds
+    bubble_share: float
+    """Of the step."""
+    formula: str
+    """How often each pass, and each send, stands on the critical path."""
+    parts_s: dict[str, Seconds]
+    """Seconds of one of each."""
+
+
+class Stage(Part):
+    """Ranks of the pipeline that are alike: compute, exposed communication and bubble are the step together."""
+
+    ranks: str
+    layers: Count
+    compute_s: Seconds
+    exposed_s: Seconds
+    bubble_s: Seconds
+    in_flight: float
+    """Microbatches of the rank between forward and backward, at most."""
+    held_bytes: Bytes
+    """Parameters, gradients and optimizer of a chip."""
+
+
 class PlanAnswer(Part):
     """What `plan` answers."""
 
@@ -197,6 +235,9 @@ class PlanAnswer(Part):
     totals: Totals
     memory: Memory
     step: Step
+    pipeline: Pipeline | None = None
+    stages: list[Stage] | None = None
+    """Of a pipeline, in the order of its ranks."""
     change: Change | None
     """Null if none is better."""
     require: list[Requirement]

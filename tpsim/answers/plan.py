@@ -13,7 +13,7 @@ from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import best_change
 from tpsim.answers.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.answers.pricing import fits
-from tpsim.answers.stages import Staged, fullest, held, pipelined, ranks_of, route_over, slowest_send
+from tpsim.answers.stages import Staged, held, pipelined, ranks_of, route_over, slowest_send
 from tpsim.answers.verdict import memory_text, verdict_lines
 from tpsim.cost import formula
 from tpsim.cost.compute import Compute, compute
@@ -139,19 +139,23 @@ def _in_stages(
 ) -> PlanResult:
     """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
     whole, each = pipelined(question, schedule, lowered, sizes, rows), held(question, lowered.program, sizes)
+    staged = Staged(schedule, whole, each, question.machine.chip.memory_capacity.value, tuple(rows))
     pacing = whole.pacing
     work = replace(pacing.compute, useful_flops=total(stage.compute.useful_flops for stage in whole.stages))
-    mine = {id(row.collective) for row in pacing.rows}
     return PlanResult(
         question,
         sizes,
         pacing.rows,
         work,
-        fullest(each, question.machine.chip.memory_capacity.value),
-        replace(step(pacing.rows, work), bubble_s=pacing.bubble_s),
+        each[staged.fullest],
+        replace(
+            step(pacing.rows, work),
+            bubble_s=pacing.bubble_s,
+            communication_s=total(max(row.busy_s, row.exposed_s) for row in pacing.rows),  # received messages, too
+        ),
         lowered.path,
         shelf,
-        Staged(schedule, whole, each, tuple(replace(row, exposed_s=0) for row in rows if id(row.collective) not in mine)),
+        staged,
     )
 
 
@@ -255,13 +259,21 @@ class PlanResult(Answer):
         """The rows, and those of other ranks: with their own calls, none of it exposed to the rank that sets the pace."""
         return (*self.rows, *(self.staged.elsewhere if self.staged else ()))
 
+    @property
+    def every_row(self) -> tuple[Row, ...]:
+        """Every collective once; of a pipeline with its calls on a rank in the middle that has it."""
+        return self.staged.rows if self.staged else self.rows
+
     @cached_property
     def collectives(self) -> list[dict[str, Any]]:
         """The rows under the interface's names, without formulas and reasons."""
         return [{**row_record(row, self.sizes), **self._stage(row)} for row in self.all_rows]
 
     def _stage(self, row: Row) -> dict[str, str | None]:
-        return {"stage": ranks_of(self.question, row.collective)} if self.staged else {}
+        if not self.staged:
+            return {}
+        layers = f"0-{self.question.model.layers - 1}" if row.collective.per_layer else None
+        return {"layer": layers, "stage": ranks_of(self.question, row.collective)}
 
     @cached_property
     def per_layer(self) -> dict[str, Total]:

@@ -30,110 +30,31 @@ PAIR = 2
 class Staged:
     """The pipeline of a plan.
 
-    each       what a chip of each rank holds
-    elsewhere  collectives that the rank which sets the pace has no part in
+    each      what a chip of each rank holds
+    capacity  bytes of a chip's memory
+    rows      every collective once, with its calls on a rank in the middle that has it
     """
 
     schedule: PipelineSchedule
     step: Pipelined
     each: tuple[Memory, ...]
-    elsewhere: tuple[Row, ...]
+    capacity: float
+    rows: tuple[Row, ...]
 
     @property
-    def assumed(self) -> tuple[str, ...]:
-        """What a plan in stages takes for granted."""
-        how = "hold up both stages, which exchange what goes either way at once"
-        beside = "run beside compute and delay only who waits for them"
-        return (
-            f"sends between stages {how if self.schedule.blocking else beside}, as those do who run {self.schedule.name}",
-            f"sums and the step are those of rank {self.step.pacing.rank}, which waits least and so sets the pace",
-        )
-
-    def record(self) -> dict[str, Any]:
-        """What a document says of it."""
-        return {"pipeline": pipeline_record(self.schedule, self.step), "stages": stage_records(self.step, self.each)}
-
-
-def route_over(question: Question, move: Move) -> Route:
-    """The wires of a collective; of one that the first and last stage have together, those between these two."""
-    if move.members and question.schedule:
-        return question.placement.hop(*move.axes, 0, question.schedule.ranks - 1)
-    return question.placement.route(move.axes)
-
-
-def route_of(question: Question, axes: Sequence[str], source: int, target: int) -> Route:
-    """The wires between a device of one rank and its like on another."""
-    return question.placement.hop(*axes, source, target)
-
-
-def sent(question: Question, route: Route, volume: Any) -> timing.Timing:
-    """A message of `volume` bytes to one other device."""
-    timed = timing.time(
-        question.machine,
-        route,
-        "permute",
-        PAIR * volume,
-        cost_model=question.cost_model,
-        launch=question.force.launch,
-        protocol=question.force.protocol,
-    )
-    return replace(timed, algorithm="direct")
-
-
-def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:
-    """The pairs of ranks that send to each other."""
-    yield from ((rank, rank + 1) for rank in range(schedule.ranks - 1))
-    if schedule.chunks > 1:
-        yield schedule.ranks - 1, 0
-
-
-def slowest_send(question: Question, schedule: PipelineSchedule, axes: Sequence[str], volume: Any) -> timing.Timing:
-    """A message over the cut where it takes longest."""
-    routes = {route_of(question, axes, *pair) for pair in hops(schedule)}
-    return max((sent(question, route, volume) for route in routes), key=lambda one: one.time_s)
-
-
-def pipelined(
-    question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]
-) -> Pipelined:
-    """The step from the orders of the schedule; without a cut that is sent over nothing is on its way."""
-    axes = question.layout.roles["pp"]
-    volume = next(row.logical_bytes for row in rows if row.collective.where.place == "cut")
-
-    @cache
-    def hop(source: int, target: int) -> Any:
-        return sent(question, route_of(question, axes, source, target), volume).time_s
-
-    return Work(
-        schedule,
-        question.stages,
-        sizes,
-        rows,
-        lowered.products,
-        question.machine,
-        question.products,
-        question.matmul_efficiency,
-        hop,
-    ).step()
-
-
-def held(question: Question, program: Program, sizes: Sizes) -> tuple[Memory, ...]:
-    """What a chip of each rank holds from step to step."""
-    stages = question.stages
-    return tuple(memory(program, sizes, lambda where, rank=rank: stages.runs(where, rank)) for rank in range(stages.ranks))  # type: ignore[misc]
-
-
-def fullest(each: Sequence[Memory], capacity: float) -> Memory:
-    """The rank with the least room: by its states where these outgrow the chip, else with its logits."""
-    most = max(each, key=lambda one: one.static)
-    return most if most.static > capacity else max(each, key=lambda one: one.static + one.logits)
-
-
-def ranks_of(question: Question, one: Collective) -> str | None:
+    def ranks_of(question: Question, one: Collective) -> str | None:
     """The ranks that a collective runs on, as ``0-6`` or ``0,7``; None for all."""
     stages, where = question.stages, one.where
     runs = stages.handed_on if where.place == "cut" else stages.runs
     return _listed([rank for rank in range(stages.ranks) if runs(where, rank)], stages.ranks)
+
+
+def calls_of_all(question: Question, one: Collective, count: Any) -> Any:
+    """The calls of all stages together, given those of one in the middle that has them."""
+    stages, where = question.stages, one.where
+    if where.place == "cut":
+        return question.workload.microbatches * sum(stages.handed_on(where, rank) for rank in range(stages.ranks))
+    return count if len(where.chunks) > 1 else count * sum(stages.runs(where, rank) for rank in range(stages.ranks))
 
 
 def _listed(ranks: Sequence[int], of: int) -> str | None:

@@ -133,11 +133,12 @@ class Work:
         return product_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
 
     def _rows(self, rank: int) -> Iterator[Row]:
-        """The collectives of a rank with its calls; at a cut those that it sends, maybe none where it only receives."""
+        """The collectives of a rank with its calls; at a cut those that it sends."""
         for row in self.rows:
             where = row.collective.where
             if where.place == "cut":
-                yield replace(row, count=self.stages.handed_on(where, rank) * self.sizes.loops["microbatches"])
+                sends = self.stages.handed_on(where, rank)
+                yield from [replace(row, count=sends * self.sizes.loops["microbatches"])] if sends else []
             elif self.stages.runs(where, rank):
                 yield row
 
@@ -159,19 +160,24 @@ class Work:
 
     def _stage(self, ran: Ran, rank: int, time_s: Any) -> Stage:
         gaps = ran.gaps[rank]
-        flights = {
-            act: total(gap.flight_s for gap in gaps if gap.message and gap.message.of.act == act) for act in "FB"
-        }
-        rows = tuple(
+        flights: Counter[str] = Counter()
+        rows = list(self._rows(rank))
+        sent = [row.collective.where.act for row in rows if row.collective.where.place == "cut"]
+        for gap in gaps:
+            if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
+                flights[gap.message.of.act if gap.message.of.act in sent else sent[0]] += gap.flight_s
+        rows = [
             replace(row, exposed_s=flights[row.collective.where.act]) if row.collective.where.place == "cut" else row
-            for row in self._rows(rank)
-        )
+            for row in rows
+        ]
         products = [one for one in self.products if self.stages.runs(one.where, rank)]
         work = compute(products, self.sizes, self.machine, self.dtype, self.efficiency)
         once = total(row.exposed_s for row in rows if not row.collective.per_microbatch)
         waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - once)
         layers = sum(chunk.layers for chunk in self.stages.of(rank))
-        return Stage(rank, layers, rows, work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks))
+        return Stage(
+            rank, layers, tuple(rows), work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks)
+        )
 
     def _critical(
         self, ran: Ran, passes: Mapping[tuple[int, str], Any], last: int

@@ -120,7 +120,7 @@ class Collective:
     @property
     def shared(self) -> bool:
         """True if some ranks of a pipeline have it together, for a parameter that they share."""
-        return self.parts[0].move.members is not None
+        return self.parts[0].move.members is not None and self.kind != "send"
 
     @property
     def grows(self) -> bool:
@@ -199,7 +199,17 @@ def _company(single: Collective) -> Hashable | None:
     if single.op not in TRAVEL_TOGETHER:
         return None
     where, order = single.where, single.parts[0].move.reordered
-    return (where.phase, where.loops, where.chunks, where.again, single.op, single.kind, single.axes, order, single.dtype)
+    return (
+        where.phase,
+        where.loops,
+        where.chunks,
+        where.again,
+        single.op,
+        single.kind,
+        single.axes,
+        order,
+        single.dtype,
+    )
 
 
 def _merged(group: Sequence[Collective]) -> Collective:

@@ -179,8 +179,10 @@ class _Pass:
     def _deadlock(self) -> InputError:
         """What every rank that is left would run next, in vain."""
         orders = self.schedule.orders
-        stuck = [f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], len(self.ends[rank]))}"
-                 for rank in sorted(self.waits)]
+        stuck = [
+            f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], len(self.ends[rank]))}"
+            for rank in sorted(self.waits)
+        ]
         message = f"schedule {self.schedule.name} deadlocks: {'; '.join(stuck[:SHOWN])}"
         return InputError.one("deadlock", message, remedy="take another schedule")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Total
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
 COLUMNS = (
@@ -26,6 +27,7 @@ COLUMNS = (
     Column("purpose", "for"),
     Column("collective", "collective"),
     Column("axis", "axis"),
+    Column("stage", "stage"),
     Column("ranks", "n", "integer"),
     Column("count", "calls", "integer"),
     Column("logical_bytes", "size\neach", "bytes"),
@@ -40,6 +42,7 @@ FULL = (
     Column("array", "array"),
     Column("collective", "collective"),
     Column("axis", "axis"),
+    Column("stage", "stage"),
     Column("dtype", "dtype"),
     Column("count", "calls", "integer"),
     Column("time_s", "time\neach", "seconds"),
@@ -63,7 +66,18 @@ PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
 PREFIXES = {"gradient": "grad.", "state": "new."}
 """What the names of their arrays begin with."""
 
-SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes")
+STAGES = (
+    Column("ranks", "stage"),
+    Column("layers", "layers", "integer"),
+    Column("compute_s", "compute", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+    Column("bubble_s", "bubble", "seconds"),
+    Column("flying", "in flight"),
+    Column("held_bytes", "states", "bytes"),
+)
+"""One line per run of stages that are alike; in flight are microbatches between forward and backward, at most."""
+
+SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
 """Rows that agree in these are one line of the short table; the first five are its label."""
 
 LAYER = (
@@ -109,9 +123,17 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
+    if question.schedule:
+        yield "pipeline", _turns(question.schedule, question.stages.chunks[0].layers)
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
     yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice.under(layout)))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def _turns(schedule: PipelineSchedule, layers: int) -> str:
+    """``1f1b, 8 stages of 12 layers``."""
+    chunks = "" if schedule.chunks == 1 else f"{schedule.chunks} chunks of "
+    return f"{schedule.name}, {schedule.ranks} stages of {chunks}{layers} layers"
 
 
 def _dtypes(result: PlanResult) -> str:
@@ -164,6 +186,10 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     lines = told_apart(together(rows))
     yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
     yield _layer_table(result, verbose=verbose)
+    if result.staged:
+        found = result.staged.record()["stages"]
+        stages = [{**one, "flying": f"{one['in_flight']:.4g}"} for one in found]
+        yield Table(STAGES, stages, "Stages" if verbose else "")
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
@@ -196,7 +222,7 @@ def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        same = tuple(row[key] for key in SAME)
+        same = tuple(row.get(key) for key in SAME)
         if same not in lines:
             lines[same] = {**row, "arrays": [row["array"]]}
             continue
@@ -261,7 +287,11 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
-    yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
+    bubble = f" + bubble {show(float(step.bubble_s), 'seconds')}" if result.staged else ""
+    whole = show(float(step.time_s), "seconds")
+    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}"
+    if result.staged:
+        yield f"pipeline: {result.staged.step.formula}, on the critical path"
     for limit, value, holds in result.requirements:
         counted = " of states; activations are not counted" if limit.name == "memory" else ""
         found = percent(value) if LIMITS[limit.name] == "ratio" else show(value, LIMITS[limit.name])

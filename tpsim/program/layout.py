@@ -130,7 +130,13 @@ class Layout:
     def roles(self) -> Mapping[str, Axes]:
         """The axes of tensor parallelism, which split an MLP or the heads, of data parallelism: the batch, of stages."""
         default = self.table.get("*", {})
-        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), "pp": default.get(LAYERS, ())}
+        stages = {"pp": self.stages} if self.stages else {}
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **stages}
+
+    @property
+    def stages(self) -> Axes:
+        """The axis whose devices have a stage of the stack of layers each; none without a pipeline."""
+        return self.table.get("*", {}).get(LAYERS, ())
 
     @property
     def zero(self) -> int:

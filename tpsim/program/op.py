@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Program:
     @property
     def pipe(self) -> tuple[str, ...]:
         """The mesh axis whose devices have a stage of the stack each; none without a pipeline."""
-        return self.table.get("*", {}).get("l", ())
+        return self.table.get("*", {}).get(LAYERS, ())
 
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""

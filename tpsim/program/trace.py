@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Layout
 
 ONE = Scale()
+PAIR = 2
+"""The devices of a message: who sends and who receives."""
+
 Path = Callable[["Array", Sharding, Sequence[str]], tuple[Move, ...]]
 """Chooses the moves that bring an array to a type on a mesh with these axes."""
 
@@ -173,12 +176,12 @@ class Trace:
 
     def send(self, x: Array, name: str, because: str) -> Array:
         """`x` on the devices of another stage: every device sends its block to its like there."""
-        moves = (Move("send", self.layout.roles["pp"], x.type, x.type),)
+        moves = (Move("send", self.layout.stages, x.type, x.type, members=PAIR),)
         return self.emit(Reshard((x,), replace(x, name=name), self.where, because, moves=moves))
 
     def joined(self, parts: Sequence[Array], because: str) -> Array:
         """The sum of parts that several stages have, one each, on all of them: nobody else takes part."""
-        first, axes = parts[0], self.layout.roles["pp"]
+        first, axes = parts[0], self.layout.stages
         owing = first.type.owing({*first.type.owes, *((axis, "sum") for axis in axes)})
         both = self.emit(Join(tuple(parts), replace(first, type=owing), self.where, because))
         moves = (Move("all_reduce", axes, owing, first.type, members=len(parts)),)

@@ -27,7 +27,7 @@ def pipeline(file: ScenarioFile, model: Model, workload: Workload, split: Cut, a
 
     Raises InputError for layers or microbatches that do not suit it, and for what is not supported yet.
     """
-    axes, fields = split.layout.roles["pp"], file.pipeline
+    axes, fields = split.layout.stages, file.pipeline
     ranks = split.mesh.size(*axes)
     if fields and not axes:
         message = "a pipeline is described, and no mesh axis has its stages"
@@ -66,7 +66,12 @@ def _refusals(
     """What cannot be planned with stages yet: place, slug, message, remedy."""
     several, later = SCHEDULES[fields.schedule].several, "not-supported-yet"
     if len(axes) > 1:
-        yield at("layout", "pp"), later, "stages over several mesh axes are not supported yet", "give layout.pp one axis"
+        yield (
+            at("layout", "pp"),
+            later,
+            "stages over several mesh axes are not supported yet",
+            "give layout.pp one axis",
+        )
     if several and fields.chunks == 1:
         yield (
             at("pipeline"),

@@ -398,7 +398,7 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
             "dp": list(laid.roles.get("dp", ())),
             "zero": laid.zero,
             "sequence_parallel": laid.sequence_parallel,
-            **({"pp": list(laid.roles["pp"])} if question.schedule else {}),
+            **({"pp": list(laid.stages)} if question.schedule else {}),
         },
         **(_taking_turns(question.schedule) if question.schedule else {}),
         "shardings": {

@@ -104,7 +104,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         question.practice,
         question.dtypes,
         question.mesh.order,
-        question.schedule is not None,
+        *(("stages",) if question.schedule else ()),
     )
 
 

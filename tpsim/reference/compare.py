@@ -92,7 +92,9 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 
 def _comparable(op: Op) -> bool:
-    return not isinstance(op, Leaf | Index | Reshard | Join) and not (isinstance(op, Lin) and op.where.phase == "backward")
+    return not isinstance(op, Leaf | Index | Reshard | Join) and not (
+        isinstance(op, Lin) and op.where.phase == "backward"
+    )
 
 
 def _as(array: Array, other: Array, whole: Run) -> Block:

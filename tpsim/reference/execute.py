@@ -166,6 +166,8 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.
     """
     held, order = set(blocks), run.grid.devices
+    if move.members and len(held) < len(order):
+        return _exchanged(run, move, blocks, op)
     if len(held) == len(order):
         return run.devices.play(move, blocks, parts, op.output.dtype, str(op.output))
     (pipe,) = run.program.pipe
@@ -175,6 +177,19 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     mine = [place for place, device in enumerate(order) if device in held]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
     return {device: moved[device] for device in order if device in held}, replace(call, **counts)
+
+
+def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
+    """The sum of what two stages of several hold: each device sends its block to its like on the other."""
+    (pipe,) = run.program.pipe
+    at = run.grid.mesh.order.index(pipe)
+    sums: Blocks = {}
+    for device, block in blocks.items():
+        like = (*device[:at], *device[at + 1 :])
+        sums[like] = sums[like] + block if like in sums else block
+    sent = np.array([block.size * bytes_of(op.output.dtype) for block in blocks.values()], dtype=np.int64)
+    call = Call(move.kind, move.axes, op.output.dtype, str(op.output), sent, sent, sent, np.ones_like(sent), 1, {})
+    return {device: sums[(*device[:at], *device[at + 1 :])] for device in blocks}, call
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
