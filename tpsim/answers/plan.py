@@ -13,7 +13,7 @@ from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import best_change
 from tpsim.answers.plan_record import asked_record, each, number, row_record, total_record
 from tpsim.answers.pricing import fits
-from tpsim.answers.stages import Staged, held, pipelined, ranks_of, route_over, slowest_send
+from tpsim.answers.stages import Staged, in_stages, ranks_of, route_over, slowest_send
 from tpsim.answers.verdict import memory_text, verdict_lines
 from tpsim.cost import formula
 from tpsim.cost.compute import Compute, compute
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
     from tpsim.answers.changes import Change
-    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
@@ -124,39 +123,25 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    if question.schedule:
-        return _in_stages(question, question.schedule, lowered, sizes, rows, shelf)
     held, taken = memory(lowered.program, sizes), step(rows, work)
-    if not isfinite(taken.time_s):
-        message = f"a step takes {taken.time_s} s on {question.machine.name}, which is no number"
+    plan = PlanResult(question, sizes, rows, work, held, taken, lowered.path, shelf)
+    plan = _in_stages(plan, lowered) if question.schedule else plan
+    if not isfinite(plan.step.time_s):
+        message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
-    return PlanResult(question, sizes, rows, work, held, taken, lowered.path, shelf)
+    return plan
 
 
-def _in_stages(
-    question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], shelf: Shelf
-) -> PlanResult:
+def _in_stages(plan: PlanResult, lowered: Lowered) -> PlanResult:
     """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
-    whole, each = pipelined(question, schedule, lowered, sizes, rows), held(question, lowered.program, sizes)
-    staged = Staged(schedule, whole, each, question.machine.chip.memory_capacity.value, tuple(rows))
-    pacing = whole.pacing
-    work = replace(pacing.compute, useful_flops=total(stage.compute.useful_flops for stage in whole.stages))
-    return PlanResult(
-        question,
-        sizes,
-        pacing.rows,
-        work,
-        each[staged.fullest],
-        replace(
-            step(pacing.rows, work),
-            bubble_s=pacing.bubble_s,
-            communication_s=total(max(row.busy_s, row.exposed_s) for row in pacing.rows),  # received messages, too
-        ),
-        lowered.path,
-        shelf,
-        staged,
-    )
+    staged = in_stages(plan.question, lowered, plan.sizes, plan.rows)
+    pacing, useful = staged.step.pacing, (stage.compute.useful_flops for stage in staged.step.stages)
+    work = replace(pacing.compute, useful_flops=total(useful))
+    busy = total(max(row.busy_s, row.exposed_s) for row in pacing.rows)  # messages that are received, too
+    taken = replace(step(pacing.rows, work), bubble_s=pacing.bubble_s, communication_s=busy)
+    held = staged.each[staged.fullest]
+    return replace(plan, rows=pacing.rows, compute=work, memory=held, step=taken, staged=staged)
 
 
 def pricer(question: Question) -> Pricer:
@@ -256,7 +241,7 @@ class PlanResult(Answer):
 
     @cached_property
     def all_rows(self) -> tuple[Row, ...]:
-        """The rows, and those of other ranks: with their own calls, none of it exposed to the rank that sets the pace."""
+        """The rows, and those of other ranks: none of these is exposed to the rank that sets the pace."""
         return (*self.rows, *(self.staged.elsewhere if self.staged else ()))
 
     @property

@@ -52,7 +52,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
     sizes = {**dims_of(question), "m": question.workload.microbatches}
     inputs = leaves(sizes)
     program = _program(plan)
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), question.schedule)
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.schedule)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs))
 
 
@@ -83,6 +83,7 @@ def run(
     sizes: Mapping[str, int],
     inputs: Inputs,
     wiring: Wiring | None,
+    *,
     schedule: PipelineSchedule | None = None,
 ) -> Run:
     """`execute` on many devices, where what goes wrong is what was looked for. Raises Stopped."""

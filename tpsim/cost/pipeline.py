@@ -1,4 +1,4 @@
-"""The step of a pipeline: per rank its work, its rows and its waiting, from one pass over the orders of its schedule."""
+"""The step of a pipeline: per rank its work, its rows and its waiting, from one pass over the orders."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Place = tuple[int, int]
 
 
 class Message(NamedTuple):
-    """What one pass sends to the chunk behind or before it: when it set off and arrived, and which action set it off."""
+    """What one pass sends to the chunk behind or before it: when it sets off and arrives, and what sets it off."""
 
     of: Pass
     start: Any
@@ -124,7 +124,7 @@ class _Pass:
     def ran(self) -> Ran:
         """All of it."""
         ranks = range(self.schedule.ranks)
-        self.starts, self.ends, self.gaps = ([[] for _ in ranks] for _ in range(3))
+        self.starts, self.ends, self.gaps = [[] for _ in ranks], [[] for _ in ranks], [[] for _ in ranks]
         for rank in ranks:
             self._open(rank)
         while self.ready:

@@ -75,13 +75,13 @@ class Placement:
         used = [carrier for name, carrier in self.carriers.items() if name in found]
         return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
 
-    def hop(self, axis: str, source: int, target: int) -> Route:
+    def hop(self, axes: Sequence[str], source: int, target: int) -> Route:
         """The wires between two devices that differ by their places on one mesh axis alone, as a stretch of two.
 
         Of several levels it is the outermost that they differ on: what goes there leaves by its own port. Raises
         InputError for devices that are not neighbours where only neighbours are joined.
         """
-        apart, inside = [], 1
+        (axis,), apart, inside = axes, [], 1
         for piece in self.pieces[axis]:
             here, there = (place // inside % piece.n for place in (source, target))
             inside *= piece.n

@@ -128,7 +128,7 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism, which split an MLP or the heads, of data parallelism: the batch, of stages."""
+        """The axes of tensor parallelism (an MLP or the heads), of data parallelism (the batch), of stages."""
         default = self.table.get("*", {})
         stages = {"pp": self.stages} if self.stages else {}
         return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **stages}

@@ -40,8 +40,8 @@ def lower(
     """The typed program of a training step of `model` under `layout`, which may part what `practice` fuses.
 
     order         mesh axes, major first
-    layers        layers to trace; each stands for ``model.layers / layers``; several numbers: of each chunk of the stack,
-                  between which it is cut
+    layers        layers to trace; each stands for ``model.layers / layers``; several numbers: of each chunk that the
+                  stack is cut into
     microbatches  microbatches to trace
     path          chooses the moves of a reshard; the book's greedy path unless stated
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
@@ -69,9 +69,8 @@ def lower(
     for (name, layer), weight in weights.items():
         label = name if layer is None else f"{layer}.{name}"
         where = trace.producer[weight].where
-        parts = {chunk: gradients[weight, chunk] for chunk in where.chunks}
         with trace.at(where):
-            gradient = update.gradient(weight, parts)
+            gradient = update.gradient(weight, {chunk: gradients[weight, chunk] for chunk in where.chunks})
             results[f"grad.{label}"], results[f"new.{label}"] = update.apply(weight, gradient)
     settled = [array for name, array in results.items() if name.startswith("grad.")]
     traced = {"layers": sum(split), "microbatches": microbatches, "chunks": max(1, len(split) - 1)}

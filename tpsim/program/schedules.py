@@ -64,7 +64,7 @@ class PipelineSchedule:
     def receiver(self, part: Pass) -> int | None:
         """The chunk that the message of `part` goes to; None if it sends none."""
         to = part.chunk + STEP[part.act]
-        inside = 0 <= min(to, part.chunk) and max(to, part.chunk) < self.ranks * self.chunks
+        inside = min(to, part.chunk) >= 0 and max(to, part.chunk) < self.ranks * self.chunks
         return to if to != part.chunk and inside else None
 
     def wanted(self, part: Pass) -> Pass | None:
@@ -105,13 +105,13 @@ def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
 
 
 def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
-    """Backward split in two, no more kept than by one forward, one backward. Source: Qi et al. 2024, arXiv 2401.10241."""
+    """Backward split in two; no more kept than by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241."""
     for i in range(p):
         yield _split(m, warm=p - i, late=i)
 
 
 def zero_bubble_h2(p: int, _v: int, m: int) -> Iterator[Order]:
-    """Backward split in two, forwards enough to fill the warm-up too. Source: Qi et al. 2024, arXiv 2401.10241."""
+    """Backward split in two; forwards enough to fill the warm-up, too. Source: Qi et al. 2024, arXiv 2401.10241."""
     for i in range(p):
         yield _split(m, warm=2 * (p - i) - 1, late=2 * i)
 

@@ -32,7 +32,7 @@ def pipeline(file: ScenarioFile, model: Model, workload: Workload, split: Cut, a
     if fields and not axes:
         message = "a pipeline is described, and no mesh axis has its stages"
         raise InputError.one("no-stages", message, at("pipeline"), "add layout.pp: AXIS, or remove it")
-    fields = fields or PipelineFields()
+    fields = fields or PipelineFields(chunks=1)
     _known_schedule(fields, at("pipeline", "schedule"))
     if ranks == 1:
         return None

@@ -1,4 +1,4 @@
-"""The ranks of a pipeline: each runs its own order and holds its own stage; what it lacks comes by message or not at all.
+"""The ranks of a pipeline: each runs its own order and holds its own stage; what it lacks comes by message alone.
 
 Messages wait in mailboxes, one per sender, receiver and direction, first in first out. Where no rank can go on, the
 pipeline is deadlocked, and every rank says what it waits for.
@@ -54,7 +54,7 @@ class Ranks:
         for op in self.program.ops[inside[0] : inside[-1] + 1]:
             self._sort(op)
         self.done = [0] * self.schedule.ranks
-        while any([self._advanced(rank) for rank in range(self.schedule.ranks)]):
+        while sum(self._advanced(rank) for rank in range(self.schedule.ranks)):
             pass
         if stuck := [rank for rank in range(self.schedule.ranks) if self._next(rank)]:
             raise ValueError(f"deadlock: {'; '.join(map(self._waiting, stuck))}")
