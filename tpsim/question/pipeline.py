@@ -65,6 +65,9 @@ def _refusals(
 ) -> Iterator[tuple[Place | None, str, str, str]]:
     """What cannot be planned with stages yet: place, slug, message, remedy."""
     several, later = SCHEDULES[fields.schedule].several, "not-supported-yet"
+    if fields.layers != "even":
+        message = "a split of layers over stages that is not even is not supported yet"
+        yield at("pipeline", "layers"), later, message, "write layers: even, or leave it out"
     if len(axes) > 1:
         yield (
             at("layout", "pp"),

@@ -62,6 +62,7 @@ class PipelineFields(Strict):
 
     schedule: Annotated[str, WithJsonSchema({"type": "string", "enum": list(SCHEDULES)})] = DEFAULT
     chunks: Count = Field(1, description="of layers on each stage")
+    layers: Annotated[Any, WithJsonSchema({"type": "string", "enum": ["even"]})] = "even"
 
 
 class PracticeFields(Strict):

@@ -151,7 +151,8 @@ def _blocks(run: Run, op: Op) -> Blocks:
 
 def _moved(run: Run, op: Reshard) -> Blocks:
     """The blocks of an array after all moves of a change of type."""
-    blocks, dtype = run.blocks[op.inputs[0]], op.output.dtype
+    held, dtype = run.blocks[op.inputs[0]], op.output.dtype
+    blocks = {device: held[device] for device in run.holders(op.where)}
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
