@@ -74,6 +74,18 @@ def test_every_rank_holds_its_own_layers_and_ends():
     assert result.memory == result.staged.each[0]
 
 
+def test_gradients_are_held_whole_until_the_step_ends_those_of_a_tied_embedding_too():
+    result = plan(GPT3, **STAGES, zero=1)
+    assert [one.gradients for one in result.staged.each] == [2 * one.parameters for one in result.staged.each]
+
+
+def test_a_send_takes_its_bytes_over_one_port():
+    result = plan(GPT3, **STAGES, cost_model="book")
+    (level,) = (level for level in result.question.machine.levels if level.name == "network")
+    (row,) = (row for row in result.rows if row.collective.kind == "send")
+    assert row.timing.time_s == pytest.approx(50_331_648 / level.bandwidth.value, rel=1e-12)
+
+
 def test_stages_share_the_work_of_one_device():
     whole = plan(GPT3, chips=64, microbatches=24, batch=192, dp=8)
     cut = plan(GPT3, **STAGES)
