@@ -9,7 +9,7 @@ from tpsim.program.model import Model
 
 def loops(layers, microbatches=1):
     """How often the loops of a program run."""
-    return {"layers": layers, "microbatches": microbatches, "stages": 1}
+    return {"layers": layers, "microbatches": microbatches, "chunks": 1}
 
 
 LLAMA = Model(

@@ -49,8 +49,12 @@ ANSWERS = {
         "error[foreign-option]: --sequence-parallel is not an option of tpsim plan\n  = tpsim calls this --sp\n"
     ),
     ("plan", "--pipeline-model-parallel-size", "2"): (
-        "error[not-supported-yet]: --pipeline-model-parallel-size is not an option of tpsim plan\n"
-        "  = pipeline parallelism is not supported yet\n"
+        "error[foreign-option]: --pipeline-model-parallel-size is not an option of tpsim plan\n"
+        "  = tpsim calls this --pp\n"
+    ),
+    ("plan", "--context-parallel-size", "2"): (
+        "error[not-supported-yet]: --context-parallel-size is not an option of tpsim plan\n"
+        "  = context parallelism is not supported yet\n"
     ),
     ("plan", "llama3-70b-h100", "-f", "jsn"): (
         'error[bad-value]: "jsn" is not a value of --format\n  = did you mean json?\n  = values: table, json, csv, md\n'

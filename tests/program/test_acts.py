@@ -107,7 +107,7 @@ def test_a_fused_kernel_is_of_b_or_of_w_as_a_whole():
         if op.where.kernel and op.where.phase == "backward":
             acts[op.where.kernel, op.where.loops].add(op.where.act)
     assert set(map(len, acts.values())) == {1}
-    assert acts["norm.attention", (("stages", 0), ("microbatches", 0), ("layers", 1))] == {"B"}
+    assert acts["norm.attention", (("microbatches", 0), ("layers", 1))] == {"B"}
 
 
 def test_without_the_stream_all_of_backward_is_for_parameters():
@@ -131,11 +131,11 @@ def test_kernels_hold_no_weights_products_and_no_moves(model):
 
 
 def test_an_op_reads_only_what_its_stage_holds():
-    trace = Trace(TP, ("X",), Where("F", "mlp", "layer", (("stages", 0),)))
+    trace = Trace(TP, ("X",), Where("F", "mlp", "layer"))
     x = trace.leaf("x", ("b", "h"), "residual", "bf16", "param")
     trace.lin("here", x)
     with (
-        trace.at(trace.where.inside("stages", 1)),
-        pytest.raises(ShardingError, match=r"there of stage 1 reads x, which stage 0 holds"),
+        trace.at(replace(trace.where, chunks=(1,))),
+        pytest.raises(ShardingError, match=r"there of chunk 1 reads x, which chunk 0 holds"),
     ):
         trace.lin("there", x)

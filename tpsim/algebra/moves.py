@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
 
-MoveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice"]
+MoveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice", "send"]
 MOVES: tuple[MoveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice")
 
 
@@ -24,13 +24,17 @@ Cuts = tuple[tuple[str, tuple[str, ...]], ...]
 class Move:
     """One collective (or the free slice) that turns an array of type `before` into type `after`.
 
-    axes  the mesh axes that take part together, major first; of several dims those of the first dim come first
+    axes     the mesh axes that take part together, major first; of several dims those of the first dim come first
+    members  how many of the devices along them take part; None: all
+
+    A send goes from each device to its like on another rank of a pipeline: V is what one device holds.
     """
 
     kind: MoveKind
     axes: tuple[str, ...]
     before: Sharding
     after: Sharding
+    members: int | None = None
 
     @property
     def gathered(self) -> Cuts:
@@ -49,7 +53,7 @@ class Move:
 
     def ranks(self, axes: Mapping[str, Size]) -> Any:
         """Devices that take part in one such collective."""
-        return product(axes[axis] for axis in self.axes)
+        return self.members or product(axes[axis] for axis in self.axes)
 
     def logical_elements(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """Elements of the full array taking part, per remaining shard of the other axes (V in elements).
@@ -105,6 +109,7 @@ WIRE: Mapping[MoveKind, Callable[[Size, Size], Any]] = {
     "all_to_all": _all_to_all_wire,
     "permute": _permute_wire,
     "slice": _nothing,
+    "send": lambda V, n: V,  # noqa: ARG005 - from one device to another, however many there are
 }
 
 

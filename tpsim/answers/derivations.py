@@ -6,10 +6,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.stages import route_over
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
-from tpsim.program.dims import MEANINGS, ROLES
+from tpsim.program.dims import LOOPS, MEANINGS, ROLES
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.op import Where
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
 MEMORY = ("parameters", "gradients", "optimizer", "static")
-STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "flops_per_device")
+STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
 RATES = {
     "mfu": "mfu",
     "tokens_per_s": "tokens_per_s",
@@ -109,15 +111,19 @@ def _derived(
         expression=cost(result.sizes.symbols),
         value=_number(cost(result.sizes)),
         known=known,
-        meanings={name: MEANINGS[name] for name in known if name in MEANINGS},
+        meanings={name: MEANINGS[name] + _of_a_stage(result, name) for name in known if name in MEANINGS},
         **rest,
     )
+
+
+def _of_a_stage(result: PlanResult, symbol: str) -> str:
+    return " of a stage" if result.pipeline and symbol == LOOPS["layers"].symbol else ""
 
 
 def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
     groups: dict[Any, list[Row]] = {}
-    for row in result.rows:
+    for row in result.collectives:
         blocks = row.block.split(",")
         if name in (row.collective, row.array, row.block, *row.array.split(), *blocks):
             groups.setdefault((row.collective, row.axis, row.call.shape), []).append(row)
@@ -146,7 +152,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
-    levels = {segment.level for segment in result.question.placement.route(row.call.axes)}
+    levels = {segment.level for segment in route_over(result.question, row.call.parts[0].move)}
     calls = _number(sum(one.count for one in rows))
     return Derivation(
         what=f"time of one {row.collective} over {row.axis} ({way})",
@@ -220,12 +226,12 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part not in MEMORY:
         return
-    program = result.shelf.lowered(result.question).program
+    program, fullest = result.shelf.lowered(result.question).program, result.pipeline.fullest if result.pipeline else 0
     yield _derived(
         result,
         f"bytes of {part} on one chip",
         "bytes",
-        lambda sizes: getattr(memory(program, sizes), f"{part}_bytes"),
+        lambda sizes: getattr(memory(program, sizes, _of_rank(result, fullest)), f"{part}_bytes"),
         because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
         checks=CHECKS["memory"],
     )
@@ -237,9 +243,13 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         return
     step = result.step
     texts = {
-        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}",
+        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
+        + _waiting(result),
         "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
         "exposed_s": "communication - what compute hides, per axis as assume.overlap states",
+        "bubble_s": "of the rank that waits least: from the step's start to its end, what others keep it waiting"
+        if result.pipeline
+        else "without stages nobody waits",
         "compute_s": "sum over products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
     }
     if rest in texts:
@@ -252,7 +262,8 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             checks=CHECKS["compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
-        products = result.shelf.lowered(result.question).products
+        here = _of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
+        products = [one for one in result.shelf.lowered(result.question).products if here(one.where)]
         yield _derived(
             result,
             "FLOPs of one chip per step",
@@ -260,6 +271,13 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
             checks=CHECKS["compute"],
         )
+
+
+def _waiting(result: PlanResult) -> str:
+    """The bubble as a term of the step, which hangs on the critical path."""
+    if not result.pipeline:
+        return ""
+    return f" + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
 
 
 def _rate(result: PlanResult, name: str) -> Derivation:
@@ -303,6 +321,12 @@ def _roofline(result: PlanResult) -> Iterator[str]:
         yield "matrix products at their peak (the cost model book)"
     else:
         yield _said(chip.matmul_efficiency)
+
+
+def _of_rank(result: PlanResult, rank: int) -> Callable[[Where], bool]:
+    """What a rank of the pipeline runs and holds; without one everything."""
+    stages = result.question.stages
+    return lambda where: not result.pipeline or stages.runs(where, rank)
 
 
 def _number(value: Any) -> int | float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.pricing import fits
+from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, route_over, slowest_send
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
@@ -32,6 +33,7 @@ from tpsim.machine import timing
 from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.inputs import asked
@@ -61,6 +63,13 @@ NOT_MODELLED = (
     "stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
+
+NOT_OF_STAGES = (
+    "collectives of a stage beside its compute: every one of them blocks",
+    "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
+    "recompute of activations, which pipelines of large models mostly need: about a third more compute",
+)
+"""What a plan in stages leaves out beside that."""
 
 ASSUMED = (
     "attention's scores stay on the chip: no memory traffic for arrays of s by s",
@@ -112,14 +121,26 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    time_s = Step(rows, work).time_s
-    if not isfinite(time_s):
-        message = f"a step takes {time_s} s on {question.machine.name}, which is no number"
+    plan = PlanResult(question, sizes, rows, work, _held(question, memory(lowered.program, sizes)), lowered.path, shelf)
+    plan = _in_stages(plan, lowered) if question.schedule else plan
+    if not isfinite(plan.step.time_s):
+        message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
-    capacity = float(question.machine.chip.memory_capacity.value)
-    held = ChipMemory(**asdict(memory(lowered.program, sizes)), capacity_bytes=capacity)
-    return PlanResult(question, sizes, rows, work, held, lowered.path, shelf)
+    return plan
+
+
+def _held(question: Question, held: Memory) -> ChipMemory:
+    return ChipMemory(**asdict(held), capacity_bytes=float(question.machine.chip.memory_capacity.value))
+
+
+def _in_stages(plan: PlanResult, lowered: Lowered) -> PlanResult:
+    """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
+    pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows)
+    pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)
+    work = replace(pacing.compute, useful_flops=total(useful))
+    held = _held(plan.question, pipeline.each[pipeline.fullest])
+    return replace(plan, rows=pacing.rows, compute=work, memory=held, pipeline=pipeline)
 
 
 def pricer(question: Question) -> Pricer:
@@ -130,7 +151,9 @@ def pricer(question: Question) -> Pricer:
     machine, force = question.machine, question.force
 
     def seconds(move: Move, volume: Size) -> timing.Timing:
-        route = question.placement.route(move.axes)
+        if move.kind == "send" and question.schedule:
+            return slowest_send(question, question.schedule, move.axes, volume)
+        route = route_over(question, move)
         known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, move.kind)
         return timing.time(
             machine,
@@ -149,10 +172,11 @@ def pricer(question: Question) -> Pricer:
 
 def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
     """Refuse an algorithm that none of the plan's collectives could take."""
-    wanted, route = question.force.algorithm, question.placement.route
+    wanted = question.force.algorithm
     if wanted is None or question.cost_model == "book":
         return
-    known = [timing.algorithms(question.machine, route(one.axes), one.kind) for one in found]
+    moves = [move for one in found if (move := one.parts[0].move).kind != "send"]
+    known = [timing.algorithms(question.machine, route_over(question, move), move.kind) for move in moves]
     names = list(dict.fromkeys(chain.from_iterable(known)))
     if wanted not in names:
         raise unknown(wanted, "algorithm of this plan's collectives", names)
@@ -181,11 +205,15 @@ def cheapest_path(question: Question) -> Paths:
 
 
 def sizes_of(question: Question) -> Sizes:
-    """The numbers that the question's program is evaluated at; b is sequences per microbatch over all data shards."""
+    """The numbers that the question's program is evaluated at, its loops as a device runs them.
+
+    b is sequences per microbatch over all data shards.
+    """
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
-    loops = {"layers": question.model.layers, "microbatches": workload.microbatches, "stages": 1}
-    return Sizes(dims, question.mesh.axes, loops, question.layout.roles)
+    ranks, chunks = (question.schedule.ranks, question.schedule.chunks) if question.schedule else (1, 1)
+    loops = {"layers": question.model.layers // ranks, "microbatches": workload.microbatches, "chunks": chunks}
+    return Sizes(dims, question.mesh.axes, loops, question.layout.roles, ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +283,12 @@ class PlanStep(Step):
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
-        """Tokens per chip and step above which compute outlasts the exposed communication; null if none does."""
+        """Tokens per chip and step above which compute outlasts the exposed communication; null if none does.
+
+        With stages it is not worked out.
+        """
+        if self.plan.pipeline:
+            return None
         work, overlap = self.plan.question.workload, self.plan.question.assume.overlap
         scale = turning_scale(self.plan.rows_at, self.compute, work.microbatches, overlap)
         return None if scale is None else scale * self.plan.tokens / self.plan.chips
@@ -263,6 +296,8 @@ class PlanStep(Step):
     @property
     def breakeven(self) -> str:
         """The break-even in words."""
+        if self.plan.pipeline:
+            return "where the bound turns is not worked out with stages"
         tokens = self.breakeven_tokens_per_chip
         if tokens is not None:
             return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"
@@ -304,12 +339,14 @@ class PlanResult(Answer):
     compute, memory  see `tpsim.cost`
     path     how arrays that must change their type get there
     shelf    what the request has read and lowered, for what is asked beside it
+    pipeline  with stages: then rows, compute and step are those of the rank that sets the pace, and memory is that of
+              the rank with the least room
     """
 
     schema = "tpsim.plan/2"
-    not_modelled = NOT_MODELLED
     told: ClassVar[tuple[str, ...]] = (
-        *("verdict", "collectives", "per_layer", "totals", "memory", "step", "change", "require"),
+        *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
+        *("change", "require"),
     )
 
     question: Question
@@ -319,16 +356,27 @@ class PlanResult(Answer):
     memory: ChipMemory
     path: Paths
     shelf: Shelf
+    pipeline: Pipeline | None = None
 
     tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
     chips = Of[int]("question.mesh.devices", "chips of the mesh")
     files = Of[Sequence[tuple[str, str]]]("question.inputs", "path and sha256 of every file that was read")
     resolved = Of[Mapping[str, Any]]("question.resolved", "what files, flags and defaults came to")
 
-    @property
+    @cached_property
     def collectives(self) -> tuple[Row, ...]:
-        """The rows, by the name that documents give them."""
-        return self.rows
+        """The rows, and those of other ranks: none of these is exposed to the rank that sets the pace."""
+        return (*self.rows, *(self.pipeline.elsewhere if self.pipeline else ()))
+
+    @property
+    def every_row(self) -> tuple[Row, ...]:
+        """Every collective once; of a pipeline with its calls on a rank in the middle that has it."""
+        return self.pipeline.rows if self.pipeline else self.rows
+
+    @property
+    def stages(self) -> list[AlikeStages] | None:
+        """With stages: those of the pipeline, in the order of its ranks."""
+        return self.pipeline.alike if self.pipeline else None
 
     @cached_property
     def per_layer(self) -> Mapping[Literal["forward", "backward", "total"], Total]:
@@ -345,7 +393,8 @@ class PlanResult(Answer):
     @cached_property
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
-        return PlanStep(self.rows, self.compute, self)
+        waits = self.pipeline.bubble_s if self.pipeline else None
+        return PlanStep(self.rows, self.compute, self, bubble_s=waits)
 
     def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
@@ -407,11 +456,17 @@ class PlanResult(Answer):
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ASSUMED)]
+        ways = (*ASSUMED, *(self.pipeline.assumed if self.pipeline else ()))
+        return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
+
+    @property
+    def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
+        """What the plan leaves out."""
+        return (*NOT_MODELLED, *(NOT_OF_STAGES if self.pipeline else ()))
 
     def shown(self) -> list[dict[str, Any]]:
         """The collectives without formulas, which would load sympy, and reasons."""
-        return [{name: row[name] for name in Row.told[:-2]} for row in self.rows]
+        return [{name: row[name] for name in row if name not in ("formula", "because")} for row in self.collectives]
 
     def records(self) -> list[dict[str, Any]]:
         """Tidy rows for CSV and frames: what a row is first, then what it costs, with formulas.
@@ -436,4 +491,4 @@ class PlanResult(Answer):
             "guesses": question.guesses,
             "tpsim": self.tpsim,
         }
-        return [{**row, **columns} for row in self.rows]
+        return [{**row, **columns} for row in self.collectives]

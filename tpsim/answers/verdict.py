@@ -31,13 +31,21 @@ def time_text(plan: PlanResult) -> str:
     """Seconds of a step, what bounds it, what is lost to exposed communication, and the rates that follow."""
     provided = "" if plan.memory.states_fit else " if it fitted"
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
-    return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {_lost(plan)}; {rates}"
+    lost = f"{_lost(plan)}{_waited(plan)}"
+    return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
+
+
+def _waited(plan: PlanResult) -> str:
+    """The share of the step in which the stage that sets the pace waits for others."""
+    return f", {percent(plan.step.bubble_s / plan.step.time_s)} to the pipeline's bubble" if plan.pipeline else ""
 
 
 def _bound(plan: PlanResult) -> str:
     """Compute with its share; communication, which may set the pace though most of it runs beside compute."""
     if plan.step.bound_by == "compute":
         return f"compute ({percent(plan.step.compute_s / plan.step.time_s)})"
+    if plan.step.bound_by == "bubble":
+        return "the pipeline's bubble"
     longer = plan.step.outlasting
     return f"communication ({longer} outlasts the compute beside it)" if longer else "communication"
 

@@ -6,6 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.answers.stages import calls_of_all
 from tpsim.claims.checks import Check, counted, judged
 from tpsim.claims.sorts import planned, sort_of
 from tpsim.claims.wiring import BOOK
@@ -64,14 +65,14 @@ def collectives_check(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) ->
     both = f"{counted(ran, 'call')} of {counted(len(plan.rows), 'planned collective')}"
     seen = f"{both}, {sent_in_all}: none missing, none extra"
     wrong = [text for row in plan.rows for text in _wrong_bytes(row, calls)]
-    return judged("collectives", seen, [*_wrong_counts(plan.rows, calls), *wrong], tried=max(ran, len(plan.rows)))
+    return judged("collectives", seen, [*_wrong_counts(plan, calls), *wrong], tried=max(ran, len(plan.rows)))
 
 
-def _wrong_counts(rows: Iterable[Row], calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:
+def _wrong_counts(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:
     due: Counter[Sort] = Counter()
-    for row in rows:
+    for row in plan.rows:
         for sort in planned(row.call):
-            due[sort] += row.count
+            due[sort] += calls_of_all(plan.question, row.call, row.count)
     for sort in {**due, **calls}:
         ran = len(calls.get(sort, ()))
         if ran != due[sort]:
@@ -94,7 +95,7 @@ def measures(kind: MoveKind, wire: Any, priced: Timing | None) -> Iterator[tuple
     """What is claimed of one call, and how it is counted in a run: what devices inject, and what they send."""
     if least_injected(priced):
         yield "wire", wire, injected_most if kind == "permute" else injected
-    if priced is not None and priced.algorithm != BOOK:
+    if priced is not None and priced.algorithm != BOOK and kind != "send":
         yield "carried", priced.carried, sent
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from tpsim.answers.stages import route_over
 from tpsim.claims.checks import Check, counted, judged
 from tpsim.claims.sorts import planned
 from tpsim.claims.wiring import BOOK, parts, staged
@@ -71,7 +72,7 @@ def links_check(claims: Sequence[LinkClaim]) -> Check:
 
 
 def _has_schedule(claim: LinkClaim) -> bool:
-    return claim.kind not in {"permute", "slice"} and claim.priced.algorithm != BOOK
+    return claim.kind not in {"permute", "slice", "send"} and claim.priced.algorithm != BOOK
 
 
 def _wrong_links(claim: LinkClaim) -> Iterator[str]:
@@ -122,7 +123,7 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
 def link_claim(plan: PlanResult, row: Row, calls: Mapping[Sort, Sequence[Call]]) -> LinkClaim:
     """What a row of a plan claims of the links under one of its calls."""
     one, question, sorts = row.call, plan.question, planned(row.call)
-    route = question.placement.route(one.axes)
+    route = () if one.kind == "send" else route_over(question, one.parts[0].move)
     sizes = [int(part.move.logical_elements(plan.sizes.dims, plan.sizes.axes)) for part in one.parts]
     known = all(calls.get(sort) for sort in sorts)
     made = tuple((size, calls[sort][0]) for size, sort in zip(sizes, sorts, strict=True)) if known else ()

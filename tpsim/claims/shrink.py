@@ -17,14 +17,16 @@ from tpsim.fabric.slices import Carrier, Piece
 from tpsim.fabric.wires import joined
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
+from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
     from tpsim.program.model import Model
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
 DEVICES = 64
@@ -48,21 +50,24 @@ def shrink(question: Question) -> Question:
 
     Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
     """
-    placement = shrunk_placement(question.placement)
+    placement = shrunk_placement(question.placement, question.layout.stages)
     mesh = placement.mesh
     program = lower(question.model, question.layout, question.practice, question.dtypes, mesh.order)
     old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
     dims = shrunk_dims(program, old, question.mesh, mesh)
-    microbatches = min(MICROBATCHES, question.workload.microbatches)
+    taking_turns = shrunk_schedule(question, mesh)
+    microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
+    layers = LAYERS * taking_turns.ranks * taking_turns.chunks if taking_turns else LAYERS
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     return replace(
         question,
-        model=shrunk_model(question.model, dims),
+        model=shrunk_model(question.model, dims, layers),
         mesh=mesh,
         placement=placement,
         workload=workload,
+        schedule=taking_turns,
         require={},
         limits=(),
         resolved={},
@@ -72,15 +77,28 @@ def shrink(question: Question) -> Question:
 # Devices ---------------------------------------------------------------------------------------------------------
 
 
-def shrunk_placement(placement: Placement) -> Placement:
+def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
+    """The same schedule for the stages that are left, with two microbatches for each of them where there were."""
+    if not question.schedule:
+        return None
+    ranks, had = mesh.size(*question.layout.stages), question.workload.microbatches
+    parts = min(MICROBATCHES * ranks, ranks * max(1, had // ranks) if question.schedule.chunks > 1 else had)
+    return pipeline_schedule(question.schedule.name, ranks, question.schedule.chunks, parts)
+
+
+def shrunk_placement(placement: Placement, stages: Sequence[str] = ()) -> Placement:
     """The same mesh axes on the same carriers with fewer members.
+
+    stages  the axis of them, of which two show all that several do
 
     Each part of an axis becomes the least size of its kind (`telling`); while those are more than 64 devices together,
     the largest part becomes the least that its carrier can be: a pair, or a third of a ring that it fills alone.
     Strides follow from the parts inside.
     """
     sizes = {
-        (axis, place): telling(piece.n, placement.carriers[piece.carrier].topology)
+        (axis, place): _least(placement, axis, place)
+        if axis in stages
+        else telling(piece.n, placement.carriers[piece.carrier].topology)
         for axis, pieces in placement.pieces.items()
         for place, piece in enumerate(pieces)
     }
@@ -179,12 +197,12 @@ def _types(program: Program) -> Iterator[Sharding]:
             yield from (move.after for move in op.moves)
 
 
-def shrunk_model(model: Model, dims: Mapping[str, int]) -> Model:
+def shrunk_model(model: Model, dims: Mapping[str, int], layers: int = LAYERS) -> Model:
     """The model with these dims; a padded vocabulary stays a padded one."""
     return replace(
         model,
         hidden=dims["h"],
-        layers=LAYERS,
+        layers=layers,
         heads=dims["g"] * dims["r"],
         kv_heads=dims["g"],
         head_dim=dims["d"],

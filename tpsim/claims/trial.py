@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
+from tpsim.answers.stages import route_over
 from tpsim.claims.wiring import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.reference.execute import Inputs, Run
     from tpsim.reference.wiring import Wiring
@@ -45,11 +47,12 @@ def trial(question: Question, full: PlanResult) -> Trial:
     Raises Stopped if devices cannot go on.
     """
     plan = priced(question)
-    plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in _pairs(plan.rows, full.rows)))
+    pairs = _pairs(plan.every_row, full.every_row)
+    plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in pairs))
     sizes = {**dims_of(question), "m": question.workload.microbatches}
     inputs = leaves(sizes)
     program = _program(plan)
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan))
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.schedule)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs))
 
 
@@ -63,7 +66,7 @@ def _as_at_full_size(question: Question, row: Row, full: Row) -> Row:
     """The row by the algorithm of the full size: few bytes would choose for their latency."""
     if full.timing.algorithm in (BOOK, row.timing.algorithm):
         return row
-    route = question.placement.route(row.call.axes)
+    route = route_over(question, row.call.parts[0].move)
     forced = timing.time(question.machine, route, row.collective, row.logical_bytes, algorithm=full.timing.algorithm)
     return replace(row, timing=forced)
 
@@ -72,10 +75,18 @@ class Stopped(Exception):  # noqa: N818  # a finding, not an error of the progra
     """A run that could not go on: which device holds or gets what it should not."""
 
 
-def run(program: Program, mesh: Mesh, sizes: Mapping[str, int], inputs: Inputs, wiring: Wiring | None) -> Run:
+def run(
+    program: Program,
+    mesh: Mesh,
+    sizes: Mapping[str, int],
+    inputs: Inputs,
+    wiring: Wiring | None,
+    *,
+    schedule: PipelineSchedule | None = None,
+) -> Run:
     """`execute` on many devices, where what goes wrong is what was looked for. Raises Stopped."""
     try:
-        return execute(program, mesh, sizes, inputs, wiring=wiring)
+        return execute(program, mesh, sizes, inputs, wiring=wiring, schedule=schedule)
     except ValueError as error:
         raise Stopped(str(error)) from error
 
@@ -94,7 +105,7 @@ def _program(plan: PlanResult) -> Program:
         one.practice,
         one.dtypes,
         one.mesh.order,
-        layers=one.model.layers,
+        layers=tuple(chunk.layers for chunk in one.stages.chunks),
         microbatches=one.workload.microbatches,
         path=plan.path,
     )

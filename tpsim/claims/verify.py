@@ -131,7 +131,9 @@ def _claims(seen: Trial) -> Iterator[Check]:
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:
     """Collectives that go by another algorithm than at full size, whose own is held by tests of `reference` only."""
-    pairs = [(_algorithm(large), _algorithm(small)) for large, small in zip(full.rows, seen.plan.rows, strict=False)]
+    pairs = [
+        (_algorithm(large), _algorithm(small)) for large, small in zip(full.every_row, seen.plan.rows, strict=False)
+    ]
     others = [large for large, small in pairs if large != small]
     if others:
         names = ", ".join(dict.fromkeys(others))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.answers.stages import route_over
 from tpsim.claims.sorts import planned, sort_of
 from tpsim.machine import timing
 from tpsim.machine.additive import Group, groups
@@ -36,7 +37,10 @@ def plan_wiring(plan: PlanResult) -> Wiring:
     question = plan.question
     found: dict[Sort, Sequence[Part]] = {}
     for row in reversed(plan.rows):
-        route, kind = question.placement.route(row.call.axes), row.collective
+        kind = row.collective
+        if kind == "send":
+            continue
+        route = route_over(question, row.call.parts[0].move)
         by_book = row.timing.algorithm == BOOK
         priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
         found |= dict.fromkeys(planned(row.call), parts(question.machine, route, priced))

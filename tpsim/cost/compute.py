@@ -98,6 +98,12 @@ class Compute:
         return total(self.seconds.values())
 
 
+def product_s(one: Matmul, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
+    """Seconds of one run: the slower of matrix unit and memory; arguments as of `compute`."""
+    work = compute_s(machine, one.flops(sizes), dtype, efficiency)
+    return largest(work, memory_s(machine, one.memory_bytes(sizes)))
+
+
 def compute(
     products: Sequence[Matmul], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
 ) -> Compute:
@@ -109,10 +115,9 @@ def compute(
     runs = [(one, one.flops(sizes), one.count(sizes)) for one in products]
 
     def seconds(phase: Phase) -> Any:
-        """The slower of matrix unit and memory, product by product."""
         return total(
-            largest(compute_s(machine, work, dtype, efficiency), memory_s(machine, one.memory_bytes(sizes))) * count
-            for one, work, count in runs
+            product_s(one, sizes, machine, dtype, efficiency) * count
+            for one, _, count in runs
             if one.where.phase == phase
         )
 

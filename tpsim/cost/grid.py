@@ -174,7 +174,7 @@ class Study:
             route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
-        loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "stages": 1}
+        loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
         return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
 

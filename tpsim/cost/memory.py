@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.program.layout import DTYPE_BYTES
-from tpsim.program.op import Array, Leaf, Program, Reshard, Role
+from tpsim.program.op import Array, Join, Leaf, Program, Reshard, Role
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tpsim.cost.sizes import Sizes
+    from tpsim.program.op import Where
 
 GRADIENT = "grad."
 """What the names of a program's gradient results begin with."""
@@ -46,16 +47,19 @@ class Memory(Record):
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
-def memory(program: Program, sizes: Sizes) -> Memory:
+def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambda _: True) -> Memory:
     """What one chip holds under `program`'s layout.
+
+    here  what its stage of a pipeline has; without one all of it
 
     A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
     """
+    mine = replace(program, ops=tuple(op for op in program.ops if here(op.where)))
     return Memory(
-        parameters_bytes=_held(program, _leaves(program, "param"), sizes),
-        gradients_bytes=_held(program, _gradients(program), sizes),
-        optimizer_bytes=_held(program, _leaves(program, "state"), sizes),
-        logits_bytes=_logits(program, sizes),
+        parameters_bytes=_held(mine, _leaves(mine, "param"), sizes),
+        gradients_bytes=_held(mine, _gradients(program), sizes),
+        optimizer_bytes=_held(mine, _leaves(mine, "state"), sizes),
+        logits_bytes=_logits(mine, sizes),
     )
 
 
@@ -67,18 +71,18 @@ def _gradients(program: Program) -> list[Array]:
     """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
     made = {op.output: op for op in program.ops}
 
-    def buffer(array: Array) -> Array:
+    def buffers(array: Array) -> list[Array]:
         op = made[array]
-        moved = isinstance(op, Reshard) and op.where.index("microbatches") is None
-        return buffer(op.inputs[0]) if moved else array
+        moved = isinstance(op, Reshard | Join) and op.where.index("microbatches") is None
+        return [buffer for x in op.inputs for buffer in buffers(x)] if moved else [array]
 
-    return [buffer(array) for name, array in program.results.items() if name.startswith(GRADIENT)]
+    return [buffer for name, x in program.results.items() if name.startswith(GRADIENT) for buffer in buffers(x)]
 
 
 def _held(program: Program, arrays: Iterable[Array], sizes: Sizes) -> Any:
     wanted = dict.fromkeys(arrays)
     homes = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in wanted}
-    return total(local_bytes(array, sizes) * program.times(homes[array], sizes.loops) for array in wanted)
+    return total(local_bytes(array, sizes) * program.times(where, sizes.loops) for array, where in homes.items())
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:

@@ -98,6 +98,11 @@ class Collective:
         return self.where.index("layers") is not None
 
     @property
+    def shared(self) -> bool:
+        """True if some ranks of a pipeline have it together, for a parameter that they share."""
+        return self.parts[0].move.members is not None and self.kind != "send"
+
+    @property
     def grows(self) -> bool:
         """True if its bytes grow with the tokens of a step."""
         return any("b" in part.move.before.dims for part in self.parts)
@@ -125,6 +130,7 @@ class Collective:
             self.kind,
             self.axes,
             self.parts[0].move.reordered,
+            self.parts[0].move.members,
             tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
         )
 
@@ -173,7 +179,17 @@ def _company(single: Collective) -> Hashable | None:
     if single.op not in TRAVEL_TOGETHER:
         return None
     where, order = single.where, single.parts[0].move.reordered
-    return (where.phase, where.loops, where.again, single.op, single.kind, single.axes, order, single.dtype)
+    return (
+        where.phase,
+        where.loops,
+        where.chunks,
+        where.again,
+        single.op,
+        single.kind,
+        single.axes,
+        order,
+        single.dtype,
+    )
 
 
 def _merged(group: Sequence[Collective]) -> Collective:
@@ -209,13 +225,14 @@ class Row(Record):
     wire_bytes_per_device  what a device must inject
     timing  seconds of one call, the way that it takes, and what they rest on
     exposed_s  of all calls, what nothing hides
+    stage   with stages: the ranks of the pipeline that have it, as 0-6 or 0,7
     """
 
     told: ClassVar[tuple[str, ...]] = (
         *("phase", "layer", "block", "op", "array", "collective", "axis", "ranks", "dtype", "count"),
         *("logical_bytes", "wire_bytes_per_device", "payload_bytes"),
         *("time_s", "latency_s", "bandwidth_s", "busy_s", "exposed_s"),
-        *("algorithm", "protocol", "formula", "because"),
+        *("algorithm", "protocol", "stage?", "formula", "because"),
     )
 
     call: Collective
@@ -226,6 +243,7 @@ class Row(Record):
     wire_bytes_per_device: Bytes
     timing: Timing
     exposed_s: Seconds
+    stage: str | None = None
 
     phase = Of[Phase]("call.where.phase", "the part of a step that it belongs to")
     block = Of[str]("call.block", "the block that it belongs to; several joined by commas")
@@ -243,7 +261,7 @@ class Row(Record):
     @property
     def layer(self) -> int | str | None:
         """An index, a range such as 0-95, or null outside the layers."""
-        index, layers = self.call.where.index("layers"), self.sizes.loops["layers"]
+        index, layers = self.call.where.index("layers"), self.sizes.loops["layers"] * self.sizes.stages
         if index is None:
             return None
         return index if self.call.program.traced["layers"] == layers else f"0-{layers - 1}"

@@ -19,20 +19,22 @@ class Sizes:
 
     dims   sizes of the program's dims; b counts sequences per microbatch over all data shards
     axes   sizes of the mesh axes
-    loops  how often each loop of the program runs: layers, microbatches, stages
+    loops  how often each loop of the program runs on a device: layers, microbatches, chunks
     roles  the axes of tp and dp, which formulas call t and d
+    stages  ranks of a pipeline, each with as many layers as one device
     """
 
     dims: Mapping[str, Size]
     axes: Mapping[str, Size]
     loops: Mapping[str, Size]
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    stages: int = 1
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def repeats(self) -> Any:
         """Runs of what stands in every loop: once per layer and microbatch."""
-        return product(self.loops.values())
+        return self.loops["layers"] * self.loops["microbatches"]
 
     @property
     def symbols(self) -> Sizes:

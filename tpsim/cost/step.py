@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.rollup import Row, rolled_up
-from tpsim.quantity.size import over, smallest, total
+from tpsim.quantity.size import largest, over, smallest, total
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
@@ -34,17 +34,24 @@ class Lost(Record):
 
 @dataclass(frozen=True)
 class Step(Record):
-    """One training step on one chip: matrix products, and collectives whose exposed seconds are known."""
+    """One training step on one chip: matrix products, and collectives whose exposed seconds are known.
 
-    told: ClassVar[tuple[str, ...]] = ("time_s", "compute_s", "communication_s", "exposed_s", "bound_by", "lost")
+    bubble_s  with stages: what the rank that sets the pace waits for others
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s?", "bound_by", "lost"),
+    )
 
     rows: tuple[Row, ...]
     compute: Compute
+    bubble_s: Seconds = field(default=None, kw_only=True)
 
     @cached_property
     def time_s(self) -> Seconds:
-        """Compute and exposed communication, one after the other."""
-        return self.compute_s + self.exposed_s
+        """Compute, exposed communication and waiting, one after the other."""
+        busy = self.compute_s + self.exposed_s
+        return busy if self.bubble_s is None else busy + self.bubble_s
 
     @cached_property
     def compute_s(self) -> Seconds:
@@ -54,7 +61,7 @@ class Step(Record):
     @cached_property
     def communication_s(self) -> Seconds:
         """Seconds of collectives, as if nothing were hidden."""
-        return total(row.busy_s for row in self.rows)
+        return total(largest(row.busy_s, row.exposed_s) for row in self.rows)  # messages that are received, too
 
     @cached_property
     def exposed_s(self) -> Seconds:
@@ -69,15 +76,19 @@ class Step(Record):
         lasts longer than that compute. One that is hidden whole sets no pace.
         """
         paced = total(row.busy_s for row in self.rows if row.exposed_s > 0)
-        left = self.time_s - paced
+        left = self.compute_s + self.exposed_s - paced
         return float(paced / left) if left > 0 else inf
 
     @property
     def bound_by(self) -> str:
-        """``compute``, or ``communication (all_reduce over tensor)``: the collective with most exposed seconds.
+        """``compute``, ``bubble``, or ``communication (all_reduce over tensor)``: the one with most exposed seconds.
 
-        Communication binds a step in which it sets the pace more than half of the time.
+        The bubble binds a step in which it is longer than compute and than any of these; communication one in which it
+        sets the pace more than half of the time that is left.
         """
+        busiest = max(self.compute_s, 0, *exposed_by_name(self.rows).values())
+        if self.bubble_s is not None and self.bubble_s > busiest:
+            return "bubble"
         return "compute" if self.pace <= 1 else f"communication ({next(iter(exposed_by_name(self.rows)))})"
 
     @cached_property

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
 
+PAIR = 2
+"""The devices of a message."""
+
 INNERMOST = "minor mesh axes innermost"
 """How axes are placed that the user does not bind."""
 
@@ -71,6 +74,30 @@ class Placement:
                 found.setdefault(piece.carrier, []).append(piece)
         used = [carrier for name, carrier in self.carriers.items() if name in found]
         return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
+
+    def hop(self, axes: Sequence[str], source: int, target: int) -> Route:
+        """The wires between two devices that differ by their places on one mesh axis alone, as a stretch of two.
+
+        Of several levels it is the outermost that they differ on: what goes there leaves by its own port. Raises
+        InputError for devices that are not neighbours where only neighbours are joined.
+        """
+        (axis,), apart, inside = axes, [], 1
+        for piece in self.pieces[axis]:
+            here, there = (place // inside % piece.n for place in (source, target))
+            inside *= piece.n
+            apart += [(piece, abs(here - there))] if here != there else []
+        piece, distance = apart[-1]
+        carrier = self.carriers[piece.carrier]
+        level = self.levels[carrier.level]
+        if joined(carrier.topology):
+            groups = carrier.extent // PAIR if carrier.topology == "host" else 1
+            return (Segment(level, carrier.name, carrier.topology, PAIR, groups),)
+        around = carrier.closed and piece.n * piece.stride == carrier.extent and distance == piece.n - 1
+        if len(apart) > 1 or not (distance == 1 or around):
+            message = f"places {source} and {target} of mesh axis {axis} are no neighbours on {carrier.name}"
+            remedy = f"lay {axis} on a level whose devices all reach each other, or on one physical axis that closes"
+            raise InputError.one("no-closed-form", message, remedy=remedy)
+        return (Segment(level, carrier.name, "line", PAIR, piece.stride),)
 
     def change(self, move: Move) -> Change | None:
         """Where the blocks go that a permute moves; None for any other move."""

@@ -228,7 +228,7 @@ def sizes(order: tuple[str, ...], shift: int) -> Sizes:
     for size in axes.values():
         whole *= size
     dims = {name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)}
-    return Sizes(dims, axes, {"layers": PRIMES[shift] * whole, "microbatches": PRIMES[shift + 1], "stages": 1})
+    return Sizes(dims, axes, {"layers": PRIMES[shift] * whole, "microbatches": PRIMES[shift + 1], "chunks": 1})
 
 
 def _exact(value: Any) -> str:

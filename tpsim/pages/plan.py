@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
 COLUMNS = (
@@ -25,6 +26,7 @@ COLUMNS = (
     Column("purpose", "for"),
     Column("collective", "collective"),
     Column("axis", "axis"),
+    Column("stage", "stage"),
     Column("ranks", "n", "integer"),
     Column("count", "calls", "integer"),
     Column("logical_bytes", "size\neach", "bytes"),
@@ -39,6 +41,7 @@ FULL = (
     Column("array", "array"),
     Column("collective", "collective"),
     Column("axis", "axis"),
+    Column("stage", "stage"),
     Column("dtype", "dtype"),
     Column("count", "calls", "integer"),
     Column("time_s", "time\neach", "seconds"),
@@ -62,7 +65,18 @@ PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
 PREFIXES = {"gradient": "grad.", "state": "new."}
 """What the names of their arrays begin with."""
 
-SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes")
+STAGES = (
+    Column("ranks", "stage"),
+    Column("layers", "layers", "integer"),
+    Column("compute_s", "compute", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+    Column("bubble_s", "bubble", "seconds"),
+    Column("flying", "in flight"),
+    Column("held_bytes", "states", "bytes"),
+)
+"""One line per run of stages that are alike; in flight are microbatches between forward and backward, at most."""
+
+SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
 """Rows that agree in these are one line of the short table; the first five are its label."""
 
 LAYER = (
@@ -108,9 +122,17 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
+    if question.schedule:
+        yield "pipeline", _turns(question.schedule, question.stages.chunks[0].layers)
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
     yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice.under(layout)))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def _turns(schedule: PipelineSchedule, layers: int) -> str:
+    """``1f1b, 8 stages of 12 layers``."""
+    chunks = "" if schedule.chunks == 1 else f"{schedule.chunks} chunks of "
+    return f"{schedule.name}, {schedule.ranks} stages of {chunks}{layers} layers"
 
 
 def _dtypes(result: PlanResult) -> str:
@@ -158,11 +180,14 @@ def _many(count: int, word: str, plural: str) -> str:
 
 def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
-    rows = [_line(row, step_s) for row in (result.rows if verbose else result.shown())]
+    rows = [_line(row, step_s) for row in (result.collectives if verbose else result.shown())]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
     yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
     yield _layer_table(result, verbose=verbose)
+    if result.stages:
+        stages = [{**one, "flying": f"{one.in_flight:.4g}"} for one in result.stages]
+        yield Table(STAGES, stages, "Stages" if verbose else "")
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
@@ -195,7 +220,7 @@ def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        same = tuple(row[key] for key in SAME)
+        same = tuple(row.get(key) for key in SAME)
         if same not in lines:
             lines[same] = {**row, "arrays": [row["array"]]}
             continue
@@ -252,7 +277,11 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
-    yield f"step {show(float(step.time_s), 'seconds')} = compute {compute} + exposed communication {exposed} of {busy}"
+    bubble = f" + bubble {show(float(step.bubble_s), 'seconds')}" if result.pipeline else ""
+    whole = show(float(step.time_s), "seconds")
+    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}"
+    if result.pipeline:
+        yield f"pipeline: {result.pipeline.formula}, on the critical path"
     for one in result.require:
         counted = " of states; activations are not counted" if one.name == "memory" else ""
         found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])

@@ -63,13 +63,14 @@ DIMS: Mapping[str, Dim] = {
 LOOPS: Mapping[str, Quantity] = {
     "layers": Quantity("L", "layers"),
     "microbatches": Quantity("m", "microbatches"),
-    "stages": Quantity("", "pipeline stages: one"),
+    "chunks": Quantity("chunks", "chunks of layers on each stage of a pipeline"),
 }
 """What a program is traced once of and runs several times."""
 
 ROLES: Mapping[str, Quantity] = {
     "tp": Quantity("t", "tensor parallelism"),
     "dp": Quantity("d", "data parallelism"),
+    "pp": Quantity("stages", "pipeline parallelism"),
 }
 """What mesh axes are for; the symbol is that of all axes of a role together."""
 

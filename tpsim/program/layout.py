@@ -8,6 +8,9 @@ from typing import Literal
 
 from tpsim.algebra.sharding import Sharding
 
+LAYERS = "l"
+"""The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
+
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
 
@@ -128,9 +131,15 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism, which split an MLP or the heads, and of data parallelism: the batch."""
+        """The axes of tensor parallelism (an MLP or the heads), of data parallelism (the batch), of stages."""
         default = self.table.get("*", {})
-        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ())}
+        stages = {"pp": self.stages} if self.stages else {}
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **stages}
+
+    @property
+    def stages(self) -> Axes:
+        """The axis whose devices have a stage of the stack of layers each; none without a pipeline."""
+        return self.table.get("*", {}).get(LAYERS, ())
 
     @property
     def zero(self) -> int:
@@ -162,6 +171,7 @@ def layout(
     *,
     tp: Axes = (),
     dp: Axes = (),
+    pp: Axes = (),
     zero: int = 0,
     sequence_parallel: bool = False,
     kv_split: int | None = None,
@@ -171,6 +181,7 @@ def layout(
 
     tp        axes of tensor parallelism, major first
     dp        axes of data parallelism
+    pp        the axis of pipeline stages
     zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp
     kv_split  how many leading tp axes shard the kv heads; the rest shard the queries of a kv head (None: all shard
               kv heads)
@@ -178,6 +189,8 @@ def layout(
     """
     split = len(tp) if kv_split is None else kv_split
     table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
+    if pp:
+        table["*"][LAYERS] = pp
     if sequence_parallel:
         table["residual"] = {"s": tp}
     flat = {dim: axes for dim, axes in {"h": dp, "d": dp, "f": (*tp, *dp)}.items() if dim not in whole}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tpsim.program.acts import parted
@@ -15,10 +16,12 @@ from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
 
-ROOT = Where("F", "embedding", "embedding", (("stages", 0),))
+ROOT = Where("F", "embedding", "embedding")
 BLOCKS = {"embedding": "embedding", "attention": "attention", "mlp": "mlp", "norms": "norm", "output": "head"}
 """The block in which a group of parameters is used."""
 
@@ -30,64 +33,80 @@ def lower(
     dtypes: Dtypes,
     order: tuple[str, ...],
     *,
-    layers: int = 1,
+    layers: int | tuple[int, ...] = 1,
     microbatches: int = 1,
     path: Path = book_path,
 ) -> Program:
     """The typed program of a training step of `model` under `layout`, which may part what `practice` fuses.
 
     order         mesh axes, major first
-    layers        layers to trace; each stands for ``model.layers / layers``
+    layers        layers to trace; each stands for ``model.layers / layers``; several numbers: of each chunk that the
+                  stack is cut into
     microbatches  microbatches to trace
     path          chooses the moves of a reshard; the book's greedy path unless stated
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    weights = _weights(trace, model, practice, dtypes, layers)
+    split = layers if isinstance(layers, tuple) else (layers,)
+    weights = _weights(trace, model, practice, dtypes, split)
     transformer, backward = Transformer(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
-    gradients: dict[Array, list[Array]] = defaultdict(list)
+    gradients: dict[tuple[Array, int], list[Array]] = defaultdict(list)
     losses = []
     for microbatch in range(microbatches):
         with trace.at(ROOT.inside("microbatches", microbatch)):
             start = len(trace.ops)
-            losses.append(transformer.forward(layers))
+            losses.append(transformer.forward(split))
             uses = backward.run(trace.ops[start:], losses[-1])
         for weight, parts in uses.items():
-            with trace.at(trace.producer[weight].where.inside("microbatches", microbatch)):
-                gradients[weight] += update.added(weight, parts)
-    with trace.at(replace(ROOT, block="loss", place="head"), "vocab"):
+            for chunk, mine in _by_chunk(trace, weight, parts):
+                where = replace(trace.producer[weight].where, chunks=(chunk,))
+                with trace.at(where.inside("microbatches", microbatch)):
+                    gradients[weight, chunk] += update.added(weight, mine)
+    with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(split) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     results = {"loss": total}
     for (name, layer), weight in weights.items():
         label = name if layer is None else f"{layer}.{name}"
-        with trace.at(trace.producer[weight].where):
-            gradient = update.gradient(weight, gradients[weight])
+        where = trace.producer[weight].where
+        with trace.at(where):
+            gradient = update.gradient(weight, {chunk: gradients[weight, chunk] for chunk in where.chunks})
             results[f"grad.{label}"], results[f"new.{label}"] = update.apply(weight, gradient)
     settled = [array for name, array in results.items() if name.startswith("grad.")]
-    traced = {"layers": layers, "microbatches": microbatches, "stages": 1}
+    traced = {"layers": sum(split), "microbatches": microbatches, "chunks": max(1, len(split) - 1)}
     return Program(parted(trace.ops, backward.stream, settled), order, traced, layout.table, results)
 
 
+def _by_chunk(trace: Trace, weight: Array, parts: list[Array]) -> Iterator[tuple[int, list[Array]]]:
+    """The cotangents of a weight's uses, those of each chunk that holds it."""
+    for chunk in trace.producer[weight].where.chunks:
+        if mine := [part for part in parts if trace.producer[part].where.chunks == (chunk,)]:
+            yield chunk, mine
+
+
 def _weights(
-    trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, layers: int
+    trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, split: tuple[int, ...]
 ) -> dict[tuple[str, int | None], Array]:
     """A leaf per parameter, those of a layer once per traced layer."""
     weights: dict[tuple[str, int | None], Array] = {}
     for parameter in _projected(parameters(model), practice):
-        for layer in range(layers) if parameter.per_layer else (None,):
-            with trace.at(_home(parameter, layer)):
+        for layer in range(sum(split)) if parameter.per_layer else (None,):
+            with trace.at(_home(parameter, layer, split, model)):
                 leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.params, "param")
             weights[parameter.name, layer] = leaf
     return weights
 
 
-def _home(parameter: Parameter, layer: int | None) -> Where:
-    """Where a parameter belongs to."""
-    where = replace(ROOT, block=BLOCKS[parameter.group])
+def _home(parameter: Parameter, layer: int | None, split: tuple[int, ...], model: Model) -> Where:
+    """Where a parameter belongs to: a tied embedding is used by the first chunk of the stack and by the last."""
+    where, last = replace(ROOT, block=BLOCKS[parameter.group]), len(split) - 1
     if layer is not None:
-        return replace(where, place="layer").inside("layers", layer)
-    return where if parameter.group == "embedding" else replace(where, place="head")
+        chunk = next(chunk for chunk, end in enumerate(accumulate(split)) if layer < end)
+        return replace(where, place="layer", chunks=(chunk,)).inside("layers", layer)
+    if parameter.group != "embedding":
+        return replace(where, place="head", chunks=(last,))
+    tied = last and parameter.name == "E" and model.tie_embeddings
+    return replace(where, chunks=(0, last)) if tied else where
 
 
 def _projected(all_parameters: tuple[Parameter, ...], practice: Practice) -> list[Parameter]:

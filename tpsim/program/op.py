@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Where:
     place   the part of the stack that it belongs to
     block   what it is for: embedding, attention, mlp, norm, residual, head, loss
     loops   the loops in which it stands, each with the index of the traced run: (("layers", 0), ("microbatches", 1))
+    chunks  the pieces of the stack that run it, by traced index: one, or all those that share a parameter
     kernel  the fused kernel that it is a part of, its kind first: ``norm.attention``; "" for none
     again   True for an op emitted a second time because backward needs what was not kept
     """
@@ -73,6 +75,7 @@ class Where:
     loops: tuple[tuple[str, int], ...] = ()
     kernel: str = ""
     again: bool = False
+    chunks: tuple[int, ...] = (0,)
 
     @property
     def phase(self) -> Phase:
@@ -196,6 +199,11 @@ class Reshard(Op):
     moves: tuple[Move, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Join(Op):
+    """One array from parts that several stages have: together they owe its sum."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A traced training step.
@@ -212,6 +220,11 @@ class Program:
     traced: Mapping[str, int]
     table: Mapping[str, Mapping[str, tuple[str, ...]]]
     results: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def pipe(self) -> tuple[str, ...]:
+        """The mesh axis whose devices have a stage of the stack each; none without a pipeline."""
+        return self.table.get("*", {}).get(LAYERS, ())
 
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""

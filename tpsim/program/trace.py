@@ -20,6 +20,7 @@ from tpsim.program.op import (
     Bcast,
     Einsum,
     Index,
+    Join,
     Leaf,
     Lin,
     Map,
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Layout
 
 ONE = Scale()
+PAIR = 2
+"""The devices of a message: who sends and who receives."""
+
 Path = Callable[["Array", Sharding, Sequence[str]], tuple[Move, ...]]
 """Chooses the moves that bring an array to a type on a mesh with these axes."""
 
@@ -68,13 +72,14 @@ class Trace:
     def emit(self, op: Op) -> Array:
         """Append `op`; its output is the value.
 
-        Raises ShardingError for one that reads what another pipeline stage holds.
+        Raises ShardingError for one that reads what another chunk of the stack holds, and is not sent.
         """
-        here = op.where.index("stages")
+        sent = isinstance(op, Join) or (isinstance(op, Reshard) and any(move.kind == "send" for move in op.moves))
         for x in op.inputs:
-            there = self.producer[x].where.index("stages") if x in self.producer else here
-            if there != here:
-                raise ShardingError(f"{op.output.name} of stage {here} reads {x.name}, which stage {there} holds")
+            there = self.producer[x].where.chunks if x in self.producer else op.where.chunks
+            if not sent and not {*op.where.chunks} <= {*there}:
+                named, holds = ",".join(map(str, op.where.chunks)), ",".join(map(str, there))
+                raise ShardingError(f"{op.output.name} of chunk {named} reads {x.name}, which chunk {holds} holds")
         self.ops.append(op)
         self.producer[op.output] = op
         return op.output
@@ -168,6 +173,19 @@ class Trace:
         to = self.layout.type_in(x.dims, region)
         reasons = [*self.owed_because(x), f"{x} enters region {region}, which declares {to}", because]
         return self.reshard(x, to, "; ".join(filter(None, reasons)), region=region, name=name)
+
+    def send(self, x: Array, name: str, because: str) -> Array:
+        """`x` on the devices of another stage: every device sends its block to its like there."""
+        moves = (Move("send", self.layout.stages, x.type, x.type, members=PAIR),)
+        return self.emit(Reshard((x,), replace(x, name=name), self.where, because, moves=moves))
+
+    def joined(self, parts: Sequence[Array], because: str) -> Array:
+        """The sum of parts that several stages have, one each, on all of them: nobody else takes part."""
+        first, axes = parts[0], self.layout.stages
+        owing = first.type.owing({*first.type.owes, *((axis, "sum") for axis in axes)})
+        both = self.emit(Join(tuple(parts), replace(first, type=owing), self.where, because))
+        moves = (Move("all_reduce", axes, owing, first.type, members=len(parts)),)
+        return self.emit(Reshard((both,), replace(first), self.where, because, moves=moves))
 
     def settled(self, x: Array, because: str) -> Array:
         """`x` with every owed sum or max paid, its sharding unchanged; `x` itself if it owes nothing."""

@@ -9,6 +9,7 @@ here names an axis.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tpsim.program.op import Array, Scale
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.layout import Dtypes, Practice
     from tpsim.program.model import Model
+    from tpsim.program.op import Where
 
 MINUS = Scale(-1.0)
 
@@ -44,17 +46,23 @@ class Transformer:
     practice: Practice
     dtypes: Dtypes
     weights: Mapping[tuple[str, int | None], Array]
-    used: dict[tuple[Array, Sharding, int | None], Array] = field(default_factory=dict)
+    used: dict[tuple[Array, Sharding, int | None, tuple[int, ...]], Array] = field(default_factory=dict)
 
-    def forward(self, layers: int) -> Array:
-        """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes."""
+    def forward(self, layers: tuple[int, ...]) -> Array:
+        """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes.
+
+        layers  of each chunk of the stack; the stream is sent from one to the next
+        """
         trace, start = self.trace, self.trace.where
         with trace.at(replace(start, place="embedding", block="embedding")):
             x = self.embedding()
-        for layer in range(layers):
-            with trace.at(replace(start, place="layer").inside("layers", layer)):
-                x = self.layer(self._edge(x, "layer.in"))
-        with trace.at(replace(start, place="head")):
+        for chunk, first in enumerate(accumulate(layers[:-1], initial=0)):
+            here = replace(start, chunks=(chunk,))
+            x = self._cut(x, here) if chunk else x
+            for layer in range(first, first + layers[chunk]):
+                with trace.at(replace(here, place="layer").inside("layers", layer)):
+                    x = self.layer(self._edge(x, "layer.in"))
+        with trace.at(replace(start, place="head", chunks=(len(layers) - 1,))):
             return self.loss(self.head(self._edge(x, "head.edge")))
 
     # --- parts, in order of execution ---
@@ -194,6 +202,12 @@ class Transformer:
             held = [self._use(bias) for bias in biases if self._has(bias)]
             return self.trace.lin("residual", x, y, *held)
 
+    def _cut(self, x: Array, here: Where) -> Array:
+        """The stream where the stack is cut: sent to the chunk that is `here`."""
+        where = replace(here, place="cut", block="cut").inside("chunks", here.chunks[0] - 1)
+        with self.trace.at(where, "residual"):
+            return self.trace.send(x, "cut.out", "the layers behind the cut lie on another stage")
+
     def _edge(self, x: Array, name: str) -> Array:
         """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""
         with self._in("residual", "residual"):
@@ -207,7 +221,7 @@ class Transformer:
         trace = self.trace
         weight = self.weights.get((name, trace.where.index("layers"))) or self.weights[name, None]
         wanted = trace.layout.type_in(weight.dims, trace.region)
-        use = weight, wanted, trace.where.index("microbatches")
+        use = weight, wanted, trace.where.index("microbatches"), trace.where.chunks
         if use not in self.used:
             because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
             self.used[use] = trace.reshard(weight, wanted, because)

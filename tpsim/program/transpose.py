@@ -123,6 +123,10 @@ class Backward:
         x = op.inputs[0]
         if not x.active:
             return
+        if any(move.kind == "send" for move in op.moves):
+            with self.trace.at(replace(self.trace.where, chunks=self.trace.producer[x].where.chunks)):
+                self.bags[x].append(self.trace.send(dy, _d(op.output), f"the cotangent of {x.name} is sent back"))
+            return
         if isinstance(self.trace.producer[x], Leaf):
             self.gradients[x].append(dy)
             return

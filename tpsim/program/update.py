@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.layout import Dtypes, Layout, Practice
@@ -46,8 +46,24 @@ class Update:
                 return [self._together(param, bags)]
             return [self._taken_up(param, bag) for bag in bags]
 
-    def gradient(self, param: Array, parts: Iterable[Array]) -> Array:
-        """The step's gradient of `param` from its parts over all uses and microbatches; it may still owe (`owing`)."""
+    def gradient(self, param: Array, parts: Mapping[int, Sequence[Array]]) -> Array:
+        """The step's gradient of `param` from its parts over all uses and microbatches; it may still owe (`owing`).
+
+        parts  of each chunk of the stack that uses it; where several do each settles its own, then they are joined
+        """
+        if len(parts) == 1:
+            ((_, own),) = parts.items()
+            return self._of_a_chunk(param, own)
+        settled, to = [], self.layout.type_in(param.dims, "state" if self.owing else "grad")
+        for chunk, own in parts.items():
+            with self.trace.at(replace(self.trace.where, act="B", chunks=(chunk,)), "grad"):
+                because = f"each stage that uses {param.name} settles its own gradient"
+                settled.append(self._to(self._of_a_chunk(param, own), to, because))
+        with self.trace.at(replace(self.trace.where, act="B"), "grad"):
+            chunks = " and ".join(map(str, parts))
+            return self.trace.joined(settled, f"{param.name} is used by chunks {chunks} of the stack, on two stages")
+
+    def _of_a_chunk(self, param: Array, parts: Iterable[Array]) -> Array:
         with self.trace.at(replace(self.trace.where, act="B"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)

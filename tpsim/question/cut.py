@@ -134,9 +134,10 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
 def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     tp: Axes = fields.tp if fields else ()
     dp: Axes = fields.dp if fields else ()
+    pp: Axes = fields.pp if fields else ()
     zero = fields.zero if fields else 0
     sequence_parallel = bool(fields and fields.sequence_parallel)
-    _check_axes({"tp": tp, "dp": dp}, mesh, at)
+    _check_axes({"tp": tp, "dp": dp, "pp": pp}, mesh, at)
     ways, shards = mesh.size(*tp), mesh.size(*dp)
     _raise_all(
         (
@@ -149,12 +150,13 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     made = layout(
         tp=split.tp,
         dp=dp,
+        pp=pp,
         zero=zero,
         sequence_parallel=sequence_parallel,
         kv_split=split.kv_split,
         whole=whole,
     )
-    assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp)))
+    assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
 
 

@@ -25,6 +25,8 @@ PATHS: Mapping[str, Keys] = {
     "chips": ("chips",),
     "sp": ("layout", "sequence_parallel"),
     "zero": ("layout", "zero"),
+    "schedule": ("pipeline", "schedule"),
+    "chunks": ("pipeline", "chunks"),
     "batch": ("workload", "global_batch"),
     "microbatches": ("workload", "microbatches"),
     "seq": ("workload", "seq"),
@@ -38,9 +40,12 @@ PATHS: Mapping[str, Keys] = {
 }
 """Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
 
+STAGES, STAGES_AXIS = "pp", "pipe"
+"""The role of stages, and the axis that it gets, major to all others, where a scenario has none."""
+
 FLAGS: Mapping[str, str] = {
     **{".".join(keys): f"--{name.replace('_', '-')}" for name, keys in PATHS.items()},
-    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp")},
+    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", STAGES)},
     **{name: f"--{name}" for name in ("mesh", "placement")},
 }
 """The flag of a scenario's field, by its path."""
@@ -124,7 +129,13 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
     for name in given:
         _known(name)
     simple = [Edit(PATHS[name], value, _flag(name, value)) for name, value in given.items() if name in PATHS]
-    return [*_mesh_edits(given), *_size_edits(given, data), *_placement_edits(given), *simple]
+    return [
+        *_mesh_edits(given),
+        *_stages_edits(given, data),
+        *_size_edits(given, data),
+        *_placement_edits(given),
+        *simple,
+    ]
 
 
 def bare_scenario(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,13 +179,13 @@ def _refuse_mesh(text: str, message: str) -> None:
 
 
 def _known(name: str) -> None:
-    if name in PATHS or name in {"mesh", "placement", *AXES}:
+    if name in PATHS or name in {"mesh", "placement", STAGES, *AXES}:
         return
     if path := foreign_name(name):
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=f"tpsim calls this {path}")
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *AXES], form="--{}")
+    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", STAGES, *AXES], form="--{}")
     raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
 
 
@@ -219,7 +230,7 @@ def _against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> Itera
     """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
     axes = parse_mesh(given["mesh"]) if "mesh" in given else {}
     for role, size in numbers.items():
-        if axes.get(AXES[role]) != int(size):
+        if axes.get({**AXES, STAGES: STAGES_AXIS}[role]) != int(size):
             text = f"{_flag('mesh', given['mesh'])} {_flag(role, size)}"
             raise InputError.one(
                 "size-given-twice",
@@ -228,6 +239,34 @@ def _against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> Itera
                 f"leave --{role} out, or name its axes: --{role} {next(iter(axes))}",
             )
     yield from ()
+
+
+def _stages_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
+    """The pp flag: a name gives the role to an axis; a number sizes the axis that has it, or adds one.
+
+    A number alone keeps the scenario's chips and refills the axis of dp.
+    """
+    if STAGES not in given:
+        return
+    text, size = _flag(STAGES, given[STAGES]), str(given[STAGES])
+    if not _is_count(size):
+        yield Edit(("layout", STAGES), size.split(","), text)
+        return
+    if "mesh" in given:
+        yield from _against_mesh({STAGES: size}, given)
+        yield Edit(("layout", STAGES), [STAGES_AXIS], text)
+        return
+    if axis := _single_axis(STAGES, data):
+        yield Edit(("mesh", axis), int(size), text)
+    else:
+        mesh = data.get("mesh")
+        yield Edit(("layout", STAGES), [STAGES_AXIS], text)
+        yield Edit(("mesh",), {STAGES_AXIS: int(size), **(mesh if isinstance(mesh, Mapping) else {})}, text)
+    chips = given.get("chips") or data.get("chips") or _chips(data)
+    if not any(_is_count(str(given.get(role))) for role in AXES) and chips and chips > 1:
+        if refilled := _single_axis("dp", data):
+            yield Edit(("mesh", refilled), -1, text)
+        yield Edit(("chips",), chips, text)
 
 
 def _axis_of(role: str, data: Mapping[str, Any], text: str) -> str:

@@ -17,6 +17,9 @@ class Flags(TypedDict, total=False):
     chips          chips of the machine; an axis of -1 fills up to it
     mesh           mesh axes, major first: ``data=32,tensor=8``
     tp, dp         size of tensor and data parallelism, or the mesh axes that it takes: ``kv,rep``
+    pp             stages of a pipeline, or the mesh axis that has them
+    schedule       how they take turns
+    chunks         of layers on each stage
     sp             sequence parallelism
     zero           ZeRO stage
     batch          global batch, in sequences
@@ -38,6 +41,9 @@ class Flags(TypedDict, total=False):
     mesh: str | None
     tp: int | str | None
     dp: int | str | None
+    pp: int | str | None
+    schedule: str | None
+    chunks: int | None
     sp: bool | None
     zero: int | None
     batch: int | None

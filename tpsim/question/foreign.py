@@ -34,6 +34,16 @@ _DP = (
     "dp_size",
     "dp_degree",
 )
+_PP = (
+    "pp_size",
+    "pipeline_parallel",
+    "pipeline_model_parallel_size",
+    "pipeline_parallel_size",
+    "pipeline_parallel_degree",
+    "ici_pipeline_parallelism",
+    "dcn_pipeline_parallelism",
+    "stages",
+)
 _OTHERS = {
     "layout.sequence_parallel": ("sequence_parallel_enabled", "enable_sequence_parallel", "sequence_parallelism"),
     "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp", "sharding_stage"),
@@ -84,11 +94,14 @@ _OTHERS = {
         "num_chips",
         "num_accelerators",
     ),
+    "pipeline.chunks": ("virtual_pipeline_model_parallel_size",),
+    "pipeline.schedule": ("pipeline_schedule", "pipeline_parallel_schedule", "schedule"),
     "mesh": ("mesh_shape", "device_mesh"),
     "hardware": ("machine", "cluster", "gpu", "gpu_type", "tpu_type", "machine_type", "accelerator"),
 }
 
 _OF_ANOTHER_UNIT = {
+    "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
     "workload.microbatches, which is global_batch / (dp x sequences of one of them)": (
         "mbs",
         "micro_batch",
@@ -112,26 +125,13 @@ _OF_ANOTHER_UNIT = {
 FOREIGN: Mapping[str, str] = (
     dict.fromkeys(_TP, "layout.tp")
     | dict.fromkeys(_DP, "layout.dp")
+    | dict.fromkeys(_PP, "layout.pp")
     | {word: path for path, words in (_OTHERS | _OF_ANOTHER_UNIT).items() for word in words}
 )
 """Another framework's name -> the path that tpsim has for it, and after a comma how the one follows from the other."""
 
 _LATER = {
-    "pipeline parallelism": (
-        "pp",
-        "pipeline",
-        "pp_size",
-        "pipeline_parallel",
-        "pipeline_model_parallel_size",
-        "pipeline_parallel_size",
-        "pipeline_parallel_degree",
-        "ici_pipeline_parallelism",
-        "dcn_pipeline_parallelism",
-        "virtual_pipeline_model_parallel_size",
-        "num_layers_per_virtual_pipeline_stage",
-        "stages",
-        "schedule",
-    ),
+    "offload of states or activations": ("offload", "cpu_offload", "offload_optimizer", "offload_param"),
     "context parallelism": (
         "cp",
         "context",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.machine.additive import Choice
+from tpsim.program.stages import linear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
+    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.stages import Stages
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
     from tpsim.report.answer import Assumption
@@ -100,6 +103,7 @@ class Question:
     forced_at     where each of its parts that is forced stands
     asked         how a command line names this scenario again, its overrides included; "" if stdin asked
     document      the scenario as it was read, flags and overrides included: what a change of it starts from
+    schedule      the orders of the ranks of a pipeline; None without one
     """
 
     name: str
@@ -126,11 +130,18 @@ class Question:
     guesses: int
     left_open: tuple[str, ...]
     document: Document = field(repr=False, compare=False)
+    schedule: PipelineSchedule | None = None
     remarks: tuple[str, ...] = ()
     stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
     asked: str = ""
     force: Choice = field(default_factory=Choice)
     forced_at: Mapping[str, Place] = field(default_factory=dict, compare=False)
+
+    @property
+    def stages(self) -> Stages:
+        """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
+        ranks, chunks = (self.schedule.ranks, self.schedule.chunks) if self.schedule else (1, 1)
+        return linear(self.model.layers, ranks, chunks)
 
     @property
     def matmul_efficiency(self) -> float | None:

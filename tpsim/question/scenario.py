@@ -39,6 +39,7 @@ from tpsim.question.forced import refuse_foreign, shown_where_forced, written
 from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
+from tpsim.question.pipeline import pipeline
 from tpsim.question.question import Assume, Limit, Question, Workload
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
@@ -51,6 +52,7 @@ from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
+    from tpsim.program.schedules import PipelineSchedule
 
 __all__ = ["Assume", "Limit", "Question", "Workload", "resolve"]
 
@@ -86,6 +88,7 @@ def resolve(
     split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
+    schedule = pipeline(file, model.model, workload, split, read.at)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
     with _pointing_at(read.at("workload", "dtype")):
@@ -129,6 +132,7 @@ def resolve(
         remarks=tuple(remarks(file, base_machine, machine)),
         asked=_asked(read.document, overrides, flags or {}),
         document=read.document,
+        schedule=schedule,
     )
     if file.shardings is not None:
         _check_program(question, read)
@@ -199,7 +203,7 @@ def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
 
 def _refuse_not_yet(document: Document) -> None:
     """Refuse fields of parallelisms that tpsim does not plan yet, before they are called unknown."""
-    for section in ((), ("layout",), ("workload",)):
+    for section in ((), ("layout",), ("pipeline",), ("workload",)):
         fields = document.data.get(section[0]) if section else document.data
         for key in fields if isinstance(fields, Mapping) else ():
             if feature := not_yet(key):
@@ -207,7 +211,7 @@ def _refuse_not_yet(document: Document) -> None:
                     "not-supported-yet",
                     f"{key}: {feature} is not supported yet",
                     document.key_place(*section, key),
-                    "remove it; tpsim plans tensor, sequence and data parallelism and ZeRO",
+                    "remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO",
                 )
 
 
@@ -394,7 +398,9 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
             "dp": list(laid.roles.get("dp", ())),
             "zero": laid.zero,
             "sequence_parallel": laid.sequence_parallel,
+            **({"pp": list(laid.stages)} if question.schedule else {}),
         },
+        **(_taking_turns(question.schedule) if question.schedule else {}),
         "shardings": {
             region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
         },
@@ -411,6 +417,11 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
 
 CHANGES = "hardware_changes"
 """The key under which is resolved what a scenario changes of its machine."""
+
+
+def _taking_turns(schedule: PipelineSchedule) -> dict[str, dict[str, Any]]:
+    """What the stages of a pipeline came to."""
+    return {"pipeline": {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}}
 
 
 def forced(question: Question) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
 from tpsim.program.layout import Dtype
+from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.spec import Share, Strict
 
 if TYPE_CHECKING:
@@ -51,8 +52,17 @@ class LayoutFields(Strict):
 
     tp: Axes = ()
     dp: Axes = ()
+    pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
+
+
+class PipelineFields(Strict):
+    """How the stages of a pipeline take turns; which mesh axis has them says ``layout.pp``."""
+
+    schedule: Annotated[str, WithJsonSchema({"type": "string", "enum": list(SCHEDULES)})] = DEFAULT
+    chunks: Count = Field(1, description="of layers on each stage")
+    layers: Annotated[Any, WithJsonSchema({"type": "string", "enum": ["even"]})] = "even"
 
 
 class PracticeFields(Strict):
@@ -139,6 +149,7 @@ class ScenarioFile(Strict):
     placement: dict[str, Axes] | None = None
     layout: LayoutFields | None = None
     shardings: dict[str, dict[str, Axes]] | None = None
+    pipeline: PipelineFields | None = None
     practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
     workload: WorkloadFields
     assume: AssumeFields = AssumeFields()

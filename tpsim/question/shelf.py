@@ -77,9 +77,21 @@ class Shelf:
         return self.programs[key]
 
 
+ONE_CUT = (1, 0)
+"""One layer behind the embedding, and a cut between it and the head: what a pipeline repeats."""
+
+
 def lowered(question: Question, path: Paths = book_path) -> Lowered:
     """The program of a question, the moves of its reshards chosen by `path`."""
-    program = lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order, path=path)
+    program = lower(
+        question.model,
+        question.layout,
+        question.practice,
+        question.dtypes,
+        question.mesh.order,
+        layers=ONE_CUT if question.schedule else 1,
+        path=path,
+    )
     return Lowered(program, collectives(program, coalesce=question.practice.coalesce), matmuls(program), path)
 
 
@@ -92,6 +104,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         question.practice,
         question.dtypes,
         question.mesh.order,
+        *(("stages",) if question.schedule else ()),
     )
 
 

@@ -99,9 +99,10 @@ class Grid:
         return blocks
 
     def reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
-        """Every device's block summed (or maximised) over its group along `axes`."""
+        """Every device's block summed (or maximised) over those of its group along `axes` that hold one."""
         combine: Callable[..., Block] = np.sum if kind == "sum" else np.max
-        return {device: combine([blocks[other] for other in self.group(device, axes)], axis=0) for device in blocks}
+        held = {device: [other for other in self.group(device, axes) if other in blocks] for device in blocks}
+        return {device: combine([blocks[other] for other in together], axis=0) for device, together in held.items()}
 
 
 def gap(block: Block, other: Block) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.program.op import Array, Index, Leaf, Lin, Op, Program, Reshard
+from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
 from tpsim.reference.execute import label
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
     labelled = set()
     twins = _twins(sharded.program, whole.program)
     for op in sharded.program.ops:
-        if isinstance(op, Leaf | Index):
+        if isinstance(op, Leaf | Index | Join):
             continue
         name = f"{label(op.output, op)}{op.output.type}"
         if isinstance(op, Reshard):
@@ -92,7 +92,9 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 
 def _comparable(op: Op) -> bool:
-    return not isinstance(op, Leaf | Index | Reshard) and not (isinstance(op, Lin) and op.where.phase == "backward")
+    return not isinstance(op, Leaf | Index | Reshard | Join) and not (
+        isinstance(op, Lin) and op.where.phase == "backward"
+    )
 
 
 def _as(array: Array, other: Array, whole: Run) -> Block:

@@ -5,21 +5,27 @@ The same function runs a program on one device: lower the model without axes. It
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Program, Rename, Reshard, Scale
+from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Map, Max, Op, Program, Rename, Reshard, Scale
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.functions import INDEX, POINTWISE
+from tpsim.reference.ranks import Ranks
 from tpsim.reference.wiring import Wiring, rings
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Move
+    from tpsim.program.op import Where
+    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.reference.collectives import Part
 
 Inputs = Callable[[str, tuple[int, ...]], Block]
 """Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
@@ -42,6 +48,7 @@ class Run:
     wiring: Wiring
     sizes: Mapping[str, int]
     inputs: Inputs
+    schedule: PipelineSchedule | None = None
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
 
@@ -49,6 +56,13 @@ class Run:
     def grid(self) -> Grid:
         """Where every device stands on the mesh."""
         return self.devices.grid
+
+    def holders(self, where: Where) -> list[Device]:
+        """The devices that run what stands there: all of them, or those of the stages that have its chunks."""
+        if self.schedule is None:
+            return self.grid.devices
+        ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
+        return [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
 
     @property
     def calls(self) -> list[Call]:
@@ -85,20 +99,35 @@ SAME = 1e-9
 
 
 def execute(
-    program: Program, mesh: Mesh, sizes: Mapping[str, int], inputs: Inputs, *, wiring: Wiring | None = None
+    program: Program,
+    mesh: Mesh,
+    sizes: Mapping[str, int],
+    inputs: Inputs,
+    *,
+    wiring: Wiring | None = None,
+    schedule: PipelineSchedule | None = None,
 ) -> Run:
     """Run every op of `program` on the devices of `mesh`.
 
     sizes   elements of every dim, and ``m``, the microbatches that the loss is a mean over
     inputs  global value of each leaf
     wiring  how moves run; None: every mesh axis is a closed ring of its own
+    schedule  the orders of the ranks of a program that is cut into stages; None: every device runs every op
 
-    Raises ValueError, naming array and device, if a collective leaves a device without a part of its block.
+    Raises ValueError, naming array and device, if a collective leaves a device without a part of its block, and where
+    ranks wait for each other.
     """
     wired = wiring or rings(mesh)
-    run = Run(program, Devices(wired.network), wired, sizes, inputs)
-    for op in program.ops:
+    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule)
+
+    def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
+
+    if schedule is None:
+        for op in program.ops:
+            do(op)
+    else:
+        Ranks(program, schedule, do, partial(_posted, run), partial(_taken, run)).run()
     return run
 
 
@@ -111,21 +140,73 @@ def label(array: Array, op: Op) -> str:
 def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Leaf):
         shape = tuple(run.sizes[dim] for dim in op.output.dims)
-        return run.grid.scatter(run.inputs(label(op.output, op), shape), op.output.type)
+        scattered = run.grid.scatter(run.inputs(label(op.output, op), shape), op.output.type)
+        return {device: scattered[device] for device in run.holders(op.where)}
     if isinstance(op, Reshard):
         return _moved(run, op)
-    return {device: _local(run, op, device) for device in run.grid.devices}
+    if isinstance(op, Join):
+        return {device: block for part in op.inputs for device, block in run.blocks[part].items()}
+    return {device: _local(run, op, device) for device in run.holders(op.where)}
 
 
 def _moved(run: Run, op: Reshard) -> Blocks:
     """The blocks of an array after all moves of a change of type."""
-    blocks, dtype = run.blocks[op.inputs[0]], op.output.dtype
+    held, dtype = run.blocks[op.inputs[0]], op.output.dtype
+    blocks = {device: held[device] for device in run.holders(op.where)}
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
-        blocks, call = run.devices.play(move, blocks, parts, dtype, str(op.output))
+        blocks, call = _played(run, move, blocks, parts, op)
         run.causes.append(Cause(op, call))
     return blocks
+
+
+def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+    """One move among the devices that hold the array, and what they sent.
+
+    Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.
+    """
+    held, order = set(blocks), run.grid.devices
+    if move.members and len(held) < len(order):
+        return _exchanged(run, move, blocks, op)
+    if len(held) == len(order):
+        return run.devices.play(move, blocks, parts, op.output.dtype, str(op.output))
+    (pipe,) = run.program.pipe
+    at, stage = run.grid.mesh.order.index(pipe), next(iter(held))
+    beside = {device: blocks[(*device[:at], stage[at], *device[at + 1 :])] for device in order if device not in held}
+    moved, call = run.devices.play(move, {**beside, **blocks}, parts, op.output.dtype, str(op.output))
+    mine = [place for place, device in enumerate(order) if device in held]
+    counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
+    return {device: moved[device] for device in order if device in held}, replace(call, **counts)
+
+
+def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
+    """The sum of what two stages of several hold: each device sends its block to its like on the other."""
+    (pipe,) = run.program.pipe
+    at = run.grid.mesh.order.index(pipe)
+    sums: Blocks = {}
+    for device, block in blocks.items():
+        like = (*device[:at], *device[at + 1 :])
+        sums[like] = sums[like] + block if like in sums else block
+    sent = np.array([block.size * bytes_of(op.output.dtype) for block in blocks.values()], dtype=np.int64)
+    call = Call(move.kind, move.axes, op.output.dtype, str(op.output), sent, sent, sent, np.ones_like(sent), 1, {})
+    return {device: sums[(*device[:at], *device[at + 1 :])] for device in blocks}, call
+
+
+def _posted(run: Run, cut: Op) -> Blocks:
+    """What the sender's devices put into the mailbox."""
+    return {device: block.copy() for device, block in run.blocks[cut.inputs[0]].items()}
+
+
+def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
+    """What the receiver's devices find in it, each the block of its like; counted as sent."""
+    (move,), (pipe,) = cut.moves, run.program.pipe
+    at = run.grid.mesh.order.index(pipe)
+    like = {(*device[:at], *device[at + 1 :]): block for device, block in blocks.items()}
+    run.blocks[cut.output] = {device: like[(*device[:at], *device[at + 1 :])] for device in run.holders(cut.where)}
+    sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
+    call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
+    run.causes.append(Cause(cut, call))
 
 
 def _local(run: Run, op: Op, device: Device) -> Block:

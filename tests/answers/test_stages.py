@@ -1,0 +1,177 @@
+"""Plans in stages: the step of every rank, its formula, what is sent, held and refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.models import LLAMA
+from tpsim.answers.plan import plan
+from tpsim.claims.verify import verify
+from tpsim.program.schedules import SCHEDULES
+from tpsim.quantity.errors import InputError
+
+GPT3 = "gpt3-175b-a100-tp8"
+STAGES = {"pp": 8, "chips": 512, "microbatches": 24, "batch": 192}
+WAYS = [
+    pytest.param({"schedule": name, **({"chunks": 2} if maker.several else {})}, id=name)
+    for name, maker in SCHEDULES.items()
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_compute_exposed_and_bubble_are_the_step_for_every_rank(way):
+    result = plan(GPT3, **STAGES, **way)
+    step = result.pipeline.step
+    for stage in step.stages:
+        assert stage.compute.time_s + stage.exposed_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
+        assert stage.bubble_s > 0
+    assert result.step.time_s == pytest.approx(step.time_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_formula_comes_to_the_step(way):
+    step = plan(GPT3, **STAGES, **way).pipeline.step
+    assert eval(step.formula, dict(step.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+
+
+def test_one_forward_one_backward_hangs_on_the_heavy_last_stage():
+    step = plan(GPT3, **STAGES).pipeline.step
+    assert step.pacing.rank == 7
+    assert step.counts["F_last"] == 24
+    assert step.counts["F"] + step.counts["F_first"] == 7
+
+
+def test_the_rank_that_sets_the_pace_gives_the_sums_and_the_others_are_listed():
+    result = plan(GPT3, **STAGES)
+    rows = {(row["array"], row["collective"], row["phase"]): row for row in result.to_json()["result"]["collectives"]}
+    forward, back = rows["cut.out", "send", "forward"], rows["d.cut.out", "send", "backward"]
+    assert (forward["stage"], back["stage"]) == ("0-6", "1-7")
+    for row in (forward, back):
+        assert (row["ranks"], row["count"], row["formula"]) == (2, 24, "2*b*h*s/d")
+        assert row["logical_bytes"] == row["wire_bytes_per_device"] == 50_331_648
+    tied = rows["grad.E", "all_reduce", "backward"]
+    assert (tied["stage"], tied["ranks"], tied["logical_bytes"]) == ("0,7", 2, 314_572_800)
+    assert tied["wire_bytes_per_device"] == 314_572_800
+    layer = rows["mlp.out", "all_reduce", "forward"]
+    assert (layer.get("stage"), layer["layer"], layer["count"]) == (None, "0-95", 12 * 24)
+    assert forward["exposed_s"] == 0  # the last rank sends nothing on
+    summed = sum(row["busy_s"] for row in rows.values() if row["collective"] == "send" and row is not forward)
+    assert result.totals["by_collective"]["send"].time_s == pytest.approx(summed)
+
+
+def test_sequence_parallelism_sends_a_shard():
+    rows = plan(GPT3, **STAGES, sp=True).to_json()["result"]["collectives"]
+    assert {row["logical_bytes"] for row in rows if row["collective"] == "send"} == {50_331_648 // 8}
+
+
+def test_every_rank_holds_its_own_layers_and_ends():
+    result = plan(GPT3, **STAGES)
+    h, positions, vocabulary = 12288, 2048, 51200
+    middle = 12 * (12 * h * h // 8 + (4 * h + 3 * h) // 8 + 6 * h)  # products and split biases over t; the rest whole
+    held = [one.parameters_bytes // 2 for one in result.pipeline.each]
+    assert held == [middle + h * vocabulary // 8 + h * positions, *[middle] * 6, middle + h * vocabulary // 8 + 2 * h]
+    assert {one.static_bytes // one.parameters_bytes for one in result.pipeline.each} == {9}  # 2 + 4 + 12 bytes
+    assert result.memory.static_bytes == result.pipeline.each[0].static_bytes
+
+
+def test_gradients_are_held_whole_until_the_step_ends_those_of_a_tied_embedding_too():
+    result = plan(GPT3, **STAGES, zero=1)
+    assert [one.gradients_bytes for one in result.pipeline.each] == [
+        2 * one.parameters_bytes for one in result.pipeline.each
+    ]
+
+
+def test_a_send_takes_its_bytes_over_one_port():
+    result = plan(GPT3, **STAGES, cost_model="book")
+    (level,) = (level for level in result.question.machine.levels if level.name == "network")
+    (row,) = (row for row in result.rows if row.collective == "send")
+    assert row.timing.time_s == pytest.approx(50_331_648 / level.bandwidth.value, rel=1e-12)
+
+
+def test_stages_share_the_work_of_one_device():
+    whole = plan(GPT3, chips=64, microbatches=24, batch=192, dp=8)
+    cut = plan(GPT3, **STAGES)
+    each = [stage.compute.flops for stage in cut.pipeline.step.stages]
+    assert sum(each) == whole.compute.flops
+    assert cut.compute.useful_flops == whole.compute.useful_flops
+    assert cut.step.mfu < whole.step.mfu
+
+
+def test_one_stage_is_no_pipeline():
+    plain, one = plan(GPT3), plan(GPT3, pp=1)
+    assert one.pipeline is None
+    assert dict(one.step) == dict(plain.step)
+    assert one.memory == plain.memory
+
+
+def test_a_send_on_neighbouring_chips_of_a_torus_takes_its_own_link():
+    result = plan(
+        "llama3-70b-v5p",
+        mesh="pipe=4,data=4,tensor=4",
+        pp="pipe",
+        microbatches=4,
+        batch=64,
+        chips=64,
+        overrides=("placement={pipe: ici.0, data: ici.1, tensor: ici.2}", "assume.overlap={}"),
+    )
+    (route,) = {result.question.placement.hop(("pipe",), 0, 1), result.question.placement.hop(("pipe",), 3, 2)}
+    assert [(segment.axis, segment.topology, segment.n) for segment in route] == [("ici.0", "line", 2)]
+    with pytest.raises(InputError, match="places 0 and 2 of mesh axis pipe are no neighbours"):
+        result.question.placement.hop(("pipe",), 0, 2)
+
+
+def refused(*overrides, **flags):
+    with pytest.raises(InputError) as error:
+        plan(GPT3, overrides=overrides, **{**STAGES, **flags})
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flags", "said"),
+    [
+        ((), {"schedule": "dualpipe"}, "the schedule dualpipe is not supported yet"),
+        ((), {"schedule": "zb-v"}, "the schedule zb-v is not supported yet"),
+        ((), {"schedule": "mine.csv"}, "a schedule from a file is not supported yet"),
+        ((), {"schedule": "1f2b"}, '"1f2b" is not a schedule'),
+        ((), {"chunks": 2}, "the schedule 1f1b runs one chunk per stage, not 2"),
+        ((), {"schedule": "interleaved"}, "takes turns among chunks, and every stage has one"),
+        (
+            (),
+            {"schedule": "interleaved", "chunks": 5},
+            "96 layers cannot be split evenly over 8 stages of 5 chunks each",
+        ),
+        ((), {"schedule": "interleaved", "chunks": 2, "microbatches": 12}, "12 microbatches are not divisible by 8"),
+        ((), {"pp": 7, "chips": 448}, "96 layers cannot be split evenly over 7 stages"),
+        (("pipeline.layers=[11,13]",), {}, "a split of layers over stages that is not even is not supported yet"),
+        (("offload={state: host}",), {}, "offload: offload of states or activations is not supported yet"),
+        (("assume.overlap={data: both}",), {}, "overlap of collectives with compute is not supported with stages yet"),
+        ((), {"planner": "cheapest"}, "the planner cheapest is not supported with stages yet"),
+        (("layout.pp=[pipe,data]", "layout.dp=[]"), {}, "stages over several mesh axes are not supported yet"),
+    ],
+)
+def test_what_pipelines_cannot_do_yet_is_refused_by_name(overrides, flags, said):
+    assert said in refused(*overrides, **flags)
+
+
+def test_a_pipeline_without_stages_is_refused():
+    with pytest.raises(InputError) as error:
+        plan(GPT3, overrides=("pipeline.schedule=gpipe",))
+    assert "a pipeline is described, and no mesh axis has its stages" in str(error.value)
+    assert "add layout.pp: AXIS, or remove it" in str(error.value)
+
+
+@pytest.mark.parametrize("way", [*WAYS, pytest.param({"zero": 1, "sp": True}, id="zero and sequence")])
+def test_a_pipeline_is_verified_on_ranks_that_hold_their_own_stage(way):
+    result = verify(GPT3, **STAGES, **way)
+    assert result.ok, result.verdict
+    (run,) = result.runs
+    assert run.mesh["pipe"] == 2
+    assert run.difference < 1e-10
+    names = [check.check for check in run.checks]
+    assert {"values", "gradients", "update", "collectives", "formulas"} <= set(names)
+
+
+def test_an_untied_model_with_tiny_layers_needs_no_sum_over_stages():
+    assert LLAMA.tie_embeddings is False
+    rows = plan("llama3-8b-b200-fsdp", pp=2, overrides=("assume.overlap={}",)).to_json()["result"]["collectives"]
+    assert not [row for row in rows if row["axis"] == "pipe" and row["collective"] != "send"]

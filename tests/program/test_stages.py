@@ -1,0 +1,143 @@
+"""A stack cut into stages: what is sent, what is shared, and that one traced layer and cut stand for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
+from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.lower import lower
+from tpsim.program.op import Join, Reshard
+from tpsim.program.stages import linear
+from tpsim.quantity.errors import InputError
+from tpsim.question.shelf import ONE_CUT
+
+ORDER = ("pipe", "D", "X")
+
+
+def traced(model, split, practice="megatron", **chosen):
+    """The program of a stack cut into chunks of so many layers."""
+    laid = layout(tp=("X",), dp=("D",), pp=("pipe",), **chosen)
+    return lower(model, laid, PRACTICES[practice], Dtypes(), ORDER, layers=split)
+
+
+def key(op):
+    """What an op is, but for which layer and chunk it stands in, and what stands before and behind these."""
+    where, out = op.where, op.output
+    moves = [(move.kind, move.axes, str(move.before), str(move.after)) for move in getattr(op, "moves", ())]
+    inputs = tuple((edge(x.name), str(x.type)) for x in op.inputs)
+    here = (where.act, where.place, where.block, where.kernel, where.again)
+    return (type(op).__name__, *here, edge(out.name), str(out.type), out.dtype, inputs, str(moves))
+
+
+EDGES = {"layer.in", "head.edge", "cut.out", "embedding.out", "embedding.sum", "residual"}
+
+
+def edge(name):
+    """The stream between two parts of the stack bears the name of either of them."""
+    return "d.edge" if name.removeprefix("d.") in EDGES and name.startswith("d.") else "edge" if name in EDGES else name
+
+
+def sender(op):
+    """The chunk that sends at a cut: the one before that which receives, or the one behind it."""
+    return op.where.chunks[0] + (-1 if op.where.act == "F" else 1)
+
+
+def ran(program, stages, rank):
+    """The ops of a rank in a program that is traced chunk by chunk."""
+    for op in program.ops:
+        chunks = (sender(op),) if op.where.place == "cut" else op.where.chunks
+        if any(stages.chunks[chunk].rank == rank for chunk in chunks):
+            yield key(op)
+
+
+def claimed(program, stages, rank):
+    """The same by the program of one layer and one cut, multiplied."""
+    counts = Counter()
+    for op in program.ops:
+        cut = op.where.place == "cut"
+        if cut:
+            counts[key(op)] += stages.handed_on(op.where, rank)
+        elif op.where.index("layers") is not None:
+            counts[key(op)] += sum(stages.times(op.where, chunk) for chunk in stages.of(rank))
+        else:
+            counts[key(op)] += stages.runs(op.where, rank)
+    return +counts
+
+
+@given(
+    st.sampled_from([GPT, LLAMA, NEOX, QWEN, GEMMA]),
+    st.sampled_from(sorted(PRACTICES)),
+    st.tuples(st.integers(0, 3), st.booleans()),
+    st.tuples(st.integers(2, 4), st.integers(1, 2), st.integers(1, 2)),
+)
+def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice, shards, stack):
+    (zero, sp), (p, v, each) = shards, stack
+    stages, chosen = linear(p * v * each, p, v), {"zero": zero, "sequence_parallel": sp}
+    whole = traced(model, tuple(chunk.layers for chunk in stages.chunks), practice, **chosen)
+    one = traced(model, ONE_CUT, practice, **chosen)
+    for rank in range(p):
+        assert Counter(ran(whole, stages, rank)) == claimed(one, stages, rank)
+
+
+def test_every_cut_is_sent_over_once_each_way_and_nothing_else_is():
+    program = traced(GPT, (1, 2, 1))
+    sends = [op for op in program.ops if isinstance(op, Reshard) and [m.kind for m in op.moves] == ["send"]]
+    assert [(op.where.act, sender(op), *op.where.chunks, op.output.name) for op in sends] == [
+        ("F", 0, 1, "cut.out"),
+        ("F", 1, 2, "cut.out"),
+        ("B", 2, 1, "d.cut.out"),
+        ("B", 1, 0, "d.cut.out"),
+    ]
+    assert {op.where.place for op in sends} == {"cut"}
+
+
+@pytest.mark.parametrize(("zero", "shards"), [(0, ""), (1, "D"), (3, "D")])
+def test_a_tied_embedding_owes_its_gradient_over_the_first_and_the_last_stage(zero, shards):
+    program = traced(GPT, (1, 1, 1), zero=zero)
+    (joined,) = (op for op in program.ops if isinstance(op, Join))
+    assert joined.where.chunks == (0, 2)
+    assert joined.output.type.owes == {("pipe", "sum")}
+    assert ("D" in joined.output.type.sharded_axes) == bool(shards)
+    paid = [op for op in program.ops if joined.output in op.inputs]
+    assert [(move.kind, move.axes, move.members) for op in paid for move in op.moves] == [("all_reduce", ("pipe",), 2)]
+
+
+def test_an_embedding_of_its_own_is_shared_with_nobody():
+    untied = replace(GPT, tie_embeddings=False)
+    assert not [op for op in traced(untied, (1, 1)).ops if isinstance(op, Join)]
+    assert not [op for op in traced(GPT, (2,)).ops if isinstance(op, Join)]  # one stage has both ends
+
+
+def test_backward_between_two_messages_is_told_apart():
+    acts = {op.where.act for op in traced(GPT, (1, 1)).ops if op.where.place == "layer"}
+    assert acts == {"F", "B", "W", "U"}
+    sent_back = {op.where.act for op in traced(GPT, (1, 1)).ops if op.output.name == "d.cut.out"}
+    assert sent_back == {"B"}
+
+
+def test_chunks_lie_on_the_ranks_in_turn():
+    stages = linear(16, 4, 2)
+    assert [chunk.rank for chunk in stages.chunks] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert {chunk.layers for chunk in stages.chunks} == {2}
+    assert [(k, chunk.first, chunk.last) for k, chunk in enumerate(stages.chunks) if chunk.first or chunk.last] == [
+        (0, True, False),
+        (7, False, True),
+    ]
+
+
+def test_a_split_that_is_not_even_is_refused_with_the_stages_that_would_do():
+    with pytest.raises(InputError) as error:
+        linear(12, 5, 1)
+    assert str(error.value) == (
+        "error[layers-not-divisible]: 12 layers cannot be split evenly over 5 stages\n"
+        "  = stages that would do: 1, 2, 3, 4, 6, 12\n"
+        "  = other splits than even ones are not supported yet"
+    )
+    with pytest.raises(InputError, match="over 3 stages of 3 chunks each\n  = stages that would do: 1, 2, 4\n"):
+        linear(12, 3, 3)

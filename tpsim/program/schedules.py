@@ -1,0 +1,245 @@
+"""Pipeline schedules as data: per rank an order of forward, backward and weight-gradient passes; one registry of them.
+
+p ranks, v chunks of layers per rank, m microbatches. Chunk k lies on rank k mod p. A new schedule is a function from
+(p, v, m) to orders; whatever else is told of it (bubble, messages, what is in flight) is read off the orders.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+class Pass(NamedTuple):
+    """One microbatch through one chunk: forward, backward to the stream's cotangent, or to gradients of parameters."""
+
+    act: Literal["F", "B", "W"]
+    chunk: int
+    microbatch: int
+
+    def __str__(self) -> str:
+        """As messages name it: ``F of chunk 2, microbatch 5``."""
+        return f"{self.act} of chunk {self.chunk}, microbatch {self.microbatch}"
+
+
+STEP: Mapping[str, int] = {"F": 1, "B": -1, "W": 0}
+"""How far the chunk lies that a pass hands its result to; nothing leaves W."""
+
+Action = tuple[Pass, ...]
+"""Passes that a rank runs as one: what they send leaves when all have ended. (B, W) is the whole backward."""
+
+Order = tuple[Action, ...]
+"""What one rank runs, one action after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSchedule:
+    """The orders of all ranks.
+
+    chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
+    blocking  True if those who run it let sends hold their ranks up
+    """
+
+    name: str
+    chunks: int
+    microbatches: int
+    orders: tuple[Order, ...]
+    blocking: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the pipeline."""
+        return len(self.orders)
+
+    def rank(self, chunk: int) -> int:
+        """Where a chunk lies."""
+        return chunk % self.ranks
+
+    def receiver(self, part: Pass) -> int | None:
+        """The chunk that the message of `part` goes to; None if it sends none."""
+        to = part.chunk + STEP[part.act]
+        inside = min(to, part.chunk) >= 0 and max(to, part.chunk) < self.ranks * self.chunks
+        return to if to != part.chunk and inside else None
+
+    def wanted(self, part: Pass) -> Pass | None:
+        """The pass whose message `part` waits for; None if it takes nothing from another chunk."""
+        before = part._replace(chunk=part.chunk - STEP[part.act])
+        return before if self.receiver(before) == part.chunk else None
+
+
+def gpipe(p: int, _v: int, m: int) -> Iterator[Order]:
+    """All forwards, then all backwards. Source: Huang et al. 2018, arXiv 1811.06965."""
+    for _ in range(p):
+        yield from [(*(_f(0, j) for j in range(m)), *(_bw(0, j) for j in range(m)))]
+
+
+def one_forward_one_backward(p: int, _v: int, m: int) -> Iterator[Order]:
+    """One forward, one backward in turn behind p - i - 1 forwards. Source: Narayanan et al. 2021, arXiv 2104.04473."""
+    for i in range(p):
+        forwards, backwards = [_f(0, j) for j in range(m)], [_bw(0, j) for j in range(m)]
+        yield _in_turn(forwards, backwards, p - i - 1)
+
+
+def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
+    """The same with v chunks per rank, p microbatches of one chunk at a time; p divides m.
+
+    Warm-up 2(p - i - 1) + (v - 1)p forwards. Source: Narayanan et al. 2021, section 2.2; Megatron-LM's schedules.
+    """
+    if m % p:
+        raise InputError.one(
+            "microbatches-not-divisible",
+            f"{m} microbatches are not divisible by {p} stages, which this schedule takes them in groups of",
+            remedy=f"write a multiple of {p}",
+        )
+    turns = [(chunk, start + j) for start in range(0, m, p) for chunk in range(v) for j in range(p)]
+    for i in range(p):
+        forwards = [_f(chunk, j) for chunk, j in turns]
+        backwards = [_bw(v - 1 - chunk, j) for chunk, j in turns]
+        yield _in_turn(forwards, backwards, 2 * (p - i - 1) + (v - 1) * p)
+
+
+def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
+    """Backward split in two; no more kept than by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241."""
+    for i in range(p):
+        yield _split(m, warm=p - i, late=i)
+
+
+def zero_bubble_h2(p: int, _v: int, m: int) -> Iterator[Order]:
+    """Backward split in two; forwards enough to fill the warm-up, too. Source: Qi et al. 2024, arXiv 2401.10241."""
+    for i in range(p):
+        yield _split(m, warm=2 * (p - i) - 1, late=2 * i)
+
+
+def _f(chunk: int, microbatch: int) -> Action:
+    return (Pass("F", chunk, microbatch),)
+
+
+def _bw(chunk: int, microbatch: int) -> Action:
+    return (Pass("B", chunk, microbatch), Pass("W", chunk, microbatch))
+
+
+def _in_turn(forwards: list[Action], backwards: list[Action], warm: int) -> Order:
+    """`warm` forwards, then one forward and one backward in turn, then the backwards that are left."""
+    warm = min(warm, len(forwards))
+    turns = [action for pair in zip(forwards[warm:], backwards, strict=False) for action in pair]
+    return (*forwards[:warm], *turns, *backwards[len(forwards) - warm :])
+
+
+def _split(m: int, *, warm: int, late: int) -> Order:
+    """`warm` forwards, then a B, a W that is `late` microbatches behind it, and a forward in turn."""
+    warm = min(warm, m)
+    order = [_f(0, j) for j in range(warm)]
+    for j in range(m):
+        order.append((Pass("B", 0, j),))
+        order += [(Pass("W", 0, j - late),)] if j >= late else []
+        order += [_f(0, warm + j)] if warm + j < m else []
+    return (*order, *((Pass("W", 0, j),) for j in range(max(0, m - late), m)))
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A schedule by name.
+
+    orders    makes the order of each rank, chunks counted on the rank, from p, v, m
+    several   True if ranks have several chunks
+    blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
+              where it does not interleave; the others would deadlock so
+    """
+
+    orders: Callable[[int, int, int], Iterator[Order]]
+    several: bool = False
+    blocking: bool = False
+
+
+SCHEDULES: Mapping[str, Maker] = {
+    "gpipe": Maker(gpipe, blocking=True),
+    "1f1b": Maker(one_forward_one_backward, blocking=True),
+    "interleaved": Maker(interleaved, several=True),
+    "zb-h1": Maker(zero_bubble_h1),
+    "zb-h2": Maker(zero_bubble_h2),
+}
+"""Every schedule that tpsim knows."""
+
+DEFAULT = "1f1b"
+"""What a pipeline runs that states no schedule."""
+
+LATER = ("zb-v", "dualpipe", "dualpipe-v")
+"""Schedules that place chunks otherwise, or run both ways: refused by name."""
+
+
+def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
+    """The schedule of that name for p ranks of v chunks each, and m microbatches.
+
+    Raises InputError where the numbers do not suit it.
+    """
+    maker = SCHEDULES[name]
+    ranks = enumerate(maker.orders(p, v, m))
+    orders = tuple(tuple(tuple(part._replace(chunk=part.chunk * p + i) for part in a) for a in o) for i, o in ranks)
+    return checked(PipelineSchedule(name, v, m, orders, maker.blocking))
+
+
+def checked(schedule: PipelineSchedule) -> PipelineSchedule:
+    """The schedule, if it can be run: refused with the first action that cannot.
+
+    Every pass once, on its rank; B behind F and W behind B; W of a chunk in order of microbatches, for their sum is a
+    chain; messages of a channel leave in the order in which they are wanted, or two-sided sends would deadlock.
+    """
+    for rank, order in enumerate(schedule.orders):
+        done: set[Pass] = set()
+        for at, action in enumerate(order):
+            for part in action:
+                if wrong := _wrong(schedule, rank, part, done):
+                    raise _refused(schedule, f"{part}, action {at} of rank {rank}, {wrong}")
+                done.add(part)
+        for part in _due(schedule, rank):
+            if part not in done:
+                raise _refused(schedule, f"{part} is missing on rank {rank}")
+    _messages_in_order(schedule)
+    return schedule
+
+
+def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:
+    """Why a rank that has `done` these passes cannot run `part` now."""
+    act, chunk, j = part
+    if not (0 <= chunk < schedule.ranks * schedule.chunks and 0 <= j < schedule.microbatches):
+        return "is none of this pipeline's"
+    if chunk % schedule.ranks != rank:
+        return f"belongs to rank {chunk % schedule.ranks}"
+    if part in done:
+        return "comes twice"
+    before = {"F": [], "B": [Pass("F", chunk, j)], "W": [Pass("B", chunk, j)]}[act]
+    if act == "W" and j:
+        before.append(Pass("W", chunk, j - 1))
+    return next((f"comes before {one}" for one in before if one not in done), "")
+
+
+def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
+    for chunk in range(rank, schedule.ranks * schedule.chunks, schedule.ranks):
+        for j in range(schedule.microbatches):
+            yield from (Pass(act, chunk, j) for act in ("F", "B", "W"))
+
+
+def _messages_in_order(schedule: PipelineSchedule) -> None:
+    """Refuse a channel (sender, receiver, F or B) whose messages leave in another order than they are wanted."""
+    leaving, wanted = defaultdict(list), defaultdict(list)
+    for rank, order in enumerate(schedule.orders):
+        for part in (part for action in order for part in action):
+            if message := schedule.wanted(part):
+                wanted[schedule.rank(message.chunk), rank, part.act].append(message)
+            if (to := schedule.receiver(part)) is not None:
+                leaving[rank, schedule.rank(to), part.act].append(part)
+    for channel, sent in leaving.items():
+        for mine, yours in zip(sent, wanted[channel], strict=True):
+            if mine != yours:
+                text = f"rank {channel[1]} wants the message of {yours} where rank {channel[0]} sends that of {mine}"
+                raise _refused(schedule, text)
+
+
+def _refused(schedule: PipelineSchedule, text: str) -> InputError:
+    return InputError.one("illegal-schedule", f"schedule {schedule.name} cannot be run: {text}")
