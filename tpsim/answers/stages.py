@@ -117,9 +117,9 @@ class Pipeline(Record):
 
 
 def route_over(question: Question, move: Move) -> Route:
-    """The wires of a collective; of one that the first and last stage have together, those between these two."""
+    """The wires of a collective; of what two stages have together, those between these two."""
     if move.members and question.schedule:
-        return question.placement.hop(move.axes, 0, question.schedule.ranks - 1)
+        return question.placement.hop(move.axes, 0, 1 if move.kind == "send" else question.schedule.ranks - 1)
     return question.placement.route(move.axes)
 
 
@@ -130,7 +130,7 @@ def route_of(question: Question, axes: Sequence[str], source: int, target: int) 
 
 def sent(question: Question, route: Route, volume: Any) -> timing.Timing:
     """A message of `volume` bytes to one other device."""
-    timed = timing.time(
+    return timing.time(
         question.machine,
         route,
         "permute",
@@ -139,7 +139,6 @@ def sent(question: Question, route: Route, volume: Any) -> timing.Timing:
         launch=question.force.launch,
         protocol=question.force.protocol,
     )
-    return replace(timed, algorithm="direct")
 
 
 def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:

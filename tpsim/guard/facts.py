@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
+from tpsim.answers.stages import route_over
 from tpsim.guard.lock import (
     MODEL_CHANGES,
     NO_FORMULAS,
@@ -219,7 +220,7 @@ def _results(plan: PlanResult) -> dict[str, Any]:
 
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
-    for one, row in zip(calls_of(plan.collectives), plan.rows, strict=True):
+    for one, row in zip(calls_of(plan.collectives), plan.collectives, strict=True):
         levels = tuple(_carried_by(row, plan.question))
         yield one.but(messages=plain(row.timing.steps * one.calls), levels=levels, uses=uses.of_row(row))
 
@@ -246,7 +247,7 @@ def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
 def _carried_by(row: Row, question: Question) -> Iterator[tuple[str, str, str]]:
     """Every level with its wires and its algorithm, inner first: ``nvlink``, ``switch``, ``ring``."""
     wires: dict[str, list[str]] = {}
-    for segment in question.placement.route(row.call.axes):
+    for segment in route_over(question, row.call.parts[0].move):
         wires.setdefault(segment.level, []).append(segment.topology)
     ran = {stage.level: stage.algorithm for stage in row.timing.stages}
     for level, shapes in wires.items():

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
+from tpsim.answers.stages import route_over
 from tpsim.guard.lock import BASE, Asked
 from tpsim.guard.machine_facts import properties
 from tpsim.guard.moved import STATES_FIT
@@ -71,13 +72,13 @@ class Uses:
     def of_row(self, row: Row) -> Names:
         """Of a collective: what its timing reads, what places it, and what its calls come to in its program."""
         constants, formulas = self._timed[id(row.timing)]
-        levels = {segment.level for segment in self.plan.question.placement.route(row.call.axes)}
+        levels = {segment.level for segment in route_over(self.plan.question, row.call.parts[0].move)}
         made = self.lists.called([*formulas, self._program(group(row.call))])
         return (*self._of_machine([*constants, *self._properties(levels)]), *made)
 
     def of_results(self) -> dict[str, Names]:
         """Of every result, the scenario's demands included."""
-        rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.rows))))
+        rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.collectives))))
         flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
         compute = (*self._of_machine(self._read(_computed)), *flops)
         exposed = (*rows, *compute) if self.plan.question.assume.overlap else rows
@@ -130,7 +131,7 @@ class Uses:
             f"seconds.{model}.{own.name}.{level.name}": f"seconds.{model}.{self._machine}.{level.name}"
             for level in own.levels
         }  # a timing calls the machine by its name, and the lock perhaps by its file
-        timings = {id(row.timing): row.timing for row in self.plan.rows}
+        timings = {id(row.timing): row.timing for row in self.plan.collectives}
         return {
             key: (one.constants, tuple(called.get(name, name) for name in one.formulas)) for key, one in timings.items()
         }
