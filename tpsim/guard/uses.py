@@ -83,7 +83,7 @@ class Uses:
         compute = (*self._of_machine(self._read(_computed)), *flops)
         exposed = (*rows, *compute) if self.plan.question.assume.overlap else rows
         step, memory = (*rows, *compute), tuple(chain.from_iterable(states))
-        room = self._of_machine(self._read(lambda plan: plan.memory.states_fit))
+        room = self._of_machine([self.plan.question.machine.chip.memory_capacity.path])
         demands = {"step": step, "exposed": exposed, "memory": memory, "mfu": step, "tokens_per_s": step}
         return {
             "step_s": step,
