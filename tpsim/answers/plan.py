@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
-from tpsim.answers.pricing import fits
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
@@ -174,7 +173,7 @@ def cheapest_path(question: Question) -> Paths:
         return Routes(question.mesh.order, price, even)
 
     def even(type_: Sharding) -> bool:
-        return all(fits(type_, dim, dims, question.mesh) for dim in type_.dims)
+        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims)
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)
