@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite
@@ -116,9 +116,14 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
         message = f"a step takes {time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
-    capacity = float(question.machine.chip.memory_capacity.value)
-    held = ChipMemory(**asdict(memory(lowered.program, sizes)), capacity_bytes=capacity)
+    held = chip_memory(question, memory(lowered.program, sizes))
     return PlanResult(question, sizes, rows, work, held, lowered.path, shelf)
+
+
+def chip_memory(question: Question, held: Memory) -> ChipMemory:
+    """What a chip holds, beside what the question's chip has."""
+    parts = {one.name: getattr(held, one.name) for one in fields(Memory)}
+    return ChipMemory(**parts, capacity_bytes=float(question.machine.chip.memory_capacity.value))
 
 
 def pricer(question: Question) -> Pricer:
