@@ -70,7 +70,7 @@ def perturbed(case, path, factor):
 
 
 def names(lock, moved):
-    return {name for part in lock.made_with(moved) for name in part}
+    return {name for part in lock.made_with(moved.scenario, moved.part, moved.quantity) for name in part}
 
 
 def constant(case, path):

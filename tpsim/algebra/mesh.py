@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tpsim.algebra.sharding import Sharding
+
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
@@ -48,3 +50,10 @@ class Mesh:
         for axis, size in self.axes.items():
             split.update(factors if axis == name else {axis: size})
         return Mesh(split)
+
+    def divides(self, type_: Sharding, dim: str, dims: Mapping[str, int]) -> bool:
+        """True if the axes on `dim` of an array of this type divide it.
+
+        dims  sizes by name
+        """
+        return dims[dim] % self.size(*type_.axes(dim)) == 0

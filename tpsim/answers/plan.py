@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
-from tpsim.answers.pricing import fits
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, route_over, slowest_send
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import Compute, compute
@@ -121,7 +120,9 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    plan = PlanResult(question, sizes, rows, work, _held(question, memory(lowered.program, sizes)), lowered.path, shelf)
+    plan = PlanResult(
+        question, sizes, rows, work, chip_memory(question, memory(lowered.program, sizes)), lowered.path, shelf
+    )
     plan = _in_stages(plan, lowered) if question.schedule else plan
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
@@ -130,17 +131,19 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     return plan
 
 
-def _held(question: Question, held: Memory) -> ChipMemory:
-    return ChipMemory(**asdict(held), capacity_bytes=float(question.machine.chip.memory_capacity.value))
-
-
 def _in_stages(plan: PlanResult, lowered: Lowered) -> PlanResult:
     """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
     pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows)
     pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)
     work = replace(pacing.compute, useful_flops=total(useful))
-    held = _held(plan.question, pipeline.each[pipeline.fullest])
+    held = chip_memory(plan.question, pipeline.each[pipeline.fullest])
     return replace(plan, rows=pacing.rows, compute=work, memory=held, pipeline=pipeline)
+
+
+def chip_memory(question: Question, held: Memory) -> ChipMemory:
+    """What a chip holds, beside what the question's chip has."""
+    parts = {one.name: getattr(held, one.name) for one in fields(Memory)}
+    return ChipMemory(**parts, capacity_bytes=float(question.machine.chip.memory_capacity.value))
 
 
 def pricer(question: Question) -> Pricer:
@@ -198,7 +201,7 @@ def cheapest_path(question: Question) -> Paths:
         return Routes(question.mesh.order, price, even)
 
     def even(type_: Sharding) -> bool:
-        return all(fits(type_, dim, dims, question.mesh) for dim in type_.dims)
+        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims)
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)

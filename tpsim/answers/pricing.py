@@ -16,7 +16,6 @@ from tpsim.quantity.size import Size
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move, MoveKind
-    from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
@@ -104,7 +103,7 @@ class Pricing:
             self.wire if self.clock is None else self._seconds,
             (lambda _: 0) if self.clock is None else self.clock.product,
             lambda ask: flops(ask, self.ranking_dims, self.axes),
-            lambda type_: self.dims is None or all(fits(type_, dim, self.dims, self.mesh) for dim in type_.dims),
+            lambda type_: self.dims is None or all(self.mesh.divides(type_, dim, self.dims) for dim in type_.dims),
         )
 
     def _seconds(self, move: Move) -> Any:
@@ -128,8 +127,3 @@ class _Alike(Mapping[str, Size]):
 
     def __len__(self) -> int:
         return 0
-
-
-def fits(type_: Sharding, dim: str, dims: Mapping[str, int], mesh: Mesh) -> bool:
-    """True if the axes on `dim` divide it."""
-    return dims[dim] % mesh.size(*type_.axes(dim)) == 0

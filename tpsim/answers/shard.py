@@ -21,7 +21,7 @@ from tpsim.algebra.notation import (
 )
 from tpsim.algebra.planner import Plan, Planner, Ways, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
-from tpsim.answers.pricing import Clock, Pricing, fits
+from tpsim.answers.pricing import Clock, Pricing
 from tpsim.answers.shard_step import ShardStep, StepFormulas, costed
 from tpsim.answers.symbolic import symbolic, symbols
 from tpsim.program.layout import DTYPE_BYTES
@@ -359,7 +359,7 @@ def _even(text: str, array: NamedArray, dims: Mapping[str, int], mesh: Mesh) -> 
     for dim in array.type.dims:
         axes = array.type.axes(dim)
         shards = mesh.size(*axes)
-        if not fits(array.type, dim, dims, mesh):
+        if not mesh.divides(array.type, dim, dims):
             more = -(-dims[dim] // shards) * shards
             raise NotationError(
                 f"{dim} = {dims[dim]} of {array.name} does not split evenly over {joined(axes)} = {shards} devices",

@@ -62,7 +62,11 @@ class Cause:
             own = self.section != DEMANDS or self.name == one.quantity
             return own and one.scenario in self.scenarios
         facts = {self.name, *self.follows}
-        return any(not facts.isdisjoint(found) for lock in locks for found in lock.made_with(one))
+        return any(
+            not facts.isdisjoint(found)
+            for lock in locks
+            for found in lock.made_with(one.scenario, one.part, one.quantity)
+        )
 
 
 DEMANDS = "require"

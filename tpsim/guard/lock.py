@@ -16,7 +16,6 @@ from tpsim.question.scenario import CHANGES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.guard.moved import Moved
 
 VERSION = "lock/2"
 """What the first line of its file says."""
@@ -337,12 +336,12 @@ class Lock(Held):
         """The lists of facts, to look names up in."""
         return {name: frozenset(facts) for name, facts in self.uses.items()}
 
-    def made_with(self, one: Moved) -> Iterator[frozenset[str]]:
-        """The facts that a number is made with, in parts; none for one that is not there."""
-        scenario = self.scenarios.get(one.scenario)
+    def made_with(self, name: str, part: Call | None, quantity: str) -> Iterator[frozenset[str]]:
+        """The facts that a number of the scenario `name` is made with, in parts; none for one that is not there."""
+        scenario = self.scenarios.get(name)
         if scenario is not None:
-            for name in scenario.made_with(one.part, one.quantity):
-                yield self.listed[name] if name in self.listed else frozenset([name])
+            for used in scenario.made_with(part, quantity):
+                yield self.listed[used] if used in self.listed else frozenset([used])
 
 
 def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:

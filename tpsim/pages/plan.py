@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.answers.verdict import percent
-from tpsim.pages.hw import constants_table
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
 from tpsim.question.limits import LIMITS
@@ -191,6 +190,8 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
+        from tpsim.pages.hw import constants_table
+
         yield constants_table(result.question.machine)
         yield Table(ASSUMPTIONS, result.assumptions, "Assumptions")
         yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tpsim.program.huggingface import NAMES, read_config
 from tpsim.program.model import LARGEST, FeedForward, Model
 from tpsim.program.parameters import parameter_count
 from tpsim.quantity import spec
@@ -81,6 +80,8 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
     """
     document = spec.load(spec.named("models", str(name_or_path), beside))
     if "tpsim" not in document.data and document.path.endswith(".json"):
+        from tpsim.program.huggingface import read_config
+
         imported = read_config(document)
         check_sizes(imported.model, lambda field: _config_place(document, field))
         return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
@@ -185,6 +186,8 @@ def _head_dim(file: ModelFile, at: At) -> int:
 
 def _config_place(document: Document, name: str) -> Place | None:
     """Where a config.json has the field of `Model` called `name`."""
+    from tpsim.program.huggingface import NAMES
+
     nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
     data = document.data[nested[0]] if nested else document.data
     given = [key for key in NAMES.get(name, ()) if key in data]

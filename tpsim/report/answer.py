@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tpsim import __version__
-from tpsim.report.frame import frame
 from tpsim.report.record import Record, plain
 from tpsim.report.table import Line
 
@@ -121,6 +120,8 @@ class Answer(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
+        from tpsim.report.frame import frame
+
         return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
