@@ -35,7 +35,8 @@ def test_a_shipped_question_keeps_its_structure_and_becomes_small(name):
         assert (small.mesh.axes[axis] > 1) == (n > 1)
         assert small.mesh.axes[axis] <= n
     assert (small.layout, small.practice, small.dtypes) == (asked.layout, asked.practice, asked.dtypes)
-    assert (small.model.layers, small.workload.microbatches) == (2, min(2, asked.workload.microbatches))
+    layers, microbatches = 2 * len(small.stages.chunks), min(2 * small.stages.ranks, asked.workload.microbatches)
+    assert (small.model.layers, small.workload.microbatches) == (layers, microbatches)
     assert (small.model.gated, small.model.norm, small.model.bias) == (
         asked.model.gated,
         asked.model.norm,
