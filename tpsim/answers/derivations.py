@@ -257,7 +257,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             what=f"{rest.removesuffix('_s')} of one step",
             dimension="seconds",
             text=texts[rest],
-            value=float(getattr(step, rest)),
+            value=float(getattr(step, rest) or 0),
             sources=tuple(_roofline(result)) if rest == "compute_s" else (),
             checks=CHECKS["compute"],
         )
