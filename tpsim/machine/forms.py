@@ -8,7 +8,7 @@ messages of every step. A combination that is not here has no known closed form 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tpsim.algebra.moves import MoveKind, wire
@@ -409,13 +409,7 @@ def torus_all_to_all(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
 def torus_all_to_all_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only."""
     runs = _torus_all_to_all_runs(V, axes)
-    return Traffic(
-        total(run.steps for run in runs),
-        wire("all_to_all", V, product(axis.n for axis in axes)),
-        total(run.carried for run in runs),
-        largest(*(run.link_total for run in runs)),
-        total(run.link_serial for run in runs),
-    )
+    return replace(torus_all_to_all(V, axes), link_serial=total(run.link_serial for run in runs))
 
 
 def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
