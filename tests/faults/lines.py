@@ -125,8 +125,8 @@ FAULTS = [
     Fault(
         "a weight gathered in the first microbatch serves all",
         T._use,
-        'trace.where.index("microbatches")\n',
-        "0\n",
+        'trace.where.index("microbatches"), ',
+        "0, ",
         f"verify {LLAMA}",
         "finite_differences",
     ),
@@ -410,8 +410,8 @@ FAULTS = [
     Fault(
         "gradients of all layers travel together",
         rollup._company,
-        "where.phase, where.loops,",
-        'where.phase, where.index("microbatches"),',
+        "where.loops,",
+        'where.index("microbatches"),',
         f"verify {SP}",
         "collectives",
     ),
@@ -652,7 +652,7 @@ FAULTS = [
     Fault(
         "memory holds one layer",
         memory._held,
-        "* program.times(homes[array], sizes.loops)",
+        "* program.times(where, sizes.loops)",
         "",
         "a_chip_holds_what_its_blocks_say",
         "broken",

@@ -108,7 +108,7 @@ class Work:
         rank_of, to = self.schedule.rank, self.schedule.receiver
         ran = run(
             self.schedule,
-            lambda action: sum(passes[part.chunk, part.act] for part in action),
+            lambda action: total(passes[part.chunk, part.act] for part in action),
             lambda of: self.hop(rank_of(of.chunk), rank_of(to(of) or 0)),
         )
         ends, last = self._ends(ran)
@@ -212,6 +212,6 @@ def in_flight(order: Order, chunks: int, *, until_b: float = 1, until_w: float =
     step = {"F": until_b, "B": until_w - until_b, "W": -until_w}
     held = most = 0.0
     for action in order:
-        held += sum(step[part.act] for part in action) / chunks
+        held += total(step[part.act] for part in action) / chunks
         most = max(most, held)
     return most
