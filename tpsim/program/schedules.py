@@ -65,7 +65,7 @@ class PipelineSchedule:
         """The chunk that the message of `part` goes to; None if it sends none."""
         to = part.chunk + STEP[part.act]
         inside = min(to, part.chunk) >= 0 and max(to, part.chunk) < self.ranks * self.chunks
-        return to if to != part.chunk and inside else None
+        return to if inside and self.rank(to) != self.rank(part.chunk) else None
 
     def wanted(self, part: Pass) -> Pass | None:
         """The pass whose message `part` waits for; None if it takes nothing from another chunk."""
@@ -216,6 +216,9 @@ def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -
     before = {"F": [], "B": [Pass("F", chunk, j)], "W": [Pass("B", chunk, j)]}[act]
     if act == "W" and j:
         before.append(Pass("W", chunk, j - 1))
+    source = chunk - STEP[act]
+    if source != chunk and 0 <= source < schedule.ranks * schedule.chunks and schedule.rank(source) == rank:
+        before.append(Pass(act, source, j))
     return next((f"comes before {one}" for one in before if one not in done), "")
 
 
