@@ -197,10 +197,12 @@ class Backward:
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""
         dropped, where = self.practice.recompute, op.where
-        if isinstance(op, Leaf | Index) or op.inputs[0].role == "param" or not dropped:
+        if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
+            return False
+        if isinstance(op, Reshard) and self._is_edge(op):
             return False
         if FULL in dropped and where.place == "layer":
-            return not (isinstance(op, Reshard) and self._is_edge(op))
+            return True
         if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
             return self._recomputed(self.trace.producer[op.inputs[0]])
         named = bool(where.kernel) and not {where.kernel, kind(where.kernel)}.isdisjoint(dropped)
@@ -208,8 +210,8 @@ class Backward:
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""
-        for one in self._together(op) if why == "replay" else (op,):
-            if (one.output, why) not in self.again:
+        if (op.output, why) not in self.again:
+            for one in self._together(op) if why == "replay" else (op,):
                 self.again[one.output, why] = self._repeated(one, why)
         return self.again[op.output, why]
 
@@ -220,7 +222,7 @@ class Backward:
             return [op]
         if FULL in self.practice.recompute and where.place == "layer":
             mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
-            return [one for one in mine if self._recomputed(one)]
+            return [one for one in mine if self._inside(one) or self._recomputed(one)]
         alone = not where.kernel or op.output.name in self.practice.recompute
         return [op] if alone else [one for one in self.forward if _kernel(one) == _kernel(op)]
 
