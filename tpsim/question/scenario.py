@@ -40,6 +40,7 @@ from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import pipeline
+from tpsim.question.recompute import recompute_assumptions, recomputing
 from tpsim.question.question import Assume, Limit, Question, Workload
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
@@ -88,6 +89,7 @@ def resolve(
     split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
+    practice = recomputing(file.recompute, _practice(file.practice), model.model, split.layout, read.at)
     schedule = pipeline(file, model.model, workload, split, read.at)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
@@ -100,6 +102,7 @@ def resolve(
         *model_assumptions(model),
         *machine_assumptions(file, base_machine, machine),
         *split.assumptions,
+        *recompute_assumptions(practice),
         *run_assumptions(file, workload, machine, placement),
     ]
     question = Question(
@@ -112,7 +115,7 @@ def resolve(
         axis_parents=split.parents,
         placement=placement,
         layout=split.layout,
-        practice=_practice(file.practice),
+        practice=practice,
         dtypes=dtypes,
         products=products,
         workload=workload,
