@@ -146,8 +146,12 @@ def test_selective_recompute_runs_attentions_two_products_once_more():
     assert sympy.simplify(share - s / (18 * h + 3 * s)) == 0
 
 
-def test_selective_recompute_of_fused_attention_changes_no_product():
-    assert flops(GPT, replace(FUSED, recompute=("attention",), replay="needed"))["W"] == LINEAR
+def test_selective_recompute_of_fused_attention_frees_its_log_sums_and_runs_its_forward_once_more():
+    practice = replace(FUSED, recompute=("attention",), replay="whole")
+    more = sum(flops(GPT, practice).values()) - sum(flops(GPT, FUSED).values())
+    assert sympy.expand(more - SCORES) == 0
+    freed = together(derive(GPT, TP, FUSED), GPT_SIZES) - together(derive(GPT, TP, practice), GPT_SIZES)
+    assert sympy.expand(freed) == SUMS
 
 
 def calls(model, where, practice):

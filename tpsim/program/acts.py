@@ -1,7 +1,8 @@
 """Which part of backward an op is: on the way to the stream's cotangent (B), or for parameters alone (W).
 
-W are the ops that lead to a gradient and not to the cotangent of the stream where a part of the stack begins, nor are a
-layer or kernel that runs forward once more; all else of backward is B. So B can run, and what it sends leave, before any W: zero-bubble schedules live from that.
+W are the ops that lead to a gradient and not to the cotangent of the stream where a part of the stack begins, but for
+what is recomputed; all else of backward is B. So B can run, and what it sends leave, before any W: zero-bubble
+schedules live from that.
 Source: Qi et al., Zero Bubble Pipeline Parallelism (2023), section 2.
 """
 

@@ -114,9 +114,7 @@ class Practice:
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(),
-    "megatron": Practice(
-        regather=True, reshard_after_forward=True, qkv="fused", coalesce=True, replay="whole"
-    ),
+    "megatron": Practice(regather=True, reshard_after_forward=True, qkv="fused", coalesce=True, replay="whole"),
     "fsdp2": Practice(reshard_after_forward=True, coalesce=True),
     "xla": Practice(cotangents="per_use"),
 }

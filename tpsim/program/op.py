@@ -28,7 +28,7 @@ Place = Literal["embedding", "layer", "cut", "head", "step"]
 """The part of the stack that an op belongs to; cut: between two stages; step: none of them."""
 
 Again = Literal["", "gather", "kernel", "replay"]
-"""Why an op is emitted a second time: not at all; what it gathered, what is inside a kernel, what the recompute drops."""
+"""Why an op runs a second time: it does not; what it gathered was dropped, it is inside a kernel, it is recomputed."""
 
 Role = Literal["param", "activation", "index", "gradient", "state"]
 

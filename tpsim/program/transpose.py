@@ -54,9 +54,7 @@ class Backward:
     def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
         self.gradients, self.forward = defaultdict(list), forward
-        self.outside = {
-            x for op in forward for x in op.inputs if _kernel(self.trace.producer[x]) != _kernel(op)
-        }
+        self.outside = {x for op in forward for x in op.inputs if _kernel(self.trace.producer[x]) != _kernel(op)}
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         for op in reversed(forward):

@@ -115,7 +115,10 @@ _OTHERS = {
 
 _OF_ANOTHER_UNIT = {
     "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
-    "recompute.layers, which is of each chunk; without it all are": ("recompute_method", "activations_checkpoint_method"),
+    "recompute.layers, which is of each chunk; without it all are": (
+        "recompute_method",
+        "activations_checkpoint_method",
+    ),
     "workload.microbatches, which is global_batch / (dp x sequences of one of them)": (
         "mbs",
         "micro_batch",

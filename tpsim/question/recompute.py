@@ -9,7 +9,6 @@ from tpsim.program.kernels import kind
 from tpsim.program.layout import FULL, Dtypes
 from tpsim.program.lower import lower
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,8 +53,8 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
             raise InputError([replace(problem, place=at("recompute", "drop") or at("recompute"))])
 
 
-def recompute_assumptions(practice: Practice) -> Iterator[Assumption]:
-    """What is said of the recompute: that dropping the inside of fused attention gains nothing."""
+def recompute_remarks(practice: Practice) -> Iterator[str]:
+    """What nobody may overlook of a recompute: that of fused attention gains nothing."""
     if SELECTIVE in practice.recompute and practice.attention == "fused":
-        said = "it keeps one number per head and token, and makes its scores again in any case"
-        yield Assumption(f"recompute of fused attention alone gains nothing, and none is counted: {said}", "derived")
+        kept = "it keeps one number per head and token, which this frees, and runs its forward once more"
+        yield f"recompute of fused attention gains nothing: {kept}"

@@ -40,8 +40,8 @@ from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import pipeline
-from tpsim.question.recompute import recompute_assumptions, recomputing
 from tpsim.question.question import Assume, Limit, Question, Workload
+from tpsim.question.recompute import recompute_remarks, recomputing
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
     CollectivesFields,
@@ -102,7 +102,6 @@ def resolve(
         *model_assumptions(model),
         *machine_assumptions(file, base_machine, machine),
         *split.assumptions,
-        *recompute_assumptions(practice),
         *run_assumptions(file, workload, machine, placement),
     ]
     question = Question(
@@ -132,7 +131,7 @@ def resolve(
         stated=_stated(read),
         guesses=guesses(assumptions, machine),
         left_open=tuple(left_open(file, workload, machine)),
-        remarks=tuple(remarks(file, base_machine, machine)),
+        remarks=(*remarks(file, base_machine, machine), *recompute_remarks(practice)),
         asked=_asked(read.document, overrides, flags or {}),
         document=read.document,
         schedule=schedule,

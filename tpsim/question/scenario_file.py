@@ -89,11 +89,13 @@ class RecomputeFields(Strict):
     """What forward does not keep for backward, which computes it once more."""
 
     base: Literal["none", "selective", "full"] = Field(
-        "none", description="selective: what attention keeps inside; full: all that a layer makes"
+        default="none", description="selective: what attention keeps inside; full: all that a layer makes"
     )
-    drop: Axes = Field((), description="kernels, for what they keep inside, or arrays, beside those of base")
+    drop: Axes = Field(default=(), description="kernels, for what they keep inside, or arrays, beside those of base")
     layers: Count | None = None
-    replay: Literal["whole", "needed"] | None = Field(None, description="all of the forward, or what backward needs")
+    replay: Literal["whole", "needed"] | None = Field(
+        default=None, description="all of the forward, or what backward needs"
+    )
 
     @model_validator(mode="before")
     @classmethod
