@@ -33,8 +33,8 @@ def derive(model, where, practice):
     return lower(model, where, practice, Dtypes(), ("D", "X"), layers=3)
 
 
-def kept(program, sizes, split=1):
-    """Bytes of what forward makes and backward reads in one layer, by name; what is shown is what it is a view of."""
+def kept(program, sizes, split=1, made="F", read="BW"):
+    """Bytes per token of what an act makes and others read in one layer; a view is what it shows."""
     makers = {op.output: op for op in program.ops}
 
     def whole(x):
@@ -44,9 +44,9 @@ def kept(program, sizes, split=1):
 
     found = {}
     for op in program.ops:
-        if op.where.act in "BW" and op.where.index("layers") == LAYER:
+        if op.where.act in read and op.where.index("layers") == LAYER:
             for x in map(whole, op.inputs):
-                if makers[x].where.act == "F" and x.role == "activation":
+                if makers[x].where.act == made and x.role == "activation" and "b" in x.dims:
                     shards = split ** len([axis for axis in x.type.sharded_axes if axis == "X"])
                     found[x] = sympy.prod(sizes[dim] for dim in x.dims) * DTYPE_BYTES[x.dtype] / shards
     return found
@@ -102,6 +102,17 @@ def test_a_llama_layer_keeps_so_many_bytes_per_token(sizes, expected):
 def test_a_llama_70b_layer_of_4096_tokens_over_8_keeps_so_many_bytes(where, bytes_):
     found = together(derive(LLAMA, where, FUSED), LLAMA_SIZES, t)
     assert float(found.subs({b: 1, s: 4096, h: 8192, f: 28672, a: 64, r: 8, t: 8})) == pytest.approx(bytes_, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("practice", "from_forward", "from_b"), [(PLAIN, 14, 18), (FULL, 0, 32)], ids=["kept", "recomputed"]
+)
+def test_what_waits_for_w_is_inputs_of_products_and_cotangents_of_their_outputs(practice, from_forward, from_b):
+    """32sbh together, M_W of Qi et al. 2023, table 1; what is recomputed is made in B, so zero-bubble saves little."""
+    program = derive(replace(GPT, bias=False), layout(), practice)
+    found = {made: sum(kept(program, GPT_SIZES, made=made, read="W").values()) for made in "FB"}
+    assert sympy.expand(found["F"] - from_forward * s * b * h) == 0
+    assert sympy.expand(found["B"] - from_b * s * b * h) == 0
 
 
 def flops(model, practice, **which):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.program.kernels import kind
 from tpsim.program.layout import FULL, Dtypes
 from tpsim.program.lower import lower
+from tpsim.program.op import Reshard
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
     program = lower(model, laid, practice, Dtypes(), axes)
     made = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
     kernels = {op.where.kernel for op in made if op.where.kernel}
-    arrays = {op.output.name for op in made if op.output.role == "activation"}
+    here = {op.output for op in made}
+    edges = {op.output for op in made if isinstance(op, Reshard) and not here & {*op.inputs}}
+    arrays = {x.name for x in here - edges if x.role == "activation"}
     for name in names:
         if name not in {*kernels, *map(kind, kernels), *arrays}:
             (problem,) = unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays})).problems

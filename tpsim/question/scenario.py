@@ -72,7 +72,7 @@ def resolve(
     scenario   a library name, a file, a document, its data, or None for flags alone
     overrides  ``path=value`` each, e.g. ``layout.zero=3``; they come after the flags
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
-               placement; None values were not given
+               recompute, placement; None values were not given
     shelf      machines and models that other scenarios of the same request have read
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
