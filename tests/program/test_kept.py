@@ -212,6 +212,16 @@ def test_an_array_that_is_dropped_is_not_kept_and_its_view_neither():
     assert names[1] <= names[0]
 
 
+@pytest.mark.parametrize("replay", ["whole", "needed"])
+@pytest.mark.parametrize("drop", [("attention.mixed",), ("attention",), ("full",), ("mlp.normed", "norm")])
+def test_nothing_is_recomputed_twice(drop, replay):
+    program = derive(LLAMA, SP, replace(PLAIN, recompute=drop, replay=replay))
+    replayed = Counter((op.output.name, type(op), op.where.loops) for op in program.ops if op.where.again == "replay")
+    once = Counter((op.output.name, type(op), op.where.loops) for op in program.ops if op.where.act == "F")
+    assert replayed
+    assert replayed <= once
+
+
 def test_a_replay_is_of_b_and_a_kernel_of_its_own():
     program = derive(GPT, TP, FULL)
     replayed = [op.where for op in program.ops if op.where.again == "replay"]

@@ -221,8 +221,7 @@ class Backward:
         if FULL in self.practice.recompute and where.place == "layer":
             mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
             return [one for one in mine if self._inside(one) or self._recomputed(one)]
-        alone = not where.kernel or op.output.name in self.practice.recompute
-        return [op] if alone else [one for one in self.forward if _kernel(one) == _kernel(op)]
+        return [one for one in self.forward if _kernel(one) == _kernel(op)] if where.kernel else [op]
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
