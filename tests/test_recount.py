@@ -167,12 +167,15 @@ def held(q):
 
 
 def flops(q):
-    """Of one device and step: 6 per token and matrix element, 12 s per token, layer and query column (PaLM)."""
+    """Of one device and step: 6 per token and matrix element, 12 s per token, layer and query column (PaLM).
+
+    2 s more where attention is fused, whose backward computes the scores again (FlashAttention).
+    """
     w, t = MODELS[q.model], q.tp
     queries, keys = w.heads * w.head_dim, w.kv_heads * w.head_dim
     matrices = Fraction(2 * w.hidden * queries + w.matrices * w.hidden * w.ffn, t)  # Megatron: Wq, Wo, the MLP
     matrices += Fraction(2 * w.hidden * keys, min(t, w.kv_heads))  # GQA: a head held twice is computed twice
-    per_token = w.layers * (6 * matrices + Fraction(12 * q.seq * queries, t)) + Fraction(6 * w.hidden * w.vocab, t)
+    per_token = w.layers * (6 * matrices + Fraction(14 * q.seq * queries, t)) + Fraction(6 * w.hidden * w.vocab, t)
     return q.microbatches * q.tokens * per_token
 
 

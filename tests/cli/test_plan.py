@@ -143,6 +143,6 @@ def test_a_demand_on_memory_says_what_it_counts(tpsim):
 
 
 def test_the_break_even_stands_in_the_report(tpsim):
-    said = "compute outlasts exposed communication above 2,822 tokens per chip and step; 8,192 now\n"
+    said = "compute outlasts exposed communication above 2,774 tokens per chip and step; 8,192 now\n"
     assert said in tpsim("plan", "llama3-70b-h100", "-v").out
     assert "2,822" not in tpsim("plan", "llama3-70b-h100").out

@@ -59,7 +59,13 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
     switches = {name: dict(asdict(practice).items() - ideal.items()) for name, practice in PRACTICES.items()}
     assert switches == {
         "ideal": {},
-        "megatron": {"regather": True, "reshard_after_forward": True, "qkv": "fused", "coalesce": True},
+        "megatron": {
+            "regather": True,
+            "reshard_after_forward": True,
+            "qkv": "fused",
+            "coalesce": True,
+            "replay": "whole",
+        },
         "fsdp2": {"reshard_after_forward": True, "coalesce": True},
         "xla": {"cotangents": "per_use"},
     }

@@ -14,7 +14,7 @@ from tpsim.question.edits import FLAGS
 from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve
-from tpsim.question.scenario_file import LayoutFields, PipelineFields, ScenarioFile, WorkloadFields
+from tpsim.question.scenario_file import LayoutFields, PipelineFields, RecomputeFields, ScenarioFile, WorkloadFields
 from tpsim.report.answer import Assumption
 
 BASE = """\
@@ -511,7 +511,13 @@ def test_a_foreign_field_gets_the_name_that_tpsim_has(tmp_path: Path, word: str,
 
 def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
     fields = ScenarioFile.model_fields
-    nested = {"layout": LayoutFields, "pipeline": PipelineFields, "workload": WorkloadFields, "model": ModelFile}
+    nested = {
+        "layout": LayoutFields,
+        "pipeline": PipelineFields,
+        "recompute": RecomputeFields,
+        "workload": WorkloadFields,
+        "model": ModelFile,
+    }
     for word, said in FOREIGN.items():
         top, _, inner = said.partition(",")[0].partition(".")
         assert top in fields, word
@@ -539,7 +545,6 @@ def test_no_foreign_name_is_a_field_of_tpsim() -> None:
         ("tp: tensor,", "tp: tensor, ep: data,", "ep: expert parallelism"),
         ("tp: tensor,", "tp: tensor, cp: data,", "cp: context parallelism"),
         ("chips: 256", "offload: {state: host}", "offload: offload of states or activations"),
-        ("seq: 4096", "seq: 4096, recompute: full", "recompute: activation recompute"),
     ],
 )
 def test_what_comes_later_is_refused_as_such(tmp_path: Path, old: str, new: str, feature: str) -> None:

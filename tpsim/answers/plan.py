@@ -66,7 +66,6 @@ NOT_MODELLED = (
 NOT_OF_STAGES = (
     "collectives of a stage beside its compute: every one of them blocks",
     "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
-    "recompute of activations, which pipelines of large models mostly need: about a third more compute",
 )
 """What a plan in stages leaves out beside that."""
 

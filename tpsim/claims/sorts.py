@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Collective
-    from tpsim.program.op import Phase, Reshard, Where
+    from tpsim.program.op import Again, Phase, Reshard, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Sort:
     array: str
     dtype: str
     move: Move
-    again: bool
+    again: Again
     loops: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -41,5 +41,5 @@ def sort_of(op: Reshard, move: Move) -> Sort:
     return Sort(where.phase, where.block, array.name, array.dtype, move, *_here(where))
 
 
-def _here(where: Where) -> tuple[bool, tuple[str, ...]]:
+def _here(where: Where) -> tuple[Again, tuple[str, ...]]:
     return where.again, tuple(loop for loop, _ in where.loops)

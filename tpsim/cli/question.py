@@ -32,6 +32,9 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "practice": click.option(
         "--practice", metavar="NAME", help="Switches of a framework: megatron, fsdp2, xla, ideal."
     ),
+    "recompute": click.option(
+        "--recompute", metavar="NAME", help="What is not kept for backward: none, selective, full."
+    ),
     "cost_model": click.option("--cost-model", metavar="NAME", help="additive or book."),
     "planner": click.option("--planner", metavar="NAME", help="book or cheapest."),
     "algorithm": click.option(

@@ -46,7 +46,7 @@ class Collective:
     """One collective call of the traced program: of one array, or of several that travel together.
 
     where    the traced place; `count` says how many real calls it stands for
-    op       what the call is for, in one word: the role of its arrays
+    op       what the call is for, in one word: the role of its arrays, or that it is recomputed
     because  why it exists, as the algebra said it
     """
 
@@ -162,7 +162,8 @@ def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
 
 def _collective(program: Program, op: Op, move: Move) -> Collective:
     part = Part(op.output.name, op.where.block, op.output.dtype, move)
-    return Collective(op.where, op.output.role, (part,), op.because, program)
+    purpose = RECOMPUTED if op.where.again == "replay" else op.output.role
+    return Collective(op.where, purpose, (part,), op.because, program)
 
 
 def _together(singles: Iterable[Collective]) -> list[Collective]:
@@ -209,8 +210,11 @@ Pricer = Callable[["Move", Size], "Timing"]
 """Seconds of one collective: a move that it makes, and V in bytes of all that travel in it."""
 
 
-Sent = Annotated[str, ("enum", ("activation", "gradient", "param", "state"))]
-"""A role whose arrays travel: indices are where they are needed."""
+RECOMPUTED = "recomputed"
+"""What calls are for that run forward once more."""
+
+Sent = Annotated[str, ("enum", ("activation", "gradient", "param", RECOMPUTED, "state"))]
+"""A role whose arrays travel: indices are where they are needed; or that they travel once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +251,7 @@ class Row(Record):
 
     phase = Of[Phase]("call.where.phase", "the part of a step that it belongs to")
     block = Of[str]("call.block", "the block that it belongs to; several joined by commas")
-    op = Of[Sent]("call.op", "what it is for: the role of its arrays")
+    op = Of[Sent]("call.op", "what it is for: the role of its arrays, or recomputed")
     array = Of[str]("call.array", "the array's name, or how many arrays travel together")
     collective = Of[MoveKind]("call.kind", "which collective it is")
     axis = Of[str]("call.axis", "mesh axes joined by commas, major first")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.answers.verdict import percent
+from tpsim.cost.rollup import RECOMPUTED
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
 from tpsim.question.limits import LIMITS
@@ -163,10 +164,12 @@ def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
 
     >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
     'xla: cotangents per_use, no regather, coalesce'
+    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "replay": "needed"})
+    'fsdp2: recompute full logits, replay needed'
     """
     said = [
-        f"{name.replace('_', ' ')} {value}"
-        if isinstance(value, str)
+        f"{name.replace('_', ' ')} {value if isinstance(value, str) else ' '.join(value)}"
+        if value and not isinstance(value, bool)
         else f"{'' if value else 'no '}{name.replace('_', ' ')}"
         for name, value in switches.items()
     ]
@@ -204,7 +207,7 @@ def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
     return {
         **row,
         "where": f"{row['phase']}, {around}",
-        "purpose": PURPOSES.get(row["op"], row["block"]),
+        "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
         "share": row["exposed_s"] / step_s,
     }
 

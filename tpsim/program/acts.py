@@ -1,7 +1,8 @@
 """Which part of backward an op is: on the way to the stream's cotangent (B), or for parameters alone (W).
 
-W are the ops that lead to a gradient and not to the cotangent of the stream where a part of the stack begins; all else
-of backward is B. So B can run, and what it sends leave, before any W: zero-bubble schedules live from that.
+W are the ops that lead to a gradient and not to the cotangent of the stream where a part of the stack begins, but for
+what is recomputed; all else of backward is B. So B can run, and what it sends leave, before any W: zero-bubble
+schedules live from that.
 Source: Qi et al., Zero Bubble Pipeline Parallelism (2023), section 2.
 """
 
@@ -23,7 +24,8 @@ def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Collection[Arr
     gradients  of parameters, settled
     """
     backward = [op for op in ops if op.where.act == "B"]
-    on_the_way = _leading_to(stream, backward)
+    replayed = {op.output for op in backward if op.where.again == "replay"}
+    on_the_way = _leading_to({*stream, *replayed}, backward)
     kernels = {(op.where.kernel, op.where.loops) for op in backward if op.output in on_the_way and op.where.kernel}
     read_by_update = {x for op in ops if op.where.act == "U" for x in op.inputs}
     for_parameters = _leading_to({*gradients, *read_by_update}, backward) - on_the_way

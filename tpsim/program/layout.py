@@ -11,6 +11,9 @@ from tpsim.algebra.sharding import Sharding
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
 
+FULL = "full"
+"""The name under which `Practice.recompute` has all that a layer makes."""
+
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
 
@@ -78,6 +81,12 @@ class Practice:
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
+    attention              keeps one number per head and token and makes its scores again in backward (fused), or keeps
+                           its weights (plain)
+    recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside
+                           (attention, norm.mlp), an array by its name (mlp.act)
+    replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
+                           or what backward needs of it (needed)
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -88,6 +97,9 @@ class Practice:
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+    attention: Literal["fused", "plain"] = "fused"
+    recompute: tuple[str, ...] = ()
+    replay: Literal["whole", "needed"] = "needed"
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike.
@@ -102,7 +114,7 @@ class Practice:
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(),
-    "megatron": Practice(regather=True, reshard_after_forward=True, qkv="fused", coalesce=True),
+    "megatron": Practice(regather=True, reshard_after_forward=True, qkv="fused", coalesce=True, replay="whole"),
     "fsdp2": Practice(reshard_after_forward=True, coalesce=True),
     "xla": Practice(cotangents="per_use"),
 }

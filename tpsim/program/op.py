@@ -27,6 +27,9 @@ PHASES: Mapping[Act, Phase] = {"F": "forward", "B": "backward", "W": "backward",
 Place = Literal["embedding", "layer", "cut", "head", "step"]
 """The part of the stack that an op belongs to; cut: between two stages; step: none of them."""
 
+Again = Literal["", "gather", "kernel", "replay"]
+"""Why an op runs a second time: it does not; what it gathered was dropped, it is inside a kernel, it is recomputed."""
+
 Role = Literal["param", "activation", "index", "gradient", "state"]
 
 
@@ -66,7 +69,7 @@ class Where:
     loops   the loops in which it stands, each with the index of the traced run: (("layers", 0), ("microbatches", 1))
     chunks  the pieces of the stack that run it, by traced index: one, or all those that share a parameter
     kernel  the fused kernel that it is a part of, its kind first: ``norm.attention``; "" for none
-    again   True for an op emitted a second time because backward needs what was not kept
+    again   why it is emitted a second time, because backward needs what was not kept; "" the first time
     """
 
     act: Act
@@ -74,7 +77,7 @@ class Where:
     place: Place = "step"
     loops: tuple[tuple[str, int], ...] = ()
     kernel: str = ""
-    again: bool = False
+    again: Again = ""
     chunks: tuple[int, ...] = (0,)
 
     @property

@@ -51,7 +51,10 @@ def book_path(x: Array, to: Sharding, order: Sequence[str]) -> tuple[Move, ...]:
 
 @dataclass(slots=True)
 class Trace:
-    """The program being written: the ops so far, where the next one stands, and who produced each array."""
+    """The program being written: the ops so far, where the next one stands, and who produced each array.
+
+    instead  array -> what backward reads in its place
+    """
 
     layout: Layout
     order: tuple[str, ...]
@@ -60,6 +63,7 @@ class Trace:
     path: Path = book_path
     ops: list[Op] = field(default_factory=list)
     producer: dict[Array, Op] = field(default_factory=dict)
+    instead: dict[Array, Array] = field(default_factory=dict)
 
     @contextmanager
     def at(self, where: Where, region: str | None = None) -> Iterator[None]:

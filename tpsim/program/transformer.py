@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Array, Scale
 from tpsim.program.trace import ONE, Trace
 
@@ -97,10 +98,12 @@ class Transformer:
         trace, mean = self.trace, Scale(1.0, (("h", -1.0),))
         with self._in("norm", "residual", f"norm.{name}"):
             if self.model.norm == "layernorm":
-                centre = trace.lin(f"{name}.mean", trace.einsum(f"{name}.sum", _without(x, "h"), x), scales=(mean,))
+                total = trace.einsum(f"{name}.sum", _without(x, "h"), x)
+                centre = trace.lin(f"{name}.mean", total, scales=(mean,), dtype=STATISTIC)
                 x = trace.lin(f"{name}.centred", x, centre, scales=(ONE, MINUS))
             squares = trace.einsum(f"{name}.squares", _without(x, "h"), trace.map(f"{name}.square", "square", x))
-            unit = trace.map(f"{name}.unit", "unit", x, trace.lin(f"{name}.variance", squares, scales=(mean,)))
+            variance = trace.lin(f"{name}.variance", squares, scales=(mean,), dtype=STATISTIC)
+            unit = trace.map(f"{name}.unit", "unit", x, variance)
             scaled = trace.map(f"{name}.normed", "mul", unit, self._use(f"gain_{name}"))
             if self.model.norm == "layernorm":
                 return trace.lin(f"{name}.shifted", scaled, self._use(f"shift_{name}"))
@@ -188,8 +191,17 @@ class Transformer:
         scores = trace.lin("attention.masked", scores, mask, scales=(Scale(1.0, (("d", -0.5),)), ONE))
         top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
         weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
-        total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight)
-        return trace.map("attention.softmax", "div", weight, trace.settled(total, "softmax divides by the whole sum"))
+        total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight, dtype=STATISTIC)
+        total = trace.settled(total, "softmax divides by the whole sum")
+        if self.practice.attention == "fused":
+            self._logsum(top, total)
+        return trace.map("attention.softmax", "div", weight, total)
+
+    def _logsum(self, top: Array, total: Array) -> None:
+        """What backward subtracts in place of the maximum: softmax is the same for any, and the sum is one then."""
+        trace = self.trace
+        trace.instead[top] = trace.lin("attention.logsum", trace.map("attention.log", "log", total), top)
+        trace.instead[total] = trace.index("one", total.dims, total.dtype, born=total.type)
 
     def _linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str | None = None) -> Array:
         product = self.trace.einsum(name, dims, x, self._use(weight))

@@ -2,8 +2,8 @@
 
 A cotangent goes to the DUAL of the primal's type: sharded dims stay sharded, owed becomes replicated, replicated
 becomes complete. Cotangents of one array wait in bags by what they owe; they are carried through a block and settled at
-its edge, at parameters, or where bags meet, never at the output of a reshard. What backward needs and the practice does
-not keep is emitted again, moves included.
+its edge, at parameters, or where bags meet, never at the output of a reshard. What backward needs and nobody keeps is
+emitted again, moves included: gathers that the practice drops, the inside of fused kernels, what is recomputed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
-from tpsim.program.layout import REGIONS
+from tpsim.program.kernels import keeps, kind
+from tpsim.program.layout import FULL, REGIONS
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from tpsim.program.layout import Practice
+    from tpsim.program.op import Again
+
+BY_OUTPUT = frozenset({"exp"})
+"""Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
+
+MADE_AGAIN = {"gather": "gathered again because it was not kept", "replay": "recomputed because it was not kept"}
+"""Why a move runs a second time, by `Where.again`."""
 
 
 @dataclass(slots=True)
@@ -27,20 +37,24 @@ class Backward:
 
     bags       array -> its cotangents so far
     gradients  parameter -> cotangents of its uses, as sharded and as owing as they came
-    again      forward array -> the array emitted a second time because it was not kept
+    again      forward array and why it is made a second time -> the array that then is
     stream     cotangents that a part of the stack hands to the one before it
+    forward    the ops of the microbatch, and of their outputs those that leave the kernel that makes them
     """
 
     trace: Trace
     practice: Practice
     bags: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
     gradients: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
-    again: dict[Array, Array] = field(default_factory=dict)
+    again: dict[tuple[Array, Again], Array] = field(default_factory=dict)
     stream: list[Array] = field(default_factory=list)
+    forward: list[Op] = field(default_factory=list)
+    outside: set[Array] = field(default_factory=set)
 
     def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
-        self.gradients = defaultdict(list)
+        self.gradients, self.forward = defaultdict(list), forward
+        self.outside = {x for op in forward for x in op.inputs if _kernel(self.trace.producer[x]) != _kernel(op)}
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         for op in reversed(forward):
@@ -83,7 +97,8 @@ class Backward:
             others = tuple(self._saved(y) for i, y in enumerate(op.inputs) if i != place)
             return self._product(x, dy, *others)
         if isinstance(op, Map):
-            pulled = trace.map(_d(x), op.fn, dy, *map(self._saved, op.inputs), partial=place, dtype=x.dtype)
+            read = (op.output,) if op.fn in BY_OUTPUT else op.inputs
+            pulled = trace.map(_d(x), op.fn, dy, *map(self._saved, read), partial=place, dtype=x.dtype)
             return self._summed(pulled, x)
         if isinstance(op, Lin):
             scaled = self._scaled(dy, op.scales[place], x)
@@ -158,21 +173,76 @@ class Backward:
     # --- what is read from forward ---
 
     def _saved(self, x: Array) -> Array:
-        """`x` as backward finds it: kept, or emitted again if its producer gathered what the practice drops."""
+        """`x` as backward finds it: kept, or made again because it was not."""
+        x = self.trace.instead.get(x, x)
         op = self.trace.producer[x]
-        if not isinstance(op, Reshard) or not self._dropped(op):
-            return x
-        if x not in self.again:
-            source = self._saved(op.inputs[0])
-            with self.trace.at(replace(self.trace.where, again=True)):
-                because = f"{op.because}; gathered again because it was not kept"
-                self.again[x] = self.trace.reshard(source, x.type, because, region=x.region, name=x.name)
-        return self.again[x]
+        if self._inside(op):
+            return self._again(op, "kernel")
+        if self._gathered(op):
+            return self._again(op, "gather")
+        return self._again(op, "replay") if self._recomputed(op) else x
 
-    def _dropped(self, op: Reshard) -> bool:
-        gathered = any(move.kind == "all_gather" for move in op.moves)
-        is_param = op.inputs[0].role == "param"
-        return gathered and (self.practice.reshard_after_forward if is_param else self.practice.regather)
+    def _inside(self, op: Op) -> bool:
+        """True for what a fused kernel neither gives away nor keeps."""
+        return bool(op.where.kernel) and op.output not in self.outside and not keeps(op, self.practice)
+
+    def _gathered(self, op: Op) -> bool:
+        """True for what was gathered and the practice drops."""
+        if not isinstance(op, Reshard) or not any(move.kind == "all_gather" for move in op.moves):
+            return False
+        return self.practice.reshard_after_forward if op.inputs[0].role == "param" else self.practice.regather
+
+    def _recomputed(self, op: Op) -> bool:
+        """True for what the recompute drops; a view is dropped with what it shows."""
+        dropped, where = self.practice.recompute, op.where
+        if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
+            return False
+        if isinstance(op, Reshard) and self._is_edge(op):
+            return False
+        if FULL in dropped and where.place == "layer":
+            return True
+        if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
+            return self._recomputed(self.trace.producer[op.inputs[0]])
+        named = bool(where.kernel) and not {where.kernel, kind(where.kernel)}.isdisjoint(dropped)
+        return op.output.name in dropped or (named and keeps(op, self.practice))
+
+    def _again(self, op: Op, why: Again) -> Array:
+        """What `op` makes, made once more, after all that backward does not find either."""
+        if (op.output, why) not in self.again:
+            for one in self._together(op) if why == "replay" else (op,):
+                self.again[one.output, why] = self._repeated(one, why)
+        return self.again[op.output, why]
+
+    def _together(self, op: Op) -> list[Op]:
+        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole."""
+        where = op.where
+        if self.practice.replay == "needed":
+            return [op]
+        if FULL in self.practice.recompute and where.place == "layer":
+            mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
+            return [one for one in mine if self._inside(one) or self._recomputed(one)]
+        return [one for one in self.forward if _kernel(one) == _kernel(op)] if where.kernel else [op]
+
+    def _repeated(self, op: Op, why: Again) -> Array:
+        """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
+        where = replace(op.where, act="B", again=why)
+        if why == "gather":
+            where = replace(self.trace.where, again=why, kernel="")
+        if why == "replay" and where.kernel:
+            where = replace(where, kernel=f"{where.kernel}.again")
+        inputs = tuple(self._replayed(x) if why == "replay" else self._saved(x) for x in op.inputs)
+        because = f"{op.because}; {MADE_AGAIN[why]}" if op.because and why in MADE_AGAIN else op.because
+        return self.trace.emit(replace(op, inputs=inputs, output=replace(op.output), where=where, because=because))
+
+    def _replayed(self, x: Array) -> Array:
+        """An input of what is recomputed: recomputed too, with the inside of its kernel, or kept."""
+        op = self.trace.producer[x]
+        return self._again(op, "replay") if self._inside(op) or self._recomputed(op) else self._saved(x)
+
+
+def _kernel(op: Op) -> Hashable:
+    """The kernel instance that an op is a part of."""
+    return op.where.kernel, op.where.loops
 
 
 def _d(x: Array) -> str:

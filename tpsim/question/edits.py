@@ -37,6 +37,7 @@ PATHS: Mapping[str, Keys] = {
     "launch": ("collectives", "launch"),
     "planner": ("planner",),
     "practice": ("practice",),
+    "recompute": ("recompute",),
 }
 """Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
 
@@ -53,7 +54,7 @@ FLAGS: Mapping[str, str] = {
 AXES: Mapping[str, str] = {"dp": "data", "tp": "tensor"}
 """The axis that a role gets when flags alone make the mesh, major first."""
 
-SHORT_FOR: Mapping[str, str] = {**dict.fromkeys(PATHS_TO_FILES, "extends"), "practice": "base"}
+SHORT_FOR: Mapping[str, str] = {**dict.fromkeys(PATHS_TO_FILES, "extends"), "practice": "base", "recompute": "base"}
 """A field whose bare name is short for a map -> the key of that map which the name belongs to."""
 
 

@@ -28,6 +28,7 @@ class Flags(TypedDict, total=False):
     dtype          of activations and parameters
     placement      what carries a mesh axis, one or several: ``tensor=nvlink``
     practice       switches of a framework: megatron, fsdp2, xla, ideal
+    recompute      what is not kept for backward: none, selective, full
     cost_model     additive or book
     planner        book or cheapest
     algorithm      forced on collectives that know it: ring, tree, in-switch
@@ -52,6 +53,7 @@ class Flags(TypedDict, total=False):
     dtype: str | None
     placement: str | Sequence[str] | None
     practice: str | None
+    recompute: str | None
     cost_model: Literal["additive", "book"] | None
     planner: Literal["book", "cheapest"] | None
     algorithm: str | None

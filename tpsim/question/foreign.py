@@ -96,12 +96,29 @@ _OTHERS = {
     ),
     "pipeline.chunks": ("virtual_pipeline_model_parallel_size",),
     "pipeline.schedule": ("pipeline_schedule", "pipeline_parallel_schedule", "schedule"),
+    "recompute": (
+        "recompute_granularity",
+        "recompute_activations",
+        "activation_checkpoint",
+        "activation_checkpointing",
+        "activations_checkpoint_granularity",
+        "checkpoint_activations",
+        "gradient_checkpointing",
+        "remat",
+        "remat_policy",
+    ),
+    "recompute.drop": ("recompute_modules",),
+    "recompute.layers": ("recompute_num_layers", "activations_checkpoint_num_layers"),
     "mesh": ("mesh_shape", "device_mesh"),
     "hardware": ("machine", "cluster", "gpu", "gpu_type", "tpu_type", "machine_type", "accelerator"),
 }
 
 _OF_ANOTHER_UNIT = {
     "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
+    "recompute.layers, which is of each chunk; without it all are": (
+        "recompute_method",
+        "activations_checkpoint_method",
+    ),
     "workload.microbatches, which is global_batch / (dp x sequences of one of them)": (
         "mbs",
         "micro_batch",
@@ -154,7 +171,6 @@ _LATER = {
         "ici_expert_parallelism",
         "num_experts",
     ),
-    "activation recompute": ("recompute", "recompute_granularity", "activation_checkpointing", "remat", "remat_policy"),
 }
 
 NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items() for word in words}

@@ -25,6 +25,7 @@ COMMENTS: Mapping[str, str] = {
     "layout": "which axes play which role; zero: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters",
     "shardings": "region -> dim -> mesh axes",
     "practice": "switches in which frameworks differ",
+    "recompute": "what is not kept for backward: none, selective (what attention keeps inside), full, or {drop: [..]}",
     "workload": "one step; global_batch in sequences",
     "assume": "what is assumed about the run; an axis not named under overlap hides nothing",
     "require": "exit code 1 when violated",

@@ -41,6 +41,7 @@ from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import pipeline
 from tpsim.question.question import Assume, Limit, Question, Workload
+from tpsim.question.recompute import recompute_remarks, recomputing
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
     CollectivesFields,
@@ -71,7 +72,7 @@ def resolve(
     scenario   a library name, a file, a document, its data, or None for flags alone
     overrides  ``path=value`` each, e.g. ``layout.zero=3``; they come after the flags
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
-               placement; None values were not given
+               recompute, placement; None values were not given
     shelf      machines and models that other scenarios of the same request have read
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
@@ -88,6 +89,7 @@ def resolve(
     split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
+    practice = recomputing(file.recompute, _practice(file.practice), model.model, split.layout, read.at)
     schedule = pipeline(file, model.model, workload, split, read.at)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
@@ -112,7 +114,7 @@ def resolve(
         axis_parents=split.parents,
         placement=placement,
         layout=split.layout,
-        practice=_practice(file.practice),
+        practice=practice,
         dtypes=dtypes,
         products=products,
         workload=workload,
@@ -129,7 +131,7 @@ def resolve(
         stated=_stated(read),
         guesses=guesses(assumptions, machine),
         left_open=tuple(left_open(file, workload, machine)),
-        remarks=tuple(remarks(file, base_machine, machine)),
+        remarks=(*remarks(file, base_machine, machine), *recompute_remarks(practice)),
         asked=_asked(read.document, overrides, flags or {}),
         document=read.document,
         schedule=schedule,

@@ -77,10 +77,29 @@ class PracticeFields(Strict):
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
+    attention: Literal["fused", "plain"] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _a_name_is_short_for_its_bundle(cls, value: Any) -> Any:
+        return {"base": value} if isinstance(value, str) else value
+
+
+class RecomputeFields(Strict):
+    """What forward does not keep for backward, which computes it once more."""
+
+    base: Literal["none", "selective", "full"] = Field(
+        default="none", description="selective: what attention keeps inside; full: all that a layer makes"
+    )
+    drop: Axes = Field(default=(), description="kernels, for what they keep inside, or arrays, beside those of base")
+    layers: Count | None = None
+    replay: Literal["whole", "needed"] | None = Field(
+        default=None, description="all of the forward, or what backward needs"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_is_short_for_what_it_drops(cls, value: Any) -> Any:
         return {"base": value} if isinstance(value, str) else value
 
 
@@ -151,6 +170,7 @@ class ScenarioFile(Strict):
     shardings: dict[str, dict[str, Axes]] | None = None
     pipeline: PipelineFields | None = None
     practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
+    recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
     assume: AssumeFields = AssumeFields()
     require: dict[str, str] = Field(default_factory=dict)

@@ -24,7 +24,10 @@ ROPE_BASE = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A pointwise function and, per operand, its partial derivative as a function of all operands."""
+    """A pointwise function and, per operand, its partial derivative as a function of all operands.
+
+    The derivative of those in `program.transpose.BY_OUTPUT` is a function of what they made.
+    """
 
     value: Pointwise
     partials: tuple[Pointwise, ...] = ()
@@ -81,7 +84,7 @@ POINTWISE: Mapping[str, Function] = {
     "square": Function(lambda x: x * x, (lambda x: 2 * x,)),
     "mul": Function(lambda x, y: x * y, (lambda x, y: y + 0 * x, lambda x, y: x + 0 * y)),
     "div": Function(lambda x, y: x / y, (lambda x, y: 1 / y + 0 * x, lambda x, y: -x / y**2)),
-    "exp": Function(np.exp, (np.exp,)),
+    "exp": Function(np.exp, (lambda made: made,)),
     "log": Function(np.log, (lambda x: 1 / x,)),
     "unit": Function(
         _unit,
@@ -107,7 +110,7 @@ def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
 
 
 INDEX: Mapping[str, Callable[..., Any]] = {
-    "one": lambda _: np.float64(1.0),
+    "one": lambda *_: np.float64(1.0),
     "one_hot": lambda _sizes, _b, _s, v, ids: (v == ids) * 1.0,
     "position_one_hot": lambda _, s, p: (s == p) * 1.0,
     "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),

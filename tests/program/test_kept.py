@@ -1,0 +1,248 @@
+"""What backward finds kept, byte by byte, and what it makes again: kernels and recompute."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+import sympy
+
+from tests.models import GPT, LLAMA
+from tpsim.cost.compute import matmuls
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Practice, layout
+from tpsim.program.lower import lower
+from tpsim.program.op import Rename, Reshard
+
+TP = layout(tp=("X",))
+SP = layout(tp=("X",), sequence_parallel=True)
+PLAIN = Practice(attention="plain", regather=True)
+FUSED = replace(PLAIN, attention="fused")
+SELECTIVE = replace(PLAIN, recompute=("attention",), replay="whole")
+FULL = replace(PLAIN, recompute=("full",), replay="whole")
+NEEDED = replace(FULL, replay="needed")
+
+a, b, s, h, f, r, t = sympy.symbols("a b s h f r t", positive=True)
+GPT_SIZES = {"b": b, "s": s, "t": s, "h": h, "g": a, "r": 1, "d": h / a, "e": h / a, "j": 3, "f": 4 * h}
+LLAMA_SIZES = {**GPT_SIZES, "g": a / r, "r": r, "f": f}
+LAYER = 1
+"""The traced layer that has a layer before it and one behind it in the list of ops."""
+
+
+def derive(model, where, practice):
+    return lower(model, where, practice, Dtypes(), ("D", "X"), layers=3)
+
+
+def kept(program, sizes, split=1, made="F", read="BW"):
+    """Bytes per token of what an act makes and others read in one layer; a view is what it shows."""
+    makers = {op.output: op for op in program.ops}
+
+    def whole(x):
+        op = makers[x]
+        view = isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves)
+        return whole(op.inputs[0]) if view else x
+
+    found = {}
+    for op in program.ops:
+        if op.where.act in read and op.where.index("layers") == LAYER:
+            for x in map(whole, op.inputs):
+                if makers[x].where.act == made and x.role == "activation" and "b" in x.dims:
+                    shards = split ** len([axis for axis in x.type.sharded_axes if axis == "X"])
+                    found[x] = sympy.prod(sizes[dim] for dim in x.dims) * DTYPE_BYTES[x.dtype] / shards
+    return found
+
+
+def together(program, sizes, split=1):
+    return sympy.expand(sum(kept(program, sizes, split).values()))
+
+
+MEANS = 16 * b * s
+"""Two norms of two statistics of four bytes per token, which the paper leaves out."""
+SUMS = 4 * a * b * s
+"""Softmax' sum, or the logarithm of it: four bytes per head and token, which the paper leaves out."""
+
+
+@pytest.mark.parametrize(
+    ("where", "practice", "expected"),
+    [
+        pytest.param(layout(), PLAIN, 32 * s * b * h + 2 * a * s**2 * b + MEANS + SUMS, id="nothing split"),
+        pytest.param(TP, PLAIN, s * b * (8 * h + 24 * h / t) + 2 * a * s**2 * b / t + MEANS + SUMS / t, id="t"),
+        pytest.param(SP, PLAIN, (32 * s * b * h + 2 * a * s**2 * b + MEANS + SUMS) / t, id="t + sp"),
+        pytest.param(TP, SELECTIVE, s * b * (8 * h + 24 * h / t) + MEANS, id="t + selective"),
+        pytest.param(SP, SELECTIVE, (32 * s * b * h + MEANS) / t, id="t + sp + selective"),
+        pytest.param(TP, FULL, 2 * s * b * h, id="full"),
+        pytest.param(TP, NEEDED, 2 * s * b * h, id="full, as needed"),
+    ],
+)
+def test_a_layer_keeps_the_bytes_of_the_sequence_parallelism_paper(where, practice, expected):
+    """Korthikanti et al. 2022, table 2, without its dropout: masks of 2sbh + as^2b, and 2as^2b that they leave."""
+    split = t if where.table["*"]["f"] else 1
+    assert sympy.expand(together(derive(GPT, where, practice), GPT_SIZES, split) - expected) == 0
+
+
+def test_fused_attention_keeps_no_scores_but_four_bytes_per_head_and_token():
+    fused, plain = (together(derive(GPT, TP, practice), GPT_SIZES) for practice in (FUSED, PLAIN))
+    assert sympy.expand(plain - fused) == 2 * a * b * s**2
+    names = {x.name for x in kept(derive(GPT, TP, FUSED), GPT_SIZES)}
+    assert {name for name in names if name.startswith("attention.") and "exp" in name} == set()
+    assert "attention.logsum" in names
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [((4096, 14336, 32, 4), 139_392), ((8192, 28672, 64, 8), 274_688)], ids=["8b", "70b"]
+)
+def test_a_llama_layer_keeps_so_many_bytes_per_token(sizes, expected):
+    """12h + 4h/r + 6f + 4a and two statistics of four bytes: inputs of norms and products, q, k, v, gate and up."""
+    bytes_ = together(derive(LLAMA, layout(), FUSED), LLAMA_SIZES)
+    assert sympy.expand(bytes_ - b * s * (12 * h + 4 * h / r + 6 * f + 4 * a + 8)) == 0
+    assert bytes_.subs({b: 1, s: 1, **dict(zip((h, f, a, r), sizes, strict=True))}) == expected + 8
+
+
+@pytest.mark.parametrize(("where", "bytes_"), [(TP, 375.5e6), (SP, 140.6e6)], ids=["tp", "sp"])
+def test_a_llama_70b_layer_of_4096_tokens_over_8_keeps_so_many_bytes(where, bytes_):
+    found = together(derive(LLAMA, where, FUSED), LLAMA_SIZES, t)
+    assert float(found.subs({b: 1, s: 4096, h: 8192, f: 28672, a: 64, r: 8, t: 8})) == pytest.approx(bytes_, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("practice", "from_forward", "from_b"), [(PLAIN, 14, 18), (FULL, 0, 32)], ids=["kept", "recomputed"]
+)
+def test_what_waits_for_w_is_inputs_of_products_and_cotangents_of_their_outputs(practice, from_forward, from_b):
+    """32sbh together, M_W of Qi et al. 2023, table 1; what is recomputed is made in B, so zero-bubble saves little."""
+    program = derive(replace(GPT, bias=False), layout(), practice)
+    found = {made: sum(kept(program, GPT_SIZES, made=made, read="W").values()) for made in "FB"}
+    assert sympy.expand(found["F"] - from_forward * s * b * h) == 0
+    assert sympy.expand(found["B"] - from_b * s * b * h) == 0
+
+
+def flops(model, practice, **which):
+    """Of a layer's matrix products, by act."""
+    found = defaultdict(int)
+    for one in matmuls(derive(model, TP, practice)):
+        if one.where.index("layers") == LAYER and all(getattr(one.where, key) == value for key, value in which.items()):
+            found[one.where.act] += one.op.flops(GPT_SIZES, {"D": 1, "X": 1})
+    return {act: sympy.expand(value) for act, value in found.items()}
+
+
+LINEAR, SCORES = 24 * b * s * h**2, 4 * b * s**2 * h
+"""Products with weights, and products of attention, in one forward."""
+
+
+def test_fused_attention_computes_its_scores_again_two_and_a_half_forwards_backward():
+    """Dao 2023, section 3: five products backward for two forward."""
+    backward = flops(GPT, FUSED)["B"]
+    assert sympy.expand(backward - LINEAR - SCORES * 5 / 2) == 0
+    assert flops(GPT, FUSED, again="kernel") == {"B": SCORES / 2}
+    assert flops(GPT, PLAIN, again="kernel") == {}
+
+
+def test_full_recompute_is_four_thirds_of_the_flops():
+    """Forward twice and backward once for three forwards: Korthikanti et al. 2022, section 5."""
+    whole, without = sum(flops(GPT, FULL).values()), sum(flops(GPT, PLAIN).values())
+    assert sympy.simplify(whole / without) == sympy.Rational(4, 3)
+    skipped = whole - sum(flops(GPT, NEEDED).values())
+    assert sympy.expand(skipped - 8 * b * s * h**2) == 0  # the product with W2
+
+
+def test_full_recompute_runs_fused_attention_once_more_and_its_scores_once_again():
+    fused = replace(FUSED, recompute=("full",), replay="whole")
+    assert sympy.expand(flops(GPT, fused)["B"] - 2 * LINEAR - SCORES * 7 / 2) == 0
+
+
+def test_selective_recompute_runs_attentions_two_products_once_more():
+    """+ 4bs^2h, s/(18h + 3s) of the layer; the paper's 1 + s/6h counts three times that (section 5 and appendix A)."""
+    more = sum(flops(GPT, SELECTIVE).values()) - sum(flops(GPT, PLAIN).values())
+    assert sympy.expand(more - SCORES) == 0
+    share = more / sum(flops(GPT, PLAIN).values())
+    assert sympy.simplify(share - s / (18 * h + 3 * s)) == 0
+
+
+def test_selective_recompute_of_fused_attention_frees_its_log_sums_and_runs_its_forward_once_more():
+    practice = replace(FUSED, recompute=("attention",), replay="whole")
+    more = sum(flops(GPT, practice).values()) - sum(flops(GPT, FUSED).values())
+    assert sympy.expand(more - SCORES) == 0
+    freed = together(derive(GPT, TP, FUSED), GPT_SIZES) - together(derive(GPT, TP, practice), GPT_SIZES)
+    assert sympy.expand(freed) == SUMS
+
+
+def calls(model, where, practice):
+    """Collectives on activations of a layer."""
+    return Counter(
+        move.kind
+        for op in derive(model, where, practice).ops
+        if isinstance(op, Reshard) and op.where.index("layers") == LAYER and op.output.role == "activation"
+        for move in op.moves
+        if move.kind != "slice"
+    )
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
+def test_full_recompute_adds_one_all_reduce_per_layer_and_a_whole_replay_two(model):
+    counts = [calls(model, TP, practice) for practice in (PLAIN, NEEDED, FULL)]
+    assert counts == [{"all_reduce": 4}, {"all_reduce": 5}, {"all_reduce": 6}]
+
+
+def test_full_recompute_gathers_and_scatters_the_stream_once_more_under_sequence_parallelism():
+    once = replace(NEEDED, regather=False)
+    assert calls(GPT, SP, replace(once, recompute=())) == {"all_gather": 4, "reduce_scatter": 4}
+    assert calls(GPT, SP, once) == {"all_gather": 6, "reduce_scatter": 5}
+    assert calls(GPT, SP, FULL) == {"all_gather": 8, "reduce_scatter": 6}
+
+
+def test_weights_are_not_gathered_more_often_for_a_recompute():
+    fsdp = layout(dp=("D",), zero=3)
+    gathers = [
+        sum(
+            move.kind == "all_gather"
+            for op in lower(LLAMA, fsdp, replace(PRACTICES["fsdp2"], recompute=names), Dtypes(), ("D",), layers=3).ops
+            if isinstance(op, Reshard) and op.inputs[0].role == "param"
+            for move in op.moves
+        )
+        for names in ((), ("full",))
+    ]
+    assert gathers[0] == gathers[1] > 0
+
+
+def test_an_array_that_is_dropped_is_not_kept_and_its_view_neither():
+    names = [
+        {x.name for x in kept(derive(LLAMA, TP, replace(FUSED, recompute=drop)), LLAMA_SIZES)}
+        for drop in ((), ("mlp.act", "mlp.normed"))
+    ]
+    assert names[0] - names[1] == {"mlp.act", "mlp.normed"}
+    assert names[1] <= names[0]
+
+
+@pytest.mark.parametrize("replay", ["whole", "needed"])
+@pytest.mark.parametrize("drop", [("attention.mixed",), ("attention",), ("full",), ("mlp.normed", "norm")])
+def test_nothing_is_recomputed_twice(drop, replay):
+    program = derive(LLAMA, SP, replace(PLAIN, recompute=drop, replay=replay))
+    replayed = Counter((op.output.name, type(op), op.where.loops) for op in program.ops if op.where.again == "replay")
+    once = Counter((op.output.name, type(op), op.where.loops) for op in program.ops if op.where.act == "F")
+    assert replayed
+    assert replayed <= once
+
+
+def test_a_replay_is_of_b_and_a_kernel_of_its_own():
+    program = derive(GPT, TP, FULL)
+    replayed = [op.where for op in program.ops if op.where.again == "replay"]
+    assert {where.act for where in replayed} == {"B"}
+    assert {where.kernel for where in replayed if where.kernel.startswith("attention")} == {"attention.again"}
+    inside = {op.where.kernel for op in program.ops if op.where.again == "kernel"}
+    assert "norm.mlp" in inside
+    assert "" not in inside
+
+
+@pytest.mark.parametrize("practice", [PLAIN, FUSED, SELECTIVE, FULL, NEEDED])
+@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
+def test_nothing_inside_a_kernel_is_read_elsewhere_but_what_it_keeps(model, practice):
+    program = derive(model, SP, practice)
+    inside = {op.output: op for op in program.ops if op.where.kernel}
+    crossing = {
+        x.name
+        for op in program.ops
+        for x in op.inputs
+        if x in inside and inside[x].where.act == "F" and op.where.act in "BW" and x.role == "activation"
+    }
+    given = {"normed", "shifted", "act", "mixed", "residual", "q", "k"}
+    keeps = {"mean", "variance", "logsum", "exp", "sum_exp"}
+    assert {name.rpartition(".")[2] for name in crossing} <= given | keeps

@@ -1,0 +1,137 @@
+"""What a scenario says it does not keep for backward, and what that comes to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.plan import plan
+from tpsim.claims.verify import verify
+from tpsim.quantity.errors import InputError
+from tpsim.question.edits import FLAGS
+from tpsim.question.foreign import foreign_name, not_yet
+from tpsim.question.scenario import resolve
+
+NODE = "gpt3-175b-a100-tp8"
+"""One layer's all-reduces inside a node, attention as it was before it was fused."""
+
+
+def asked(value, scenario=NODE, **flags):
+    return resolve(scenario, overrides=[f"recompute={value}"], flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("value", "dropped"),
+    [
+        ("none", ()),
+        ("selective", ("attention",)),
+        ("full", ("full",)),
+        ("{drop: [mlp.act, norm]}", ("mlp.act", "norm")),
+        ("{base: selective, drop: norm.mlp}", ("attention", "norm.mlp")),
+    ],
+)
+def test_a_recompute_is_a_word_or_names_what_is_dropped(value, dropped):
+    assert asked(value).practice.recompute == dropped
+
+
+@pytest.mark.parametrize(("base", "replay"), [("megatron", "whole"), ("fsdp2", "needed"), ("xla", "needed")])
+def test_how_a_layer_is_run_once_more_is_of_the_practice_until_it_is_stated(base, replay):
+    assert asked("full", practice=base).practice.replay == replay
+    assert asked("{base: full, replay: whole}", practice=base).practice.replay == "whole"
+
+
+def test_the_flag_says_the_same_as_the_file():
+    flag, file = resolve(NODE, flags={"recompute": "full"}), asked("full")
+    assert flag.practice == file.practice
+    assert flag.stated["recompute"] == file.stated["recompute"] == "full"
+    assert FLAGS["recompute"] == "--recompute"
+    assert resolve(NODE, flags={"recompute": "full"}, overrides=["recompute.replay=needed"]).practice.replay == "needed"
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "remedy"),
+    [
+        ("most", 'recompute cannot be "most"', "values: none, selective, full"),
+        ("{drop: mlp.atc}", '"mlp.atc" is not a kernel or array of a layer', 'did you mean "mlp.act"?'),
+        ("{drop: layer.in}", '"layer.in" is not a kernel or array of a layer', "44 are known"),
+        (
+            "{base: full, layers: 4}",
+            "layers: recompute of some layers of a chunk is not supported yet",
+            "leave layers out: every layer is recomputed",
+        ),
+    ],
+)
+def test_what_cannot_be_recomputed_is_refused_where_it_is_written(value, message, remedy):
+    with pytest.raises(InputError) as error:
+        asked(value)
+    assert message in str(error.value)
+    assert remedy in str(error.value)
+    assert f"--set recompute={value}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("recompute_granularity", "recompute"),
+        ("activation_checkpointing", "recompute"),
+        ("gradient_checkpointing", "recompute"),
+        ("remat", "recompute"),
+        ("--recompute-modules", "recompute.drop"),
+        ("--recompute-num-layers", "recompute.layers"),
+        ("recompute_method", "recompute.layers, which is of each chunk; without it all are"),
+    ],
+)
+def test_other_frameworks_names_of_it_get_the_path_of_tpsim(word, path):
+    assert foreign_name(word) == path
+    assert not_yet(word) is None
+
+
+def test_selective_recompute_of_fused_attention_says_that_it_gains_nothing():
+    said = "recompute of fused attention gains nothing: it keeps one number per head and token, which this frees, and "
+    assert any(one.startswith(said) for one in asked("selective", "llama3-70b-h100").remarks)
+    assert not asked("selective").remarks
+    assert not asked("full", "llama3-70b-h100").remarks
+
+
+def rows(**flags):
+    return plan(NODE, **flags).rows
+
+
+@pytest.mark.parametrize(("replay", "arrays"), [("whole", {"attention.out", "mlp.out"}), ("needed", {"attention.out"})])
+def test_collectives_that_run_once_more_are_rows_that_say_so(replay, arrays):
+    recomputed = [
+        row
+        for row in plan(NODE, overrides=[f"recompute={{base: full, replay: {replay}}}"]).rows
+        if row.op == "recomputed"
+    ]
+    forward = {row.array: row for row in rows() if row.phase == "forward"}
+    assert {row.array for row in recomputed} == arrays
+    for row in recomputed:
+        once = forward[row.array]
+        assert (row.phase, row.count, row.logical_bytes) == ("backward", 96, once.logical_bytes)
+        assert row.because.endswith("recomputed because it was not kept")
+    assert not [row for row in rows() if row.op == "recomputed"]
+
+
+def test_the_rows_of_a_step_that_keeps_everything_are_among_those_of_one_that_recomputes():
+    def sent(**flags):
+        return [
+            (row.phase, row.array, row.count, row.wire_bytes_per_device)
+            for row in rows(**flags)
+            if row.op != "recomputed"
+        ]
+
+    assert sent() == sent(recompute="full") == sent(recompute="selective")
+
+
+def test_flops_that_run_once_more_are_no_useful_ones():
+    kept, full = plan(NODE).step, plan(NODE, recompute="full").step
+    assert full.compute.useful_flops == kept.compute.useful_flops
+    assert 1.3 < full.compute.flops / kept.compute.flops < 4 / 3  # the head is not recomputed
+    assert full.compute_s > kept.compute_s
+
+
+@pytest.mark.parametrize("scenario", [NODE, "gpt3-175b-a100-tp8-sp", "llama3-8b-b200-fsdp"])
+@pytest.mark.parametrize("value", ["full", "{base: full, replay: needed}", "selective", "{drop: [mlp.act]}"])
+def test_a_recomputed_step_moves_the_bytes_that_are_claimed(scenario, value):
+    found = verify(scenario, overrides=[f"recompute={value}"])
+    assert [check.check for check in found.checks if not check.ok] == []

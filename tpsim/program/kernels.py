@@ -1,0 +1,45 @@
+"""Fused kernels: what each keeps of its inside for backward, which makes the rest again inside its own kernel.
+
+Inputs of a kernel and what others read of it stand outside: they are kept wherever backward reads them. Nothing else of
+a kernel is stored, or moves through memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.program.layout import Practice
+    from tpsim.program.op import Op
+
+STATISTIC = "f32"
+"""The dtype of sums and statistics that a kernel keeps, whatever its arrays are."""
+
+KEEPS: Mapping[str, tuple[str, ...]] = {
+    "norm": ("mean", "variance"),
+    "rotary": (),
+    "activation": (),
+    "add": (),
+    "loss": ("exp", "sum_exp"),
+}
+"""Kind of kernel -> the last words of the names of what it keeps.
+
+Norms keep two numbers per token (PyTorch's and Apex's mean and inverse deviation; RMSNorm one), cross entropy the
+softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3).
+"""
+
+ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp")}
+"""What attention keeps: one number per head and token (Dao 2023), or its weights as they are summed."""
+
+
+def kind(kernel: str) -> str:
+    """``norm`` of ``norm.attention``."""
+    return kernel.partition(".")[0]
+
+
+def keeps(op: Op, practice: Practice) -> bool:
+    """True if its kernel keeps what `op` makes."""
+    of = kind(op.where.kernel)
+    return op.output.name.rpartition(".")[2] in (ATTENTION[practice.attention] if of == "attention" else KEEPS[of])
