@@ -11,7 +11,8 @@ import pytest
 import sympy
 
 import tpsim
-from tpsim.answers.plan import plan, pricer
+from tpsim.answers.plan import plan
+from tpsim.question.prices import pricer
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, expose
 from tpsim.report.answer import Assumption

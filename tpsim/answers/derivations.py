@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
-from tpsim.answers.stages import route_over
+from tpsim.question.prices import route_over
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said

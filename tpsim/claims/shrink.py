@@ -8,6 +8,7 @@ included). What shrinks: devices, dims, layers, microbatches.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from math import lcm, prod
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,19 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Carrier, Piece
 from tpsim.fabric.wires import joined
-from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity.errors import InputError
+from tpsim.question.shelf import lowered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.stages import Stages
     from tpsim.question.question import Question
 
 DEVICES = 64
@@ -50,24 +52,27 @@ def shrink(question: Question) -> Question:
 
     Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
     """
-    placement = shrunk_placement(question.placement, question.layout.stages)
+    stages = question.stages
+    apart = PAIR if len(set(map(stages.chunk_layers, range(stages.ranks)))) == 1 else OTHER
+    placement = shrunk_placement(question.placement, dict.fromkeys(question.layout.stages, apart))
     mesh = placement.mesh
-    program = lower(question.model, question.layout, question.practice, question.dtypes, mesh.order)
+    program = lowered(question).program
     old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
     dims = shrunk_dims(program, old, question.mesh, mesh)
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
-    layers = LAYERS * taking_turns.ranks * taking_turns.chunks if taking_turns else LAYERS
+    split = shrunk_split(stages, taking_turns.ranks) if taking_turns else ()
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     return replace(
         question,
-        model=shrunk_model(question.model, dims, layers),
+        model=shrunk_model(question.model, dims, sum(split) or LAYERS),
         mesh=mesh,
         placement=placement,
         workload=workload,
         schedule=taking_turns,
+        split=split,
         require={},
         limits=(),
         resolved={},
@@ -86,18 +91,31 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
     return pipeline_schedule(question.schedule.name, ranks, question.schedule.chunks, parts)
 
 
-def shrunk_placement(placement: Placement, stages: Sequence[str] = ()) -> Placement:
+def shrunk_split(stages: Stages, ranks: int) -> tuple[int, ...]:
+    """The layers of each chunk of so many ranks: the first, the last, and between them the first that is unlike it.
+
+    Two where all chunks are alike; where not, as few as keep apart who had fewer and who had more.
+    """
+    had = list(map(stages.chunk_layers, range(stages.ranks)))
+    unlike = next((one for one in had if one != had[0]), had[0])
+    kept = [had[0], *(unlike for _ in range(ranks - PAIR)), had[-1]]
+    sizes = sorted({0, *chain.from_iterable(kept)})
+    few = {0: 0, sizes[-1]: LAYERS} if len(sizes) == PAIR else {size: at for at, size in enumerate(sizes)}
+    return tuple(few[layers] for turn in zip(*kept, strict=True) for layers in turn)
+
+
+def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = None) -> Placement:
     """The same mesh axes on the same carriers with fewer members.
 
-    stages  the axis of them, of which two show all that several do
+    stages  the axis of them, and how many show all that several do
 
     Each part of an axis becomes the least size of its kind (`telling`); while those are more than 64 devices together,
     the largest part becomes the least that its carrier can be: a pair, or a third of a ring that it fills alone.
     Strides follow from the parts inside.
     """
     sizes = {
-        (axis, place): _least(placement, axis, place)
-        if axis in stages
+        (axis, place): max(_least(placement, axis, place), min(piece.n, stages[axis]))
+        if stages and axis in stages
         else telling(piece.n, placement.carriers[piece.carrier].topology)
         for axis, pieces in placement.pieces.items()
         for place, piece in enumerate(pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.answers.stages import route_over
+from tpsim.question.prices import route_over
 from tpsim.claims.sorts import planned, sort_of
 from tpsim.machine import timing
 from tpsim.machine.additive import Group, groups

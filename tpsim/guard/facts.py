@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
-from tpsim.answers.stages import route_over
+from tpsim.question.prices import route_over
 from tpsim.guard.lock import (
     MODEL_CHANGES,
     NO_FORMULAS,

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import chip_memory, priced
-from tpsim.answers.stages import route_over
+from tpsim.question.prices import route_over
 from tpsim.guard.lock import BASE, Asked
 from tpsim.guard.machine_facts import properties
 from tpsim.guard.moved import STATES_FIT
