@@ -12,9 +12,9 @@ import sympy
 
 import tpsim
 from tpsim.answers.plan import plan
-from tpsim.question.prices import pricer
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, expose
+from tpsim.question.prices import pricer
 from tpsim.report.answer import Assumption
 
 ASKED = [

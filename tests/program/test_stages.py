@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
@@ -174,3 +175,84 @@ def test_a_split_that_is_not_even_is_refused_with_the_stages_that_would_do():
     )
     with pytest.raises(InputError, match="over 3 stages of 3 chunks each\n  = stages that would do: 1, 2, 4\n"):
         even(12, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        (
+            (12, 12, 12),
+            (
+                "error[layers-not-split]: a split into 3 chunks is given, and there are 2 stages of 2 chunks each\n"
+                "  = list 4 numbers"
+            ),
+        ),
+        (
+            (12, 12, 12, 11),
+            "error[layers-not-split]: the split adds up to 47 layers, and the model has 48\n  = add 1",
+        ),
+        (
+            (12, 14, 12, 12),
+            "error[layers-not-split]: the split adds up to 50 layers, and the model has 48\n  = take away 2",
+        ),
+        (
+            (24, 0, 0, 24),
+            (
+                "error[layers-not-split]: chunks 1, 2 of the split would have nothing to do\n"
+                "  = only the first chunk, which has the embedding, and the last, which has the head, may have no layers"
+            ),
+        ),
+    ],
+)
+def test_a_given_split_that_does_not_suit_is_refused_with_what_would(split, said):
+    with pytest.raises(InputError) as error:
+        stated(split, 48, 2, 2)
+    assert str(error.value) == said
+
+
+def test_a_given_split_may_leave_the_ends_without_layers():
+    assert stated((0, 24, 24, 0), 48, 2, 2) == (0, 24, 24, 0)
+
+
+def test_a_balanced_split_takes_from_the_chunks_that_have_more_to_do():
+    even_ends = {"first_s": 0, "last_s": 0}
+    assert balanced(46, 8, 1, layer_s=1, **even_ends) == (6, 6, 6, 6, 6, 6, 5, 5)  # late ones would cost more
+    assert balanced(94, 8, 1, layer_s=1, first_s=1, last_s=1) == (11, 12, 12, 12, 12, 12, 12, 11)
+    assert balanced(12, 2, 2, layer_s=2, first_s=0, last_s=5) == (4, 4, 3, 1)
+    assert balanced(4, 3, 1, layer_s=1, first_s=0, last_s=9) == (2, 2, 0)
+
+
+@given(st.integers(2, 4), st.integers(1, 2), st.integers(12, 30), st.tuples(*[st.floats(0.1, 4)] * 3))
+def test_no_layer_of_a_balanced_split_is_better_off_elsewhere(p, v, layers, seconds):
+    layer_s, first_s, last_s = seconds
+    try:
+        split = balanced(layers, p, v, layer_s=layer_s, first_s=first_s, last_s=last_s)
+    except InputError:
+        assume(False)
+    assert sum(split) == layers
+
+    def slowest(one):
+        seconds = [each * layer_s for each in one]
+        seconds[0] += first_s
+        seconds[-1] += last_s
+        return max(seconds)
+
+    for source, target in permutations(range(p * v), 2):
+        other = list(split)
+        other[source], other[target] = split[source] - 1, split[target] + 1
+        assert split[source] == 0 or slowest(other) >= slowest(split) * (1 - 1e-12)
+
+
+def test_what_a_cut_is_split_by_is_sliced_before_it_and_gathered_behind():
+    program = traced(GPT, (1, 1), cut={"s": ("X",)})
+    around = [op for op in program.ops if op.where.place in ("cut", "side")]
+    assert [(op.where.act, op.where.chunks, op.where.place, *(move.kind for move in op.moves)) for op in around] == [
+        ("F", (0,), "side", "slice"),
+        ("F", (1,), "cut", "send"),
+        ("F", (1,), "side", "all_gather"),
+        ("B", (1,), "side", "slice"),
+        ("B", (0,), "cut", "send"),
+        ("B", (0,), "side", "all_gather"),
+    ]
+    with_sp = traced(GPT, (1, 1), cut={"s": ("X",)}, sequence_parallel=True)
+    assert not [op for op in with_sp.ops if op.where.place == "side"]  # the stream is split so anyway

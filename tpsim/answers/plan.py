@@ -25,7 +25,6 @@ from tpsim.cost.rollup import (
     rolled_up,
     travelling,
 )
-from tpsim.cost.sizes import Sizes
 from tpsim.cost.step import Step, expose, turning_scale
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
+    from tpsim.cost.sizes import Sizes
     from tpsim.program.trace import Path as Paths
-    from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question

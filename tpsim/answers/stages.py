@@ -14,15 +14,14 @@ from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.fabric.wires import Route
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.question.shelf import Lowered
+
 
 @dataclass(frozen=True, slots=True)
 class AlikeStages(Record):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tpsim.question.prices import route_over
 from tpsim.claims.checks import Check, counted, judged
 from tpsim.claims.sorts import planned
 from tpsim.claims.wiring import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
+from tpsim.question.prices import route_over
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import load
 

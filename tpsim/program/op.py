@@ -25,7 +25,7 @@ Phase = Literal["forward", "backward", "update"]
 PHASES: Mapping[Act, Phase] = {"F": "forward", "B": "backward", "W": "backward", "U": "update"}
 
 Place = Literal["embedding", "layer", "cut", "side", "head", "step"]
-"""The part of the stack that an op belongs to; cut: between two stages; side: on either side of it; step: none of them."""
+"""The part of the stack that an op belongs to; cut: between two stages; side: beside it; step: none of them."""
 
 Role = Literal["param", "activation", "index", "gradient", "state"]
 

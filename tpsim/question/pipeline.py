@@ -44,7 +44,7 @@ def pipeline(
     if fields and not axes:
         message = "a pipeline is described, and no mesh axis has its stages"
         raise InputError.one("no-stages", message, at("pipeline"), "add layout.pp: AXIS, or remove it")
-    fields = fields or PipelineFields(chunks=1)
+    fields = fields or PipelineFields(chunks=1, layers="even")
     _known_schedule(fields, at("pipeline", "schedule"))
     if ranks == 1:
         return None, ()
@@ -74,16 +74,14 @@ def balance(question: Question, shelf: Shelf) -> Split:
     """The split with the fewest seconds on the slowest chunk: its products, and the collectives between them."""
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
     lowered, sizes = shelf.lowered(question), sizes_of(question)
-    rows = price(travelling(lowered.collectives, sizes.axes), sizes, pricer(question))
+    rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
 
     def seconds(chunk: Chunk) -> float:
         alone, here = Stages(1, (chunk,)), sizes.of_stage(chunk.layers)
         products = [one for one in lowered.products if alone.runs(one.where, 0)]
         work = compute(products, here, question.machine, question.products, question.matmul_efficiency).time_s
         calls = [row for row in rows if row.call.per_microbatch and row.call.where.place not in ("cut", "side")]
-        return float(
-            work + sum(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls)
-        )
+        return float(work + sum(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls))
 
     return balanced(
         question.model.layers,

@@ -66,7 +66,7 @@ class PipelineFields(Strict):
     schedule: Annotated[str, WithJsonSchema({"type": "string", "enum": list(SCHEDULES)})] = DEFAULT
     chunks: Count = Field(1, description="of layers on each stage")
     layers: Literal["even", "balanced"] | tuple[Annotated[int, Field(strict=True, ge=0, le=MOST)], ...] = Field(
-        "even", description="how the stack is cut: the layers of each chunk, in order of execution"
+        default="even", description="how the stack is cut: the layers of each chunk, in order of execution"
     )
 
 
