@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 DEVICES = 64
 """Devices of the largest mesh that is run."""
 
-LAYERS, MICROBATCHES = 2, 2
-"""Enough to show what is repeated, what is shared and what is added up."""
+LAYERS, MICROBATCHES, CHUNKS = 2, 2, 2
+"""Enough to show what is repeated, what is shared and what is added up, and that ranks take turns among chunks."""
 
 PAIR = 2
 """The fewest devices that have anything to say to each other, and the fewest elements of which a shard has several."""
@@ -53,7 +53,7 @@ def shrink(question: Question) -> Question:
     Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
     """
     stages = question.stages
-    apart = PAIR if len(set(map(stages.chunk_layers, range(stages.ranks)))) == 1 else OTHER
+    apart = OTHER if _unlike(stages) else PAIR
     placement = shrunk_placement(question.placement, dict.fromkeys(question.layout.stages, apart))
     mesh = placement.mesh
     program = lowered(question).program
@@ -61,7 +61,7 @@ def shrink(question: Question) -> Question:
     dims = shrunk_dims(program, old, question.mesh, mesh)
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
-    split = shrunk_split(stages, taking_turns.ranks) if taking_turns else ()
+    split = shrunk_split(stages, taking_turns.ranks, taking_turns.chunks) if taking_turns else ()
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
@@ -88,20 +88,30 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
         return None
     ranks, had = mesh.size(*question.layout.stages), question.workload.microbatches
     parts = min(MICROBATCHES * ranks, ranks * max(1, had // ranks) if question.schedule.chunks > 1 else had)
-    return pipeline_schedule(question.schedule.name, ranks, question.schedule.chunks, parts)
+    return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)
 
 
-def shrunk_split(stages: Stages, ranks: int) -> tuple[int, ...]:
-    """The layers of each chunk of so many ranks: the first, the last, and between them the first that is unlike it.
+def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:
+    """The layers of each chunk of so many ranks: of the first, the last, and between them the one that is unlike these.
 
-    Two where all chunks are alike; where not, as few as keep apart who had fewer and who had more.
+    Two where all chunks that have any are alike; where not, as few as keep apart who had fewer and who had more.
     """
-    had = list(map(stages.chunk_layers, range(stages.ranks)))
-    unlike = next((one for one in had if one != had[0]), had[0])
-    kept = [had[0], *(unlike for _ in range(ranks - PAIR)), had[-1]]
+    had = [_ends(stages.chunk_layers(rank), chunks) for rank in range(stages.ranks)]
+    kept = [had[0], *(had[_unlike(stages)] for _ in range(ranks - PAIR)), had[-1]]
     sizes = sorted({0, *chain.from_iterable(kept)})
     few = {0: 0, sizes[-1]: LAYERS} if len(sizes) == PAIR else {size: at for at, size in enumerate(sizes)}
     return tuple(few[layers] for turn in zip(*kept, strict=True) for layers in turn)
+
+
+def _ends(layers: tuple[int, ...], chunks: int) -> tuple[int, ...]:
+    """The chunks of a rank that are kept: the first ones and the last."""
+    return (*layers[: chunks - 1], layers[-1])
+
+
+def _unlike(stages: Stages) -> int:
+    """The first rank with a chunk that no chunk of the first and of the last rank is like; 0 without one."""
+    told = {*stages.chunk_layers(0), *stages.chunk_layers(stages.ranks - 1)}
+    return next((rank for rank in range(stages.ranks) if {*stages.chunk_layers(rank)} - told), 0)
 
 
 def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = None) -> Placement:
