@@ -199,7 +199,7 @@ def test_a_split_that_is_not_even_is_refused_with_the_stages_that_would_do():
             (24, 0, 0, 24),
             (
                 "error[layers-not-split]: chunks 1, 2 of the split would have nothing to do\n"
-                "  = only the first chunk, which has the embedding, and the last, which has the head, may have no layers"
+                "  = only the first chunk, which has the embedding, and the last, which has the head, may have none"
             ),
         ),
     ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.pipeline import Pipelined, Stage, Work
+from tpsim.program.stages import Chunk, Stages
 from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -138,10 +139,13 @@ def pipelined(
 def in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Pipeline:
     """The pipeline of a question that has one: its step, and what every rank holds from step to step."""
     stages, capacity = question.stages, question.machine.chip.memory_capacity.value
-    each = tuple(
-        memory(lowered.program, sizes.of_stage(stages.layers(rank)), partial(stages.runs, rank=rank))
-        for rank in range(stages.ranks)
-    )
+
+    @cache
+    def held(*chunks: Chunk) -> Memory:
+        alone = Stages(1, chunks)
+        return memory(lowered.program, sizes.of_stage(alone.layers(0)), partial(alone.runs, rank=0))
+
+    each = tuple(held(*(replace(chunk, rank=0) for chunk in stages.of(rank))) for rank in range(stages.ranks))
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]

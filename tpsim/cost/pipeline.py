@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, product_s
 from tpsim.cost.timeline import Message, Ran, run
+from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.schedules import Order, Pass, PipelineSchedule
-    from tpsim.program.stages import Chunk, Stages
+    from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
 """Seconds on the way of what a cut sends from one rank to another."""
@@ -104,7 +106,10 @@ class Work:
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""
-        passes = {(k, act): self._seconds(chunk, act) for k, chunk in enumerate(self.stages.chunks) for act in "FBW"}
+        alike = cache(self._seconds)
+        passes = {
+            (k, act): alike(replace(chunk, rank=0), act) for k, chunk in enumerate(self.stages.chunks) for act in "FBW"
+        }
         ran = run(
             self.schedule,
             lambda action: sum(passes[part.chunk, part.act] for part in action),
@@ -116,7 +121,8 @@ class Work:
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         time_s = max(ends)
-        stages = tuple(self._stage(ran, rank, time_s) for rank in range(self.stages.ranks))
+        worked = cache(self._worked)
+        stages = tuple(self._stage(ran, rank, time_s, worked) for rank in range(self.stages.ranks))
         return Pipelined(ran, stages, time_s, counts, seconds)
 
     def _seconds(self, chunk: Chunk, act: str) -> Any:
@@ -155,7 +161,13 @@ class Work:
         last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
         return ends, last
 
-    def _stage(self, ran: Ran, rank: int, time_s: Any) -> Stage:
+    def _worked(self, *chunks: Chunk) -> Compute:
+        """The products of a rank that has these chunks."""
+        alone = Stages(1, chunks)
+        products = [one for one in self.products if alone.runs(one.where, 0)]
+        return compute(products, self.sizes.of_stage(alone.layers(0)), self.machine, self.dtype, self.efficiency)
+
+    def _stage(self, ran: Ran, rank: int, time_s: Any, worked: Callable[..., Compute]) -> Stage:
         gaps = ran.gaps[rank]
         flights: Counter[str] = Counter()
         rows = list(self._rows(rank))
@@ -167,9 +179,8 @@ class Work:
             replace(row, exposed_s=flights[row.call.where.act]) if row.call.where.place == "cut" else row
             for row in rows
         ]
-        products = [one for one in self.products if self.stages.runs(one.where, rank)]
         layers = self.stages.layers(rank)
-        work = compute(products, self.sizes.of_stage(layers), self.machine, self.dtype, self.efficiency)
+        work = worked(*(replace(chunk, rank=0) for chunk in self.stages.of(rank)))
         once = total(row.exposed_s for row in rows if not row.call.per_microbatch)
         waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - once)
         return Stage(

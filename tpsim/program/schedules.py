@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
@@ -63,14 +64,15 @@ class PipelineSchedule:
 
     def receiver(self, part: Pass) -> int | None:
         """The chunk that the message of `part` goes to; None if it sends none."""
-        to = part.chunk + STEP[part.act]
-        inside = min(to, part.chunk) >= 0 and max(to, part.chunk) < self.ranks * self.chunks
-        return to if to != part.chunk and inside else None
+        act, chunk, _ = part
+        to = chunk + STEP[act]
+        return to if to != chunk and 0 <= to < len(self.orders) * self.chunks else None
 
     def wanted(self, part: Pass) -> Pass | None:
         """The pass whose message `part` waits for; None if it takes nothing from another chunk."""
-        before = part._replace(chunk=part.chunk - STEP[part.act])
-        return before if self.receiver(before) == part.chunk else None
+        act, chunk, j = part
+        before = chunk - STEP[act]
+        return Pass(act, before, j) if before != chunk and 0 <= before < len(self.orders) * self.chunks else None
 
 
 def gpipe(p: int, _v: int, m: int) -> Iterator[Order]:
@@ -173,15 +175,20 @@ LATER = ("zb-v", "dualpipe", "dualpipe-v")
 """Schedules that place chunks otherwise, or run both ways: refused by name."""
 
 
+@cache
 def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     """The schedule of that name for p ranks of v chunks each, and m microbatches.
 
     Raises InputError where the numbers do not suit it.
     """
     maker = SCHEDULES[name]
-    ranks = enumerate(maker.orders(p, v, m))
-    orders = tuple(tuple(tuple(part._replace(chunk=part.chunk * p + i) for part in a) for a in o) for i, o in ranks)
+    orders = tuple(tuple(map(_laid(p, rank), order)) for rank, order in enumerate(maker.orders(p, v, m)))
     return checked(PipelineSchedule(name, v, m, orders, maker.blocking))
+
+
+def _laid(p: int, rank: int) -> Callable[[Action], Action]:
+    """An action of a rank with its chunks counted in the whole stack."""
+    return lambda action: tuple([Pass(act, chunk * p + rank, j) for act, chunk, j in action])
 
 
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:
@@ -192,31 +199,42 @@ def checked(schedule: PipelineSchedule) -> PipelineSchedule:
     """
     for rank, order in enumerate(schedule.orders):
         done: set[Pass] = set()
+        chunks = range(rank, schedule.ranks * schedule.chunks, schedule.ranks)
         for at, action in enumerate(order):
             for part in action:
-                if wrong := _wrong(schedule, rank, part, done):
+                here = part.chunk in chunks and 0 <= part.microbatch < schedule.microbatches
+                if not here or part in done or not done.issuperset(_before(part)):
+                    wrong = _wrong(schedule, rank, part, done)
                     raise _refused(schedule, f"{part}, action {at} of rank {rank}, {wrong}")
                 done.add(part)
-        for part in _due(schedule, rank):
-            if part not in done:
-                raise _refused(schedule, f"{part} is missing on rank {rank}")
+        if len(done) < len(STEP) * len(chunks) * schedule.microbatches:
+            missing = next(part for part in _due(schedule, rank) if part not in done)
+            raise _refused(schedule, f"{missing} is missing on rank {rank}")
     _messages_in_order(schedule)
     return schedule
 
 
+def _before(part: Pass) -> tuple[tuple[str, int, int], ...]:
+    """The passes that its rank must have done before it can run `part`."""
+    act, chunk, j = part
+    if act == "F":
+        return ()
+    if act == "B":
+        return (("F", chunk, j),)
+    return (("B", chunk, j), ("W", chunk, j - 1)) if j else (("B", chunk, j),)
+
+
 def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:
     """Why a rank that has `done` these passes cannot run `part` now."""
-    act, chunk, j = part
+    _, chunk, j = part
     if not (0 <= chunk < schedule.ranks * schedule.chunks and 0 <= j < schedule.microbatches):
         return "is none of this pipeline's"
     if chunk % schedule.ranks != rank:
         return f"belongs to rank {chunk % schedule.ranks}"
     if part in done:
         return "comes twice"
-    before = {"F": [], "B": [Pass("F", chunk, j)], "W": [Pass("B", chunk, j)]}[act]
-    if act == "W" and j:
-        before.append(Pass("W", chunk, j - 1))
-    return next((f"comes before {one}" for one in before if one not in done), "")
+    late = next(one for one in _before(part) if one not in done)
+    return f"comes before {Pass._make(late)}"
 
 
 def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
@@ -228,17 +246,19 @@ def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
 def _messages_in_order(schedule: PipelineSchedule) -> None:
     """Refuse a channel (sender, receiver, F or B) whose messages leave in another order than they are wanted."""
     leaving, wanted = defaultdict(list), defaultdict(list)
+    ranks, inside = schedule.ranks, range(schedule.ranks * schedule.chunks)
     for rank, order in enumerate(schedule.orders):
-        for part in (part for action in order for part in action):
-            if message := schedule.wanted(part):
-                wanted[schedule.rank(message.chunk), rank, part.act].append(message)
-            if (to := schedule.receiver(part)) is not None:
-                leaving[rank, schedule.rank(to), part.act].append(part)
+        for act, chunk, j in (part for action in order for part in action if STEP[part.act]):
+            if (sender := chunk - STEP[act]) in inside:
+                wanted[sender % ranks, rank, act].append((act, sender, j))
+            if (to := chunk + STEP[act]) in inside:
+                leaving[rank, to % ranks, act].append((act, chunk, j))
     for channel, sent in leaving.items():
-        for mine, yours in zip(sent, wanted[channel], strict=True):
-            if mine != yours:
-                text = f"rank {channel[1]} wants the message of {yours} where rank {channel[0]} sends that of {mine}"
-                raise _refused(schedule, text)
+        if sent != wanted[channel]:
+            pairs = zip(map(Pass._make, sent), map(Pass._make, wanted[channel]), strict=True)
+            mine, yours = next(pair for pair in pairs if pair[0] != pair[1])
+            text = f"rank {channel[1]} wants the message of {yours} where rank {channel[0]} sends that of {mine}"
+            raise _refused(schedule, text)
 
 
 def _refused(schedule: PipelineSchedule, text: str) -> InputError:

@@ -111,7 +111,7 @@ def stated(split: Sequence[int], layers: int, ranks: int, chunks: int) -> tuple[
         remedy = f"{'add' if more > 0 else 'take away'} {abs(more)}"
     elif empty:
         problem = f"chunk{'' if len(empty) == 1 else 's'} {', '.join(empty)} of the split would have nothing to do"
-        remedy = "only the first chunk, which has the embedding, and the last, which has the head, may have no layers"
+        remedy = "only the first chunk, which has the embedding, and the last, which has the head, may have none"
     if problem:
         raise InputError.one("layers-not-split", problem, remedy=remedy)
     return tuple(split)
