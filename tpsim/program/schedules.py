@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
@@ -175,7 +174,6 @@ LATER = ("zb-v", "dualpipe", "dualpipe-v")
 """Schedules that place chunks otherwise, or run both ways: refused by name."""
 
 
-@cache
 def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     """The schedule of that name for p ranks of v chunks each, and m microbatches.
 

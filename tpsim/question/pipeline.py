@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price, travelling
-from tpsim.program.schedules import LATER, SCHEDULES, pipeline_schedule
+from tpsim.program.schedules import LATER, SCHEDULES
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.prices import pricer, sizes_of
@@ -31,7 +31,7 @@ Split = tuple[int, ...]
 
 
 def pipeline(
-    file: ScenarioFile, model: Model, workload: Workload, split: Cut, at: At
+    file: ScenarioFile, model: Model, split: Cut, at: At, *, workload: Workload, shelf: Shelf
 ) -> tuple[PipelineSchedule | None, Split]:
     """The orders of the ranks, and the layers of their chunks; None where no mesh axis of several devices has stages.
 
@@ -52,7 +52,7 @@ def pipeline(
         raise InputError.one(slug, message, place, remedy)
     try:
         layers = _layers(fields, model.layers, ranks)
-        return pipeline_schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
+        return shelf.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
     except InputError as error:
         slug = error.problems[0].slug
         keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}

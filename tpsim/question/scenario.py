@@ -88,7 +88,7 @@ def resolve(
     split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
-    schedule, layers = pipeline(file, model.model, workload, split, read.at)
+    schedule, layers = pipeline(file, model.model, split, read.at, workload=workload, shelf=shelf)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
     with _pointing_at(read.at("workload", "dtype")):
