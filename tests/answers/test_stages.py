@@ -49,6 +49,10 @@ def test_the_rank_that_sets_the_pace_gives_the_sums_and_the_others_are_listed():
     for row in (forward, back):
         assert (row["ranks"], row["count"], row["formula"]) == (2, 24, "2*b*h*s/d")
         assert row["logical_bytes"] == row["wire_bytes_per_device"] == 50_331_648
+    (half,) = (
+        row for row in plan(GPT3, overrides=("workload.grad_dtype=bf16",), **STAGES).collectives if row.call.shared
+    )
+    assert half.logical_bytes == half.wire_bytes_per_device == 157_286_400
     tied = rows["grad.E", "all_reduce", "backward"]
     assert (tied["stage"], tied["ranks"], tied["logical_bytes"]) == ("0,7", 2, 314_572_800)
     assert tied["wire_bytes_per_device"] == 314_572_800
@@ -243,6 +247,31 @@ def refused(*overrides, **flags):
 )
 def test_what_pipelines_cannot_do_yet_is_refused_by_name(overrides, flags, said):
     assert said in refused(*overrides, **flags)
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("zb-v", "the schedule zb-v"),
+        ("dualpipe", "the schedule dualpipe"),
+        ("dualpipe-v", "the schedule dualpipe-v"),
+        ("mine.csv", "a schedule from a file"),
+    ],
+)
+def test_a_schedule_of_later_is_refused_with_those_that_there_are(word, what):
+    text = f"--schedule {word}"
+    assert refused(schedule=word) == (
+        f"error[not-supported-yet]: {what} is not supported yet\n --> command line:1:1\n  |\n1 | {text}\n"
+        f"  | {'^' * len(text)} take gpipe, 1f1b, interleaved, zb-h1, zb-h2"
+    )
+
+
+def test_offload_is_refused_with_what_there_is():
+    assert refused("offload.state=host") == (
+        "error[not-supported-yet]: offload: offload of states or activations is not supported yet\n"
+        " --> command line:1:7\n  |\n1 | --set offload.state=host\n"
+        "  |       ^^^^^^^^^^^^^ remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO"
+    )
 
 
 def test_a_pipeline_without_stages_is_refused():
