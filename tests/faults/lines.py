@@ -765,8 +765,8 @@ FAULTS = [
     Fault(
         "backwards go through the chunks as forwards do",
         schedules.interleaved,
-        "_bw(v - 1 - chunk, j)",
-        "_bw(chunk, j)",
+        "v - 1 - chunk",
+        "chunk",
         "law: published bubbles",
         "deadlock",
     ),

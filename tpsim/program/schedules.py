@@ -76,14 +76,14 @@ class PipelineSchedule:
 
 def gpipe(p: int, _v: int, m: int) -> Iterator[Order]:
     """All forwards, then all backwards. Source: Huang et al. 2018, arXiv 1811.06965."""
-    for _ in range(p):
-        yield from [(*(_f(0, j) for j in range(m)), *(_bw(0, j) for j in range(m)))]
+    for i in range(p):
+        yield (*(_f(i, j) for j in range(m)), *(_bw(i, j) for j in range(m)))
 
 
 def one_forward_one_backward(p: int, _v: int, m: int) -> Iterator[Order]:
     """One forward, one backward in turn behind p - i - 1 forwards. Source: Narayanan et al. 2021, arXiv 2104.04473."""
     for i in range(p):
-        forwards, backwards = [_f(0, j) for j in range(m)], [_bw(0, j) for j in range(m)]
+        forwards, backwards = [_f(i, j) for j in range(m)], [_bw(i, j) for j in range(m)]
         yield _in_turn(forwards, backwards, p - i - 1)
 
 
@@ -100,21 +100,21 @@ def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
         )
     turns = [(chunk, start + j) for start in range(0, m, p) for chunk in range(v) for j in range(p)]
     for i in range(p):
-        forwards = [_f(chunk, j) for chunk, j in turns]
-        backwards = [_bw(v - 1 - chunk, j) for chunk, j in turns]
+        forwards = [_f(chunk * p + i, j) for chunk, j in turns]
+        backwards = [_bw((v - 1 - chunk) * p + i, j) for chunk, j in turns]
         yield _in_turn(forwards, backwards, 2 * (p - i - 1) + (v - 1) * p)
 
 
 def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
     """Backward split in two; no more kept than by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241."""
     for i in range(p):
-        yield _split(m, warm=p - i, late=i)
+        yield _split(i, m, warm=p - i, late=i)
 
 
 def zero_bubble_h2(p: int, _v: int, m: int) -> Iterator[Order]:
     """Backward split in two; forwards enough to fill the warm-up, too. Source: Qi et al. 2024, arXiv 2401.10241."""
     for i in range(p):
-        yield _split(m, warm=2 * (p - i) - 1, late=2 * i)
+        yield _split(i, m, warm=2 * (p - i) - 1, late=2 * i)
 
 
 def _f(chunk: int, microbatch: int) -> Action:
@@ -132,22 +132,22 @@ def _in_turn(forwards: list[Action], backwards: list[Action], warm: int) -> Orde
     return (*forwards[:warm], *turns, *backwards[len(forwards) - warm :])
 
 
-def _split(m: int, *, warm: int, late: int) -> Order:
+def _split(chunk: int, m: int, *, warm: int, late: int) -> Order:
     """`warm` forwards, then a B, a W that is `late` microbatches behind it, and a forward in turn."""
     warm = min(warm, m)
-    order = [_f(0, j) for j in range(warm)]
+    order = [_f(chunk, j) for j in range(warm)]
     for j in range(m):
-        order.append((Pass("B", 0, j),))
-        order += [(Pass("W", 0, j - late),)] if j >= late else []
-        order += [_f(0, warm + j)] if warm + j < m else []
-    return (*order, *((Pass("W", 0, j),) for j in range(max(0, m - late), m)))
+        order.append((Pass("B", chunk, j),))
+        order += [(Pass("W", chunk, j - late),)] if j >= late else []
+        order += [_f(chunk, warm + j)] if warm + j < m else []
+    return (*order, *((Pass("W", chunk, j),) for j in range(max(0, m - late), m)))
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
     """A schedule by name.
 
-    orders    makes the order of each rank, chunks counted on the rank, from p, v, m
+    orders    makes the order of each rank from p, v, m; chunks are counted in the whole stack
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
               where it does not interleave; the others would deadlock so
@@ -180,13 +180,7 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     Raises InputError where the numbers do not suit it.
     """
     maker = SCHEDULES[name]
-    orders = tuple(tuple(map(_laid(p, rank), order)) for rank, order in enumerate(maker.orders(p, v, m)))
-    return checked(PipelineSchedule(name, v, m, orders, maker.blocking))
-
-
-def _laid(p: int, rank: int) -> Callable[[Action], Action]:
-    """An action of a rank with its chunks counted in the whole stack."""
-    return lambda action: tuple([Pass(act, chunk * p + rank, j) for act, chunk, j in action])
+    return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
 
 
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:
