@@ -11,9 +11,10 @@ import pytest
 import sympy
 
 import tpsim
-from tpsim.answers.plan import plan, pricer
+from tpsim.answers.plan import plan
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, expose
+from tpsim.question.prices import pricer
 from tpsim.report.answer import Assumption
 
 ASKED = [

@@ -49,6 +49,10 @@ def test_the_rank_that_sets_the_pace_gives_the_sums_and_the_others_are_listed():
     for row in (forward, back):
         assert (row["ranks"], row["count"], row["formula"]) == (2, 24, "2*b*h*s/d")
         assert row["logical_bytes"] == row["wire_bytes_per_device"] == 50_331_648
+    (half,) = (
+        row for row in plan(GPT3, overrides=("workload.grad_dtype=bf16",), **STAGES).collectives if row.call.shared
+    )
+    assert half.logical_bytes == half.wire_bytes_per_device == 157_286_400
     tied = rows["grad.E", "all_reduce", "backward"]
     assert (tied["stage"], tied["ranks"], tied["logical_bytes"]) == ("0,7", 2, 314_572_800)
     assert tied["wire_bytes_per_device"] == 314_572_800
@@ -120,6 +124,89 @@ def test_a_send_on_neighbouring_chips_of_a_torus_takes_its_own_link():
         result.question.placement.hop(("pipe",), 0, 2)
 
 
+UNEVEN = {
+    "given": ("pipeline.layers=[11,12,13,12,12,12,12,12]",),
+    "empty ends": ("pipeline.layers=[0,16,16,16,16,16,16,0]",),
+    "balanced": ("pipeline.layers=balanced", "model={extends: gpt3-175b, layers: 95}"),
+    "cut over tensor": ("layout.cut.s=tensor",),
+    "uneven, cut over tensor": ("pipeline.layers=[11,12,13,12,12,12,12,12]", "layout.cut.s=tensor"),
+}
+SPLITS = [pytest.param(overrides, id=name) for name, overrides in UNEVEN.items()]
+
+
+@pytest.mark.parametrize("overrides", SPLITS)
+def test_unlike_stages_fill_the_step_and_their_formula_comes_to_it(overrides):
+    result = plan(GPT3, overrides=overrides, **STAGES)
+    step = result.pipeline.step
+    for stage in step.stages:
+        assert stage.compute.time_s + stage.exposed_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
+    assert eval(step.formula, dict(step.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+    assert sum(stage.layers for stage in step.stages) == result.question.model.layers
+    whole = plan(
+        GPT3, chips=64, microbatches=24, batch=192, dp=8, overrides=overrides[1:] if "model" in str(overrides) else ()
+    )
+    assert sum(stage.compute.flops for stage in step.stages) == whole.compute.flops
+
+
+@pytest.mark.parametrize("overrides", SPLITS)
+def test_unlike_stages_and_split_cuts_are_verified(overrides):
+    result = verify(GPT3, overrides=overrides, **STAGES)
+    assert result.ok, result.verdict
+
+
+def test_a_rank_counts_the_calls_of_its_own_layers():
+    result = plan(GPT3, overrides=UNEVEN["given"], **STAGES)
+    counts = [
+        next(row.count for row in stage.rows if row.array == "mlp.out" and row.phase == "forward")
+        for stage in result.pipeline.step.stages
+    ]
+    assert counts == [24 * layers for layers in (11, 12, 13, 12, 12, 12, 12, 12)]
+    assert {row.layer for row in result.rows if row.call.per_layer} == {"0-95"}
+    assert result.resolved["pipeline"]["layers"] == [11, 12, 13, 12, 12, 12, 12, 12]
+    per_layer = result.per_layer["forward"].payload_bytes
+    assert per_layer == plan(GPT3, **STAGES).per_layer["forward"].payload_bytes
+
+
+def test_a_balanced_split_is_no_slower_than_any_that_moves_one_layer():
+    cut = {"pp": 8, "chips": 64, "microbatches": 24, "batch": 192}
+    model = "model={extends: gpt2-xl, layers: 30, vocab_padded: 50304}"
+
+    def step(layers):
+        return plan("gpt2-xl-a100-dp", overrides=("assume.overlap={}", model, f"pipeline.layers={layers}"), **cut)
+
+    found = step("balanced")
+    split = found.resolved["pipeline"]["layers"]
+    assert split[-1] < max(split)  # the head is worth several of its small layers
+    for k in range(1, 7):
+        other = [*split]
+        other[k], other[-1] = other[k] - 1, other[-1] + 1
+        assert step(other).step.time_s >= found.step.time_s
+
+
+def test_a_cut_over_tensor_sends_an_eighth_and_gathers_it():
+    """Narayanan et al. 2021, section 4.1: b*s*h/t to the next rank and an all-gather over NVLink behind it."""
+    whole, split = plan(GPT3, **STAGES), plan(GPT3, overrides=UNEVEN["cut over tensor"], **STAGES)
+    sent = {row.logical_bytes for row in whole.collectives if row.collective == "send"}
+    assert (
+        {row.logical_bytes for row in split.collectives if row.collective == "send"} == {sum(sent) // 8} == {6_291_456}
+    )
+    assert sent == {50_331_648}
+    around = [row for row in split.collectives if row.call.where.place == "side"]
+    assert {(row.collective, row.axis, row.logical_bytes, row.phase, row.stage) for row in around} == {
+        ("all_gather", "tensor", 50_331_648, "forward", "1-7"),
+        ("all_gather", "tensor", 50_331_648, "backward", "0-6"),
+    }
+    assert {row.formula for row in split.collectives if row.collective == "send"} == {"2*b*h*s/(d*t)"}
+    assert split.step.time_s < whole.step.time_s
+
+
+def test_a_table_may_state_the_cut_too():
+    table = "{'*': {b: data, g: tensor, f: tensor, v: tensor}, cut: {s: tensor}}"
+    result = plan(GPT3, overrides=(f"shardings={table}", "layout="))
+    assert result.pipeline is None  # a row of what is never sent changes nothing
+    assert result.step.time_s == plan(GPT3).step.time_s
+
+
 def refused(*overrides, **flags):
     with pytest.raises(InputError) as error:
         plan(GPT3, overrides=overrides, **{**STAGES, **flags})
@@ -142,7 +229,16 @@ def refused(*overrides, **flags):
         ),
         ((), {"schedule": "interleaved", "chunks": 2, "microbatches": 12}, "12 microbatches are not divisible by 8"),
         ((), {"pp": 7, "chips": 448}, "96 layers cannot be split evenly over 7 stages"),
-        (("pipeline.layers=[11,13]",), {}, "a split of layers over stages that is not even is not supported yet"),
+        (("pipeline.layers=[11,13]",), {}, "a split into 2 chunks is given, and there are 8 stages"),
+        (("pipeline.layers=[12,12,12,12,12,12,12,11]",), {}, "the split adds up to 95 layers, and the model has 96"),
+        (("pipeline.layers=evenly",), {}, '"evenly"'),
+        (("layout.cut.s=tensors",), {}, 'did you mean "tensor"?'),
+        (("layout.cut.q=tensor",), {}, '"q" is not a dim of a sharding table'),
+        (
+            ("layout.cut.s=tensor", "workload.seq=2044"),
+            {},
+            "s = 2044 (tokens per sequence) is not divisible by tensor 8",
+        ),
         (("offload={state: host}",), {}, "offload: offload of states or activations is not supported yet"),
         (("assume.overlap={data: both}",), {}, "overlap of collectives with compute is not supported with stages yet"),
         ((), {"planner": "cheapest"}, "the planner cheapest is not supported with stages yet"),
@@ -151,6 +247,31 @@ def refused(*overrides, **flags):
 )
 def test_what_pipelines_cannot_do_yet_is_refused_by_name(overrides, flags, said):
     assert said in refused(*overrides, **flags)
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("zb-v", "the schedule zb-v"),
+        ("dualpipe", "the schedule dualpipe"),
+        ("dualpipe-v", "the schedule dualpipe-v"),
+        ("mine.csv", "a schedule from a file"),
+    ],
+)
+def test_a_schedule_of_later_is_refused_with_those_that_there_are(word, what):
+    text = f"--schedule {word}"
+    assert refused(schedule=word) == (
+        f"error[not-supported-yet]: {what} is not supported yet\n --> command line:1:1\n  |\n1 | {text}\n"
+        f"  | {'^' * len(text)} take gpipe, 1f1b, interleaved, zb-h1, zb-h2"
+    )
+
+
+def test_offload_is_refused_with_what_there_is():
+    assert refused("offload.state=host") == (
+        "error[not-supported-yet]: offload: offload of states or activations is not supported yet\n"
+        " --> command line:1:7\n  |\n1 | --set offload.state=host\n"
+        "  |       ^^^^^^^^^^^^^ remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO"
+    )
 
 
 def test_a_pipeline_without_stages_is_refused():

@@ -14,12 +14,23 @@ TIGHT = {"model": "llama-3-8b", "hw": "tpu-v5e", "tp": 4, "dp": 16, "seq": 4096,
 """States of 36 GB on chips of 16 GB."""
 WIDE = {"model": "gemma-7b", "hw": "dgx-h100", "dp": 8, "seq": 8192, "batch": 512, "zero": 3}
 """States of 19 GB, and logits of 268 GB, on chips of 80 GB."""
+SHARDED = {
+    "tpsim": "scenario/1",
+    "model": "megatron-530b",
+    "hardware": "dgx-a100",
+    "mesh": {"data": 32, "tensor": 8},
+    "placement": {"data": "network", "tensor": "nvlink"},
+    "layout": {"tp": "tensor", "dp": "data", "zero": 3, "sequence_parallel": True},
+    "workload": {"global_batch": 256, "seq": 2048, "microbatches": 2, "dtype": "bf16", "grad_dtype": "f32"},
+    "assume": {"overlap": {"data": "both"}},
+}
+"""530B with its weights sharded over 32 nodes."""
 ASKED = {
     "fitting": {"scenario": BASE},
     "tight": TIGHT,
     "wide": WIDE,
     "bound by communication": {**TIGHT, "hw": "dgx-h100", "batch": 16},
-    "outlasting": {"scenario": "megatron-530b-a100"},
+    "outlasting": {"scenario": SHARDED},
     "a table": {"scenario": "llama2-13b-hsdp-h100"},
     "one chip": {"model": "gpt-tiny", "hw": "tpu-v5e", "batch": 1, "seq": 16},
 }

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 import tpsim
 from tests.algebra import test_cheapest as cheapest
+from tests.cost import test_timeline as timeline
 from tests.faults.laws import LAWS
 from tests.generators import chains, meshes
 from tests.machines import TORUS
 from tests.models import LLAMA as LLAMA_SMALL
 from tests.program import test_repetition as repeated
+from tests.program import test_stages as stages
 from tests.reference import test_linkload as proof
 from tests.reference import test_program_properties as programs
 from tests.reference import test_properties as moved
@@ -30,6 +32,7 @@ from tpsim.reference.collectives import Part
 from tpsim.reference.linkload import load
 
 TP, SP, LLAMA, KV = "gpt3-175b-a100-tp8", "gpt3-175b-a100-tp8-sp", "llama3-70b-h100", "llama3-70b-kv-replication"
+STAGES = "gpt3-175b-a100-pipeline"
 
 
 def verify(scenario):
@@ -134,6 +137,12 @@ def hastily():
         cheapest.test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(0, patch)
 
 
+def published():
+    """The first of the published bubble rates, and the share of an interleaved schedule."""
+    timeline.test_the_published_bubble_rates_come_out_to_four_digits(timeline.RATES["rows"][0])
+    timeline.test_the_bubble_is_the_share_that_its_paper_says(64, 3, 7 / 192, 7 / 199)
+
+
 PLAYED = {
     "law: every path": drawn(
         moved.test_every_path_carries_the_array_to_the_declared_blocks_in_the_claimed_messages,
@@ -168,6 +177,16 @@ PLAYED = {
         **moved.OBJECTIVES,
     ),
     "law: the cheapest way, hastily": law(hastily),
+    "law: stages": drawn(
+        stages.test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op,
+        10,
+        model=st.just(LLAMA_SMALL),
+        practice=st.just("megatron"),
+        chosen=stages.layouts,
+        stack=stages.stacks(),
+    ),
+    "law: published bubbles": law(published),
+    "law: what is in flight": law(timeline.test_what_a_rank_keeps_is_read_off_its_order),
 }
 
 SHARED = {"hw": "tpu-v5e", "placement": {"X": "ici.0", "Y": "ici.0"}}
@@ -181,7 +200,7 @@ EXPRESSIONS = {
 }
 
 JUDGES = {
-    **{f"verify {name}": verify(name) for name in (TP, SP, LLAMA, KV)},
+    **{f"verify {name}": verify(name) for name in (TP, SP, LLAMA, KV, STAGES)},
     **{f"verify {name}": judge for name, judge in EXPRESSIONS.items()},
     **LINKS,
     **PLAYED,

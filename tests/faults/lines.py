@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.faults.judges import KV, LLAMA, SP, TP
+from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
 from tpsim.cost import compute, grid, memory, rollup, step
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
-from tpsim.program import layout, op, trace, transformer, transpose, update
+from tpsim.program import layout, op, schedules, stages, trace, transformer, transpose, update
 
 
 class Fault(NamedTuple):
@@ -711,6 +711,71 @@ FAULTS = [
         "left[axis], used = over(left[axis], here), used * here",
         "left[axis] = over(left[axis], here)",
         "a_grid_prices_a_layout_as_a_plan_does",
+        "broken",
+    ),
+    # Stages and schedules
+    Fault(
+        "what comes behind a cut is not sent back",
+        B._reshard,
+        'self.trace.send(dy, _d(op.output), f"the cotangent of {x.name} is sent back")',
+        "dy",
+        f"verify {STAGES}",
+        "reads d.",
+    ),
+    Fault(
+        "the parts of a tied embedding's gradient are not added",
+        R.joined,
+        "moves=moves",
+        "moves=()",
+        f"verify {STAGES}",
+        "grad.E",
+    ),
+    Fault(
+        "a rank counts a layer for each of its chunks",
+        stages.Stages.times,
+        "return chunk.layers",
+        "return 1",
+        "law: stages",
+        "broken",
+    ),
+    Fault(
+        "the side behind a cut is taken for the one before it",
+        stages.Stages.times,
+        "(chunk.last, chunk.first)",
+        "(chunk.first, chunk.last)",
+        "law: stages",
+        "broken",
+    ),
+    Fault(
+        "messages are counted at the rank that receives them",
+        stages.Stages.times,
+        'chunk.last if where.act == "F" else chunk.first',
+        'chunk.first if where.act == "F" else chunk.last',
+        "law: stages",
+        "broken",
+    ),
+    Fault(
+        "gradients of weights come a microbatch late",
+        schedules.zero_bubble_h1,
+        "late=i",
+        "late=i + 1",
+        "law: what is in flight",
+        "broken",
+    ),
+    Fault(
+        "backwards go through the chunks as forwards do",
+        schedules.interleaved,
+        "v - 1 - chunk",
+        "chunk",
+        "law: published bubbles",
+        "deadlock",
+    ),
+    Fault(
+        "a rank warms up with a forward more than its backward needs",
+        schedules.one_forward_one_backward,
+        "backwards, p - i - 1",
+        "backwards, p - i",
+        "law: what is in flight",
         "broken",
     ),
 ]

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
+from tests.program.test_schedules import asked
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Join, Reshard
-from tpsim.program.stages import linear
+from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.stages import balanced, even, linear, stated
 from tpsim.quantity.errors import InputError
 from tpsim.question.shelf import ONE_CUT
+from tpsim.reference.ranks import Ranks
 
 ORDER = ("pipe", "D", "X")
 
 
-def traced(model, split, practice="megatron", **chosen):
+def traced(model, split, practice="megatron", microbatches=1, **chosen):
     """The program of a stack cut into chunks of so many layers."""
     laid = layout(tp=("X",), dp=("D",), pp=("pipe",), **chosen)
-    return lower(model, laid, PRACTICES[practice], Dtypes(), ORDER, layers=split)
+    return lower(model, laid, PRACTICES[practice], Dtypes(), ORDER, layers=split, microbatches=microbatches)
 
 
 def key(op):
@@ -35,7 +39,7 @@ def key(op):
     return (type(op).__name__, *here, edge(out.name), str(out.type), out.dtype, inputs, str(moves))
 
 
-EDGES = {"layer.in", "head.edge", "cut.out", "embedding.out", "embedding.sum", "residual"}
+EDGES = {"layer.in", "head.edge", "cut.in", "cut.out", "embedding.out", "embedding.sum", "residual"}
 
 
 def edge(name):
@@ -60,29 +64,59 @@ def claimed(program, stages, rank):
     """The same by the program of one layer and one cut, multiplied."""
     counts = Counter()
     for op in program.ops:
-        cut = op.where.place == "cut"
-        if cut:
-            counts[key(op)] += stages.handed_on(op.where, rank)
-        elif op.where.index("layers") is not None:
-            counts[key(op)] += sum(stages.times(op.where, chunk) for chunk in stages.of(rank))
-        else:
-            counts[key(op)] += stages.runs(op.where, rank)
+        counts[key(op)] += stages.count(op.where, rank)
     return +counts
 
 
-@given(
-    st.sampled_from([GPT, LLAMA, NEOX, QWEN, GEMMA]),
-    st.sampled_from(sorted(PRACTICES)),
-    st.tuples(st.integers(0, 3), st.booleans()),
-    st.tuples(st.integers(2, 4), st.integers(1, 2), st.integers(1, 2)),
+def times(program, stages, rank, microbatches):
+    """The same, per microbatch where it stands in one."""
+    inside = [op for op in program.ops if op.where.index("microbatches") is not None]
+    counts = claimed(replace(program, ops=tuple(inside)), stages, rank)
+    return Counter({one: count * microbatches for one, count in counts.items()})
+
+
+@st.composite
+def stacks(draw):
+    """The layers of each chunk on some ranks: alike or not, the first and the last chunk with layers or without."""
+    p, v = draw(st.integers(2, 4)), draw(st.integers(1, 2))
+    ends, inside = st.integers(0, 2), st.lists(st.integers(1, 2), min_size=p * v - 2, max_size=p * v - 2)
+    split = (draw(ends), *draw(inside), draw(ends))
+    return (split if any(split) else (1, *split[1:])), p
+
+
+CUTS = [{}, {"s": ("X",)}, {"h": ("X",)}, {"s": (), "h": ("X",)}]
+layouts = st.fixed_dictionaries(
+    {"zero": st.integers(0, 3), "sequence_parallel": st.booleans(), "cut": st.sampled_from(CUTS)}
 )
-def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice, shards, stack):
-    (zero, sp), (p, v, each) = shards, stack
-    stages, chosen = linear(p * v * each, p, v), {"zero": zero, "sequence_parallel": sp}
-    whole = traced(model, tuple(chunk.layers for chunk in stages.chunks), practice, **chosen)
-    one = traced(model, ONE_CUT, practice, **chosen)
+models, practices = st.sampled_from([GPT, LLAMA, NEOX, QWEN, GEMMA]), st.sampled_from(sorted(PRACTICES))
+
+
+@given(models, practices, layouts, stacks())
+def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice, chosen, stack):
+    split, p = stack
+    whole, one = traced(model, split, practice, **chosen), traced(model, ONE_CUT, practice, **chosen)
     for rank in range(p):
-        assert Counter(ran(whole, stages, rank)) == claimed(one, stages, rank)
+        assert Counter(ran(whole, linear(split, p), rank)) == claimed(one, linear(split, p), rank)
+
+
+@given(models, practices, layouts, st.data())
+def test_ranks_that_follow_a_schedule_run_what_one_traced_layer_and_cut_claim(model, practice, chosen, data):
+    name, p, v, m = data.draw(asked().filter(lambda one: 1 < one[1] < 5 and one[3] < 5))
+    split = data.draw(st.tuples(*[st.integers(1, 2)] * (p * v)))
+    whole = traced(model, split, practice, microbatches=m, **chosen)
+    stages, one = linear(split, p), traced(model, ONE_CUT, practice, **chosen)
+    done = defaultdict(Counter)
+
+    def run(op):
+        for rank in {chunk % p for chunk in op.where.chunks}:
+            done[rank][key(op)] += op.where.index("microbatches") is not None
+
+    def take(cut, _):
+        done[sender(cut) % p][key(cut)] += 1
+
+    Ranks(whole, pipeline_schedule(name, p, v, m), run, lambda _: {}, take).run()
+    for rank in range(p):
+        assert +done[rank] == times(one, stages, rank, m)
 
 
 def test_every_cut_is_sent_over_once_each_way_and_nothing_else_is():
@@ -122,7 +156,7 @@ def test_backward_between_two_messages_is_told_apart():
 
 
 def test_chunks_lie_on_the_ranks_in_turn():
-    stages = linear(16, 4, 2)
+    stages = linear(even(16, 4, 2), 4)
     assert [chunk.rank for chunk in stages.chunks] == [0, 1, 2, 3, 0, 1, 2, 3]
     assert {chunk.layers for chunk in stages.chunks} == {2}
     assert [(k, chunk.first, chunk.last) for k, chunk in enumerate(stages.chunks) if chunk.first or chunk.last] == [
@@ -133,11 +167,92 @@ def test_chunks_lie_on_the_ranks_in_turn():
 
 def test_a_split_that_is_not_even_is_refused_with_the_stages_that_would_do():
     with pytest.raises(InputError) as error:
-        linear(12, 5, 1)
+        even(12, 5, 1)
     assert str(error.value) == (
         "error[layers-not-divisible]: 12 layers cannot be split evenly over 5 stages\n"
         "  = stages that would do: 1, 2, 3, 4, 6, 12\n"
-        "  = other splits than even ones are not supported yet"
+        "  = or pipeline.layers: balanced, or a list of 5 numbers"
     )
     with pytest.raises(InputError, match="over 3 stages of 3 chunks each\n  = stages that would do: 1, 2, 4\n"):
-        linear(12, 3, 3)
+        even(12, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        (
+            (12, 12, 12),
+            (
+                "error[layers-not-split]: a split into 3 chunks is given, and there are 2 stages of 2 chunks each\n"
+                "  = list 4 numbers"
+            ),
+        ),
+        (
+            (12, 12, 12, 11),
+            "error[layers-not-split]: the split adds up to 47 layers, and the model has 48\n  = add 1",
+        ),
+        (
+            (12, 14, 12, 12),
+            "error[layers-not-split]: the split adds up to 50 layers, and the model has 48\n  = take away 2",
+        ),
+        (
+            (24, 0, 0, 24),
+            (
+                "error[layers-not-split]: chunks 1, 2 of the split would have nothing to do\n"
+                "  = only the first chunk, which has the embedding, and the last, which has the head, may have none"
+            ),
+        ),
+    ],
+)
+def test_a_given_split_that_does_not_suit_is_refused_with_what_would(split, said):
+    with pytest.raises(InputError) as error:
+        stated(split, 48, 2, 2)
+    assert str(error.value) == said
+
+
+def test_a_given_split_may_leave_the_ends_without_layers():
+    assert stated((0, 24, 24, 0), 48, 2, 2) == (0, 24, 24, 0)
+
+
+def test_a_balanced_split_takes_from_the_chunks_that_have_more_to_do():
+    even_ends = {"first_s": 0, "last_s": 0}
+    assert balanced(46, 8, 1, layer_s=1, **even_ends) == (6, 6, 6, 6, 6, 6, 5, 5)  # late ones would cost more
+    assert balanced(94, 8, 1, layer_s=1, first_s=1, last_s=1) == (11, 12, 12, 12, 12, 12, 12, 11)
+    assert balanced(12, 2, 2, layer_s=2, first_s=0, last_s=5) == (4, 4, 3, 1)
+    assert balanced(4, 3, 1, layer_s=1, first_s=0, last_s=9) == (2, 2, 0)
+
+
+@given(st.integers(2, 4), st.integers(1, 2), st.integers(12, 30), st.tuples(*[st.floats(0.1, 4)] * 3))
+def test_no_layer_of_a_balanced_split_is_better_off_elsewhere(p, v, layers, seconds):
+    layer_s, first_s, last_s = seconds
+    try:
+        split = balanced(layers, p, v, layer_s=layer_s, first_s=first_s, last_s=last_s)
+    except InputError:
+        assume(False)
+    assert sum(split) == layers
+
+    def slowest(one):
+        seconds = [each * layer_s for each in one]
+        seconds[0] += first_s
+        seconds[-1] += last_s
+        return max(seconds)
+
+    for source, target in permutations(range(p * v), 2):
+        other = list(split)
+        other[source], other[target] = split[source] - 1, split[target] + 1
+        assert split[source] == 0 or slowest(other) >= slowest(split) * (1 - 1e-12)
+
+
+def test_what_a_cut_is_split_by_is_sliced_before_it_and_gathered_behind():
+    program = traced(GPT, (1, 1), cut={"s": ("X",)})
+    around = [op for op in program.ops if op.where.place in ("cut", "side")]
+    assert [(op.where.act, op.where.chunks, op.where.place, *(move.kind for move in op.moves)) for op in around] == [
+        ("F", (0,), "side", "slice"),
+        ("F", (1,), "cut", "send"),
+        ("F", (1,), "side", "all_gather"),
+        ("B", (1,), "side", "slice"),
+        ("B", (0,), "cut", "send"),
+        ("B", (0,), "side", "all_gather"),
+    ]
+    with_sp = traced(GPT, (1, 1), cut={"s": ("X",)}, sequence_parallel=True)
+    assert not [op for op in with_sp.ops if op.where.place == "side"]  # the stream is split so anyway

@@ -6,6 +6,8 @@ import tpsim
 from tests.worked.answer import BOOK_MANY, COUNT, Answer
 from tests.worked.readings import (
     PER_CHIP,
+    B,
+    D,
     I,
     Layer,
     M,
@@ -14,6 +16,7 @@ from tests.worked.readings import (
     equal,
     given,
     held,
+    held_in_symbols,
     intensity,
     local,
     many,
@@ -24,6 +27,11 @@ from tests.worked.readings import (
     seconds,
     tensor_parallel,
 )
+from tpsim.algebra.mesh import Mesh
+from tpsim.cost.timeline import run
+from tpsim.fabric.placement import place
+from tpsim.machine.profile import load
+from tpsim.program.schedules import pipeline_schedule
 
 
 def on_a_node(dims, hw="book-h100"):
@@ -90,6 +98,41 @@ def trained_bytes():
     return sum(held("W[P_Y]", "Y=8", "P=70000000000", dtype) for dtype in ("bf16", "f32", "f32"))
 
 
+STAGED = ((6, 8), (2, 3), (8, 64))
+"""Stages and microbatches; the first are the book's example."""
+
+
+def on_the_way(stages, parts):
+    """Messages one after the other until the last microbatch has gone through: half of what goes there and back."""
+    return run(pipeline_schedule("gpipe", stages, 1, parts), lambda _: 0, lambda _: 1).end / 2
+
+
+def between_stages():
+    """Seconds of sends of one pass through stages that lie on nodes of their own, nothing else counted."""
+    hop = place(load("book-h100").levels, Mesh({"stages": 2, "inside": 8})).hop(["stages"], 0, 1)
+    sizes = [held_in_symbols("A[B,D]", {"B": B / m, "D": D}) for _, m in STAGED]
+    message = [moved("book-h100", hop, "permute", 2 * size) for size in sizes]  # V is what both have
+    return [on_the_way(*one) * seconds for one, seconds in zip(STAGED, message, strict=True)]
+
+
+def staged():
+    """Products of eight stages on a node each, and the gradients between copies of them."""
+    exprs = ("In[L_P,B_M,D] . dOut[L_P,B_M,F_N] -> dW[L_P,D,F_N]", "dOut[L_P,B_M,F_N] . W[L_P,D,F_N] -> dIn[L_P,B_M,D]")
+    return Layer("book-h100", "M=4,P=8,N=8", *exprs)
+
+
+def staged_tokens():
+    layer, ranks = staged(), {"P": 8, "N": 8}
+    sums = many(layer.moves("all_reduce", over="M", **ranks), "M")
+    return equal(layer.math(B=M * 64 * PER_CHIP, **ranks), sums, "per_chip")
+
+
+def staged_egress():
+    """Bytes per second that leave the eight nodes of a copy."""
+    gather = Layer("book-h100", "M=4,P=8,N=8", "A[I_NPM] -> A[I_NP]", dtype="int8").moves(P=8, N=8)
+    return equal(many(gather, "M"), 1, "I")
+
+
 RATES = {
     "node": lambda: per_second("book-h100", "N=8", "A[I_N] -> A[I]"),
     "leaf": lambda: per_second("book-h100", "L=32,N=8", "A[I_NL] -> A[I_N]"),
@@ -137,7 +180,13 @@ ANSWERS = {
         "bottleneck": Answer(slower_level, says="node"),
     },
     "GP-21": {"B": Answer(two_nodes_tokens)},
+    "GP-24": {
+        "T_total": Answer(between_stages, formula=[2 * B * D / (50e9 * m) * (m + p - 2) for p, m in STAGED]),
+        "factor_example": Answer(lambda: on_the_way(*STAGED[0]) / STAGED[0][1], COUNT),
+    },
     "GP-27": {
+        "bw_pp8": Answer(staged_egress, BOOK_MANY),
+        "roofline_pp8": Answer(staged_tokens, BOOK_MANY),
         "Y_limit": Answer(node_limit, BOOK_MANY),
         "mem_tp8": Answer(trained_bytes, COUNT),
         "per_gpu": Answer(lambda: local("x[B_X]", "B", 4_000_000, X=4096), COUNT),

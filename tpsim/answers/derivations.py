@@ -6,13 +6,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
-from tpsim.answers.stages import route_over
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import LOOPS, MEANINGS, ROLES
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
+from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
-from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, route_over, slowest_send
+from tpsim.answers.stages import AlikeStages, Pipeline, in_stages
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
     KEYS,
     Collective,
-    Pricer,
     Row,
     SumKey,
     Total,
@@ -26,7 +25,6 @@ from tpsim.cost.rollup import (
     rolled_up,
     travelling,
 )
-from tpsim.cost.sizes import Sizes
 from tpsim.cost.step import Step, expose, turning_scale
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said
@@ -36,6 +34,7 @@ from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.inputs import asked
+from tpsim.question.prices import pricer, route_over, sizes_of
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
+    from tpsim.cost.sizes import Sizes
     from tpsim.program.trace import Path as Paths
-    from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
@@ -134,42 +133,16 @@ def _in_stages(plan: PlanResult, lowered: Lowered) -> PlanResult:
     """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
     pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows)
     pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)
+    sizes = plan.sizes.of_stage(pacing.layers)
     work = replace(pacing.compute, useful_flops=total(useful))
     held = chip_memory(plan.question, pipeline.each[pipeline.fullest])
-    return replace(plan, rows=pacing.rows, compute=work, memory=held, pipeline=pipeline)
+    return replace(plan, sizes=sizes, rows=pacing.rows, compute=work, memory=held, pipeline=pipeline)
 
 
 def chip_memory(question: Question, held: Memory) -> ChipMemory:
     """What a chip holds, beside what the question's chip has."""
     parts = {one.name: getattr(held, one.name) for one in fields(Memory)}
     return ChipMemory(**parts, capacity_bytes=float(question.machine.chip.memory_capacity.value))
-
-
-def pricer(question: Question) -> Pricer:
-    """Seconds of a collective on the question's machine, over the wires that its mesh axes are placed on.
-
-    An algorithm that is forced is taken by the collectives that know it.
-    """
-    machine, force = question.machine, question.force
-
-    def seconds(move: Move, volume: Size) -> timing.Timing:
-        if move.kind == "send" and question.schedule:
-            return slowest_send(question, question.schedule, move.axes, volume)
-        route = route_over(question, move)
-        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, move.kind)
-        return timing.time(
-            machine,
-            route,
-            move.kind,
-            volume,
-            cost_model=question.cost_model,
-            launch=force.launch,
-            algorithm=force.algorithm if known or question.cost_model == "book" else None,
-            protocol=force.protocol,
-            change=question.placement.change(move),
-        )
-
-    return seconds
 
 
 def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
@@ -204,18 +177,6 @@ def cheapest_path(question: Question) -> Paths:
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)
-
-
-def sizes_of(question: Question) -> Sizes:
-    """The numbers that the question's program is evaluated at, its loops as a device runs them.
-
-    b is sequences per microbatch over all data shards.
-    """
-    workload = question.workload
-    dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
-    ranks, chunks = (question.schedule.ranks, question.schedule.chunks) if question.schedule else (1, 1)
-    loops = {"layers": question.model.layers // ranks, "microbatches": workload.microbatches, "chunks": chunks}
-    return Sizes(dims, question.mesh.axes, loops, question.layout.roles, ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +333,7 @@ class PlanResult(Answer):
 
     @property
     def every_row(self) -> tuple[Row, ...]:
-        """Every collective once; of a pipeline with its calls on a rank in the middle that has it."""
+        """Every collective once; of a pipeline with its calls on the rank that has most layers."""
         return self.pipeline.rows if self.pipeline else self.rows
 
     @property

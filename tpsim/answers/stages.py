@@ -10,22 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.pipeline import Pipelined, Stage, Work
-from tpsim.machine import timing
+from tpsim.program.stages import Chunk, Stages
+from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.fabric.wires import Route
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.question.shelf import Lowered
-
-PAIR = 2
-"""The devices of a message: a permute of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ class Pipeline(Record):
     orders  of the ranks
     each    what a chip of each rank holds
     capacity_bytes  of a chip's memory
-    rows    every collective once, with its calls on a rank in the middle that has it
+    rows    every collective once, with its calls on the rank that has most layers
     """
 
     told: ClassVar[tuple[str, ...]] = (
@@ -116,44 +112,6 @@ class Pipeline(Record):
         )
 
 
-def route_over(question: Question, move: Move) -> Route:
-    """The wires of a collective; of what two stages have together, those between these two."""
-    if move.members and question.schedule:
-        return question.placement.hop(move.axes, 0, 1 if move.kind == "send" else question.schedule.ranks - 1)
-    return question.placement.route(move.axes)
-
-
-def route_of(question: Question, axes: Sequence[str], source: int, target: int) -> Route:
-    """The wires between a device of one rank and its like on another."""
-    return question.placement.hop(axes, source, target)
-
-
-def sent(question: Question, route: Route, volume: Any) -> timing.Timing:
-    """A message of `volume` bytes to one other device."""
-    return timing.time(
-        question.machine,
-        route,
-        "permute",
-        PAIR * volume,
-        cost_model=question.cost_model,
-        launch=question.force.launch,
-        protocol=question.force.protocol,
-    )
-
-
-def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:
-    """The pairs of ranks that send to each other."""
-    yield from ((rank, rank + 1) for rank in range(schedule.ranks - 1))
-    if schedule.chunks > 1:
-        yield schedule.ranks - 1, 0
-
-
-def slowest_send(question: Question, schedule: PipelineSchedule, axes: Sequence[str], volume: Any) -> timing.Timing:
-    """A message over the cut where it takes longest."""
-    routes = {route_of(question, axes, *pair) for pair in hops(schedule)}
-    return max((sent(question, route, volume) for route in routes), key=lambda one: one.time_s)
-
-
 def pipelined(
     question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]
 ) -> Pipelined:
@@ -181,7 +139,13 @@ def pipelined(
 def in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Pipeline:
     """The pipeline of a question that has one: its step, and what every rank holds from step to step."""
     stages, capacity = question.stages, question.machine.chip.memory_capacity.value
-    each = tuple(memory(lowered.program, sizes, partial(stages.runs, rank=rank)) for rank in range(stages.ranks))
+
+    @cache
+    def held(*chunks: Chunk) -> Memory:
+        alone = Stages(1, chunks)
+        return memory(lowered.program, sizes.of_stage(alone.layers(0)), partial(alone.runs, rank=0))
+
+    each = tuple(held(*(replace(chunk, rank=0) for chunk in stages.of(rank))) for rank in range(stages.ranks))
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
@@ -191,18 +155,16 @@ def in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence
 
 def ranks_of(question: Question, one: Collective) -> str | None:
     """The ranks that a collective runs on, as ``0-6`` or ``0,7``; None for all."""
-    stages, where = question.stages, one.where
-    runs = stages.handed_on if where.place == "cut" else stages.runs
-    ranks = [rank for rank in range(stages.ranks) if runs(where, rank)]
+    stages = question.stages
+    ranks = [rank for rank in range(stages.ranks) if stages.runs(one.where, rank)]
     return None if len(ranks) == stages.ranks else _listed(ranks)
 
 
-def calls_of_all(question: Question, one: Collective, count: Any) -> Any:
-    """The calls of all stages together, given those of one in the middle that has them."""
-    stages, where = question.stages, one.where
-    if where.place == "cut":
-        return question.workload.microbatches * sum(stages.handed_on(where, rank) for rank in range(stages.ranks))
-    return count if len(where.chunks) > 1 else count * sum(stages.runs(where, rank) for rank in range(stages.ranks))
+def calls_of_all(question: Question, one: Collective, sizes: Sizes) -> Any:
+    """The calls of all stages together; of what several of them have together, the calls of one."""
+    stages, shared = question.stages, len(one.where.chunks) > 1
+    often = 1 if shared else sum(stages.count(one.where, rank) for rank in range(stages.ranks))
+    return often * one.repeats(sizes)
 
 
 def _listed(ranks: Sequence[int]) -> str:

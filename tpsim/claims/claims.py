@@ -72,7 +72,7 @@ def _wrong_counts(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) -> Ite
     due: Counter[Sort] = Counter()
     for row in plan.rows:
         for sort in planned(row.call):
-            due[sort] += calls_of_all(plan.question, row.call, row.count)
+            due[sort] += calls_of_all(plan.question, row.call, plan.sizes)
     for sort in {**due, **calls}:
         ran = len(calls.get(sort, ()))
         if ran != due[sort]:

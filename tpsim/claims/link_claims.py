@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.stages import route_over
 from tpsim.claims.checks import Check, counted, judged
 from tpsim.claims.sorts import planned
 from tpsim.claims.wiring import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
+from tpsim.question.prices import route_over
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import load
 
@@ -51,9 +51,13 @@ class LinkClaim:
 
     @property
     def even(self) -> bool:
-        """True if every array can be cut as the schedule cuts: then devices send what it says, not about as much."""
+        """True if every array can be cut as the schedule cuts: then devices send what it says, not about as much.
+
+        What two stages of several exchange was counted on the devices alone, not on links.
+        """
         plan = schedule(self.kind, self.parts)
-        return bool(self.made) and not any(elements % (plan.blocks * plan.units) for elements, _ in self.made)
+        on_links = bool(self.made) and all(call.levels for _, call in self.made)
+        return on_links and not any(elements % (plan.blocks * plan.units) for elements, _ in self.made)
 
 
 def links_check(claims: Sequence[LinkClaim]) -> Check:

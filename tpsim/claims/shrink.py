@@ -8,6 +8,7 @@ included). What shrinks: devices, dims, layers, microbatches.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from math import lcm, prod
 from typing import TYPE_CHECKING
 
@@ -15,25 +16,26 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Carrier, Piece
 from tpsim.fabric.wires import joined
-from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity.errors import InputError
+from tpsim.question.shelf import lowered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.stages import Stages
     from tpsim.question.question import Question
 
 DEVICES = 64
 """Devices of the largest mesh that is run."""
 
-LAYERS, MICROBATCHES = 2, 2
-"""Enough to show what is repeated, what is shared and what is added up."""
+LAYERS, MICROBATCHES, CHUNKS = 2, 2, 2
+"""Enough to show what is repeated, what is shared and what is added up, and that ranks take turns among chunks."""
 
 PAIR = 2
 """The fewest devices that have anything to say to each other, and the fewest elements of which a shard has several."""
@@ -50,24 +52,27 @@ def shrink(question: Question) -> Question:
 
     Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
     """
-    placement = shrunk_placement(question.placement, question.layout.stages)
+    stages = question.stages
+    apart = OTHER if _unlike(stages) else PAIR
+    placement = shrunk_placement(question.placement, dict.fromkeys(question.layout.stages, apart))
     mesh = placement.mesh
-    program = lower(question.model, question.layout, question.practice, question.dtypes, mesh.order)
+    program = lowered(question).program
     old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
     dims = shrunk_dims(program, old, question.mesh, mesh)
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
-    layers = LAYERS * taking_turns.ranks * taking_turns.chunks if taking_turns else LAYERS
+    split = shrunk_split(stages, taking_turns.ranks, taking_turns.chunks) if taking_turns else ()
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     return replace(
         question,
-        model=shrunk_model(question.model, dims, layers),
+        model=shrunk_model(question.model, dims, sum(split) or LAYERS),
         mesh=mesh,
         placement=placement,
         workload=workload,
         schedule=taking_turns,
+        split=split,
         require={},
         limits=(),
         resolved={},
@@ -83,21 +88,44 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
         return None
     ranks, had = mesh.size(*question.layout.stages), question.workload.microbatches
     parts = min(MICROBATCHES * ranks, ranks * max(1, had // ranks) if question.schedule.chunks > 1 else had)
-    return pipeline_schedule(question.schedule.name, ranks, question.schedule.chunks, parts)
+    return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)
 
 
-def shrunk_placement(placement: Placement, stages: Sequence[str] = ()) -> Placement:
+def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:
+    """The layers of each chunk of so many ranks: of the first, the last, and between them the one that is unlike these.
+
+    Two where all chunks that have any are alike; where not, as few as keep apart who had fewer and who had more.
+    """
+    had = [_ends(stages.chunk_layers(rank), chunks) for rank in range(stages.ranks)]
+    kept = [had[0], *(had[_unlike(stages)] for _ in range(ranks - PAIR)), had[-1]]
+    sizes = sorted({0, *chain.from_iterable(kept)})
+    few = {0: 0, sizes[-1]: LAYERS} if len(sizes) == PAIR else {size: at for at, size in enumerate(sizes)}
+    return tuple(few[layers] for turn in zip(*kept, strict=True) for layers in turn)
+
+
+def _ends(layers: tuple[int, ...], chunks: int) -> tuple[int, ...]:
+    """The chunks of a rank that are kept: the first ones and the last."""
+    return (*layers[: chunks - 1], layers[-1])
+
+
+def _unlike(stages: Stages) -> int:
+    """The first rank with a chunk that no chunk of the first and of the last rank is like; 0 without one."""
+    told = {*stages.chunk_layers(0), *stages.chunk_layers(stages.ranks - 1)}
+    return next((rank for rank in range(stages.ranks) if {*stages.chunk_layers(rank)} - told), 0)
+
+
+def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = None) -> Placement:
     """The same mesh axes on the same carriers with fewer members.
 
-    stages  the axis of them, of which two show all that several do
+    stages  the axis of them, and how many show all that several do
 
     Each part of an axis becomes the least size of its kind (`telling`); while those are more than 64 devices together,
     the largest part becomes the least that its carrier can be: a pair, or a third of a ring that it fills alone.
     Strides follow from the parts inside.
     """
     sizes = {
-        (axis, place): _least(placement, axis, place)
-        if axis in stages
+        (axis, place): max(_least(placement, axis, place), min(piece.n, stages[axis]))
+        if stages and axis in stages
         else telling(piece.n, placement.carriers[piece.carrier].topology)
         for axis, pieces in placement.pieces.items()
         for place, piece in enumerate(pieces)

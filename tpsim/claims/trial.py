@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
-from tpsim.answers.stages import route_over
 from tpsim.claims.wiring import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.question.prices import route_over
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.answers.stages import route_over
 from tpsim.claims.sorts import planned, sort_of
 from tpsim.machine import timing
 from tpsim.machine.additive import Group, groups
 from tpsim.quantity.errors import InputError
+from tpsim.question.prices import route_over
 from tpsim.reference.collectives import Part
 from tpsim.reference.network import Network
 from tpsim.reference.wiring import Wiring

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, product_s
 from tpsim.cost.timeline import Message, Ran, run
+from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.schedules import Order, PipelineSchedule
-    from tpsim.program.stages import Chunk, Stages
+    from tpsim.program.schedules import Order, Pass, PipelineSchedule
+    from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
 """Seconds on the way of what a cut sends from one rank to another."""
@@ -104,12 +106,14 @@ class Work:
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""
-        passes = {(k, act): self._seconds(chunk, act) for k, chunk in enumerate(self.stages.chunks) for act in "FBW"}
-        rank_of, to = self.schedule.rank, self.schedule.receiver
+        alike = cache(self._seconds)
+        passes = {
+            (k, act): alike(replace(chunk, rank=0), act) for k, chunk in enumerate(self.stages.chunks) for act in "FBW"
+        }
         ran = run(
             self.schedule,
             lambda action: total(passes[part.chunk, part.act] for part in action),
-            lambda of: self.hop(rank_of(of.chunk), rank_of(to(of) or 0)),
+            lambda of: self.hop(*self._ends_of(of)),
         )
         ends, last = self._ends(ran)
         counts, seconds = self._critical(ran, passes, last)
@@ -117,7 +121,8 @@ class Work:
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         time_s = max(ends)
-        stages = tuple(self._stage(ran, rank, time_s) for rank in range(self.stages.ranks))
+        worked = cache(self._worked)
+        stages = tuple(self._stage(ran, rank, time_s, worked) for rank in range(self.stages.ranks))
         return Pipelined(ran, stages, time_s, counts, seconds)
 
     def _seconds(self, chunk: Chunk, act: str) -> Any:
@@ -134,14 +139,11 @@ class Work:
         return product_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
 
     def _rows(self, rank: int) -> Iterator[Row]:
-        """The collectives of a rank with its calls; at a cut those that it sends."""
+        """The collectives of a rank with its calls."""
         for row in self.rows:
-            where = row.call.where
-            if where.place == "cut":
-                sends = self.stages.handed_on(where, rank)
-                yield from [replace(row, count=sends * self.sizes.loops["microbatches"])] if sends else []
-            elif self.stages.runs(where, rank):
-                yield row
+            if often := self.stages.count(row.call.where, rank):
+                count, sizes = often * row.call.repeats(self.sizes), self.sizes.of_stage(self.stages.layers(rank))
+                yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 
     def _ends(self, ran: Ran) -> tuple[list[Any], int]:
         """When every rank has done what follows its order once per step, and the rank that all of it hangs on.
@@ -159,7 +161,13 @@ class Work:
         last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
         return ends, last
 
-    def _stage(self, ran: Ran, rank: int, time_s: Any) -> Stage:
+    def _worked(self, *chunks: Chunk) -> Compute:
+        """The products of a rank that has these chunks."""
+        alone = Stages(1, chunks)
+        products = [one for one in self.products if alone.runs(one.where, 0)]
+        return compute(products, self.sizes.of_stage(alone.layers(0)), self.machine, self.dtype, self.efficiency)
+
+    def _stage(self, ran: Ran, rank: int, time_s: Any, worked: Callable[..., Compute]) -> Stage:
         gaps = ran.gaps[rank]
         flights: Counter[str] = Counter()
         rows = list(self._rows(rank))
@@ -171,11 +179,10 @@ class Work:
             replace(row, exposed_s=flights[row.call.where.act]) if row.call.where.place == "cut" else row
             for row in rows
         ]
-        products = [one for one in self.products if self.stages.runs(one.where, rank)]
-        work = compute(products, self.sizes, self.machine, self.dtype, self.efficiency)
+        layers = self.stages.layers(rank)
+        work = worked(*(replace(chunk, rank=0) for chunk in self.stages.of(rank)))
         once = total(row.exposed_s for row in rows if not row.call.per_microbatch)
         waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - once)
-        layers = sum(chunk.layers for chunk in self.stages.of(rank))
         return Stage(
             rank, layers, tuple(rows), work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks)
         )
@@ -186,9 +193,12 @@ class Work:
         """How often each pass and each send stands on the path to the end of rank `last`, and the seconds of each."""
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
-        for one in ran.critical(last):
+        path = list(ran.critical(last))
+        apart = len({self.hop(*self._ends_of(one.of)) for one in path if isinstance(one, Message)}) > 1
+        for one in path:
             if isinstance(one, Message):
-                named = [("send", one.end - one.start)]
+                source, target = self._ends_of(one.of)
+                named = [(f"send_{source}_{target}" if apart else "send", self.hop(source, target))]
             else:
                 rank, place = one
                 parts = self.schedule.orders[rank][place]
@@ -196,12 +206,17 @@ class Work:
             for name, s in named:
                 counts[name] += 1
                 seconds[name] = s
-        order = sorted(counts, key=lambda name: (name == "send", name.partition("_")[2], "FBW".find(name[0])))
+        order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order}, seconds
 
+    def _ends_of(self, of: Pass) -> tuple[int, int]:
+        """The rank that sends a message, and the one that it is for."""
+        return self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
+
     def _name(self, act: str, chunk: int) -> str:
-        one = self.stages.chunks[chunk]
-        return act + ("_first" if one.first else "_last" if one.last else "")
+        one, inside = self.stages.chunks[chunk], self.stages.chunks[1:-1]
+        apart = len({other.layers for other in inside}) > 1
+        return act + ("_first" if one.first else "_last" if one.last else f"_{one.layers}" if apart else "")
 
 
 def in_flight(order: Order, chunks: int, *, until_b: float = 1, until_w: float = 0) -> float:

@@ -123,6 +123,10 @@ class Collective:
         """Calls per step and device."""
         return self.program.times(self.where, sizes.loops)
 
+    def repeats(self, sizes: Sizes) -> Any:
+        """Calls per step in each of the layers, or at each of the cuts, that have it."""
+        return self.program.times(self.where.outside("layers").outside("chunks"), sizes.loops)
+
     @property
     def shape(self) -> Hashable:
         """What its price depends on: collectives of equal shape cost the same at all sizes."""
@@ -265,7 +269,7 @@ class Row(Record):
     @property
     def layer(self) -> int | str | None:
         """An index, a range such as 0-95, or null outside the layers."""
-        index, layers = self.call.where.index("layers"), self.sizes.loops["layers"] * self.sizes.stages
+        index, layers = self.call.where.index("layers"), self.sizes.stack or self.sizes.loops["layers"]
         if index is None:
             return None
         return index if self.call.program.traced["layers"] == layers else f"0-{layers - 1}"

@@ -21,20 +21,24 @@ class Sizes:
     axes   sizes of the mesh axes
     loops  how often each loop of the program runs on a device: layers, microbatches, chunks
     roles  the axes of tp and dp, which formulas call t and d
-    stages  ranks of a pipeline, each with as many layers as one device
+    stack  layers of the whole stack where a device has a stage of it; 0 where it has all
     """
 
     dims: Mapping[str, Size]
     axes: Mapping[str, Size]
     loops: Mapping[str, Size]
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    stages: int = 1
+    stack: int = 0
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def repeats(self) -> Any:
         """Runs of what stands in every loop: once per layer and microbatch."""
         return self.loops["layers"] * self.loops["microbatches"]
+
+    def of_stage(self, layers: int) -> Sizes:
+        """The same on a device with so many layers."""
+        return self if layers == self.loops["layers"] else replace(self, loops={**self.loops, "layers": layers})
 
     @property
     def symbols(self) -> Sizes:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
-from tpsim.answers.stages import route_over
 from tpsim.guard.lock import (
     MODEL_CHANGES,
     NO_FORMULAS,
@@ -31,6 +30,7 @@ from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, 
 from tpsim.guard.uses import Lists, Uses
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
+from tpsim.question.prices import route_over
 from tpsim.question.scenario import CHANGES, resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.shelf import Shelf, structure

@@ -9,13 +9,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import chip_memory, priced
-from tpsim.answers.stages import route_over
 from tpsim.guard.lock import BASE, Asked
 from tpsim.guard.machine_facts import properties
 from tpsim.guard.moved import STATES_FIT
 from tpsim.guard.samples import HELD, group
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.timing import compute_s, memory_s
+from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
@@ -123,15 +124,17 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     if question.schedule:
-        yield "pipeline", _turns(question.schedule, question.stages.chunks[0].layers)
+        yield "pipeline", _turns(question.schedule, question.split)
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
     yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice.under(layout)))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
 
 
-def _turns(schedule: PipelineSchedule, layers: int) -> str:
-    """``1f1b, 8 stages of 12 layers``."""
+def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
+    """``1f1b, 8 stages of 12 layers``; of chunks that are not alike all are listed, equal neighbours as ``12 x 6``."""
     chunks = "" if schedule.chunks == 1 else f"{schedule.chunks} chunks of "
+    runs = [(each, len(list(run))) for each, run in groupby(split)]
+    layers = ", ".join(f"{each} x {n}" if n > 1 and len(runs) > 1 else f"{each}" for each, n in runs)
     return f"{schedule.name}, {schedule.ranks} stages of {chunks}{layers} layers"
 
 

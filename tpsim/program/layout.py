@@ -42,16 +42,19 @@ class Region:
     carries  its arrays may get a cotangent that still owes; at the edge of others it is settled
     weights  a layer's weights lie there: at rest, in use, as gradients, in the optimizer
     zero     the ZeRO stage from which it is sharded over dp (Rajbhandari et al. 2020)
+    like     the region that it inherits from, which inherits ``*``
     """
 
     carries: bool = False
     weights: bool = False
     zero: int | None = None
+    like: str = "*"
 
 
 REGIONS: Mapping[str, Region] = {
     "*": Region(),
     "residual": Region(),
+    "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
     "vocab": Region(),
@@ -59,7 +62,8 @@ REGIONS: Mapping[str, Region] = {
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
-"""The regions of a transformer: ``*`` is the default, then the stream, bodies of blocks, attention's heads, logits."""
+"""The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
+blocks, attention's heads, logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +140,7 @@ class Dtypes:
 class Layout:
     """Which axes shard which dim in which region.
 
-    table  region -> dim -> axes, major first; a dim missing in a region inherits region ``*``
+    table  region -> dim -> axes, major first; a dim missing in a region inherits region ``*``, in the cut the stream's
     """
 
     table: Table
@@ -169,7 +173,8 @@ class Layout:
         >>> layout(tp=("X",)).type_in(("b", "s", "f"), "block").on
         ((), (), ('X',))
         """
-        local, default = self.table.get(region, {}), self.table.get("*", {})
+        like = REGIONS[region].like if region in REGIONS else "*"
+        local, default = ({**self.table.get(like, {}), **self.table.get(region, {})}, self.table.get("*", {}))
         used: set[str] = set()
         on: list[Axes] = []
         for dim in dims:
@@ -186,6 +191,7 @@ def layout(
     pp: Axes = (),
     zero: int = 0,
     sequence_parallel: bool = False,
+    cut: Mapping[str, Axes] | None = None,
     kv_split: int | None = None,
     whole: Collection[str] = (),
 ) -> Layout:
@@ -195,6 +201,7 @@ def layout(
     dp        axes of data parallelism
     pp        the axis of pipeline stages
     zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp
+    cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading tp axes shard the kv heads; the rest shard the queries of a kv head (None: all shard
               kv heads)
     whole     dims that ZeRO must not shard because dp does not divide them (h, d or f)
@@ -205,6 +212,8 @@ def layout(
         table["*"][LAYERS] = pp
     if sequence_parallel:
         table["residual"] = {"s": tp}
+    if cut:
+        table["cut"] = dict(cut)
     flat = {dim: axes for dim, axes in {"h": dp, "d": dp, "f": (*tp, *dp)}.items() if dim not in whole}
     table |= {name: flat for name, region in REGIONS.items() if dp and region.zero and zero >= region.zero}
     return Layout(table)

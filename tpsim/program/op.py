@@ -24,8 +24,8 @@ Act = Literal["F", "B", "W", "U"]
 Phase = Literal["forward", "backward", "update"]
 PHASES: Mapping[Act, Phase] = {"F": "forward", "B": "backward", "W": "backward", "U": "update"}
 
-Place = Literal["embedding", "layer", "cut", "head", "step"]
-"""The part of the stack that an op belongs to; cut: between two stages; step: none of them."""
+Place = Literal["embedding", "layer", "cut", "side", "head", "step"]
+"""The part of the stack that an op belongs to; cut: between two stages; side: beside it; step: none of them."""
 
 Again = Literal["", "gather", "kernel", "replay"]
 """Why an op runs a second time: it does not; what it gathered was dropped, it is inside a kernel, it is recomputed."""

@@ -63,26 +63,31 @@ class PipelineSchedule:
 
     def receiver(self, part: Pass) -> int | None:
         """The chunk that the message of `part` goes to; None if it sends none."""
-        to = part.chunk + STEP[part.act]
-        inside = min(to, part.chunk) >= 0 and max(to, part.chunk) < self.ranks * self.chunks
-        return to if inside and self.rank(to) != self.rank(part.chunk) else None
+        act, chunk, _ = part
+        return self._other(chunk, chunk + STEP[act])
 
     def wanted(self, part: Pass) -> Pass | None:
         """The pass whose message `part` waits for; None if it takes nothing from another chunk."""
-        before = part._replace(chunk=part.chunk - STEP[part.act])
-        return before if self.receiver(before) == part.chunk else None
+        act, chunk, j = part
+        before = self._other(chunk, chunk - STEP[act])
+        return None if before is None else Pass(act, before, j)
+
+    def _other(self, chunk: int, to: int) -> int | None:
+        """The chunk `to` if there is one and it lies on another rank."""
+        ranks = len(self.orders)
+        return to if 0 <= to < ranks * self.chunks and to % ranks != chunk % ranks else None
 
 
 def gpipe(p: int, _v: int, m: int) -> Iterator[Order]:
     """All forwards, then all backwards. Source: Huang et al. 2018, arXiv 1811.06965."""
-    for _ in range(p):
-        yield from [(*(_f(0, j) for j in range(m)), *(_bw(0, j) for j in range(m)))]
+    for i in range(p):
+        yield (*(_f(i, j) for j in range(m)), *(_bw(i, j) for j in range(m)))
 
 
 def one_forward_one_backward(p: int, _v: int, m: int) -> Iterator[Order]:
     """One forward, one backward in turn behind p - i - 1 forwards. Source: Narayanan et al. 2021, arXiv 2104.04473."""
     for i in range(p):
-        forwards, backwards = [_f(0, j) for j in range(m)], [_bw(0, j) for j in range(m)]
+        forwards, backwards = [_f(i, j) for j in range(m)], [_bw(i, j) for j in range(m)]
         yield _in_turn(forwards, backwards, p - i - 1)
 
 
@@ -99,21 +104,21 @@ def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
         )
     turns = [(chunk, start + j) for start in range(0, m, p) for chunk in range(v) for j in range(p)]
     for i in range(p):
-        forwards = [_f(chunk, j) for chunk, j in turns]
-        backwards = [_bw(v - 1 - chunk, j) for chunk, j in turns]
+        forwards = [_f(chunk * p + i, j) for chunk, j in turns]
+        backwards = [_bw((v - 1 - chunk) * p + i, j) for chunk, j in turns]
         yield _in_turn(forwards, backwards, 2 * (p - i - 1) + (v - 1) * p)
 
 
 def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
     """Backward split in two; no more kept than by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241."""
     for i in range(p):
-        yield _split(m, warm=p - i, late=i)
+        yield _split(i, m, warm=p - i, late=i)
 
 
 def zero_bubble_h2(p: int, _v: int, m: int) -> Iterator[Order]:
     """Backward split in two; forwards enough to fill the warm-up, too. Source: Qi et al. 2024, arXiv 2401.10241."""
     for i in range(p):
-        yield _split(m, warm=2 * (p - i) - 1, late=2 * i)
+        yield _split(i, m, warm=2 * (p - i) - 1, late=2 * i)
 
 
 def _f(chunk: int, microbatch: int) -> Action:
@@ -131,22 +136,22 @@ def _in_turn(forwards: list[Action], backwards: list[Action], warm: int) -> Orde
     return (*forwards[:warm], *turns, *backwards[len(forwards) - warm :])
 
 
-def _split(m: int, *, warm: int, late: int) -> Order:
+def _split(chunk: int, m: int, *, warm: int, late: int) -> Order:
     """`warm` forwards, then a B, a W that is `late` microbatches behind it, and a forward in turn."""
     warm = min(warm, m)
-    order = [_f(0, j) for j in range(warm)]
+    order = [_f(chunk, j) for j in range(warm)]
     for j in range(m):
-        order.append((Pass("B", 0, j),))
-        order += [(Pass("W", 0, j - late),)] if j >= late else []
-        order += [_f(0, warm + j)] if warm + j < m else []
-    return (*order, *((Pass("W", 0, j),) for j in range(max(0, m - late), m)))
+        order.append((Pass("B", chunk, j),))
+        order += [(Pass("W", chunk, j - late),)] if j >= late else []
+        order += [_f(chunk, warm + j)] if warm + j < m else []
+    return (*order, *((Pass("W", chunk, j),) for j in range(max(0, m - late), m)))
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
     """A schedule by name.
 
-    orders    makes the order of each rank, chunks counted on the rank, from p, v, m
+    orders    makes the order of each rank from p, v, m; chunks are counted in the whole stack
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
               where it does not interleave; the others would deadlock so
@@ -179,9 +184,7 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     Raises InputError where the numbers do not suit it.
     """
     maker = SCHEDULES[name]
-    ranks = enumerate(maker.orders(p, v, m))
-    orders = tuple(tuple(tuple(part._replace(chunk=part.chunk * p + i) for part in a) for a in o) for i, o in ranks)
-    return checked(PipelineSchedule(name, v, m, orders, maker.blocking))
+    return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
 
 
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:
@@ -192,34 +195,44 @@ def checked(schedule: PipelineSchedule) -> PipelineSchedule:
     """
     for rank, order in enumerate(schedule.orders):
         done: set[Pass] = set()
+        chunks = range(rank, schedule.ranks * schedule.chunks, schedule.ranks)
         for at, action in enumerate(order):
             for part in action:
-                if wrong := _wrong(schedule, rank, part, done):
+                here = part.chunk in chunks and 0 <= part.microbatch < schedule.microbatches
+                if not here or part in done or not done.issuperset(_before(part, schedule)):
+                    wrong = _wrong(schedule, rank, part, done)
                     raise _refused(schedule, f"{part}, action {at} of rank {rank}, {wrong}")
                 done.add(part)
-        for part in _due(schedule, rank):
-            if part not in done:
-                raise _refused(schedule, f"{part} is missing on rank {rank}")
+        if len(done) < len(STEP) * len(chunks) * schedule.microbatches:
+            missing = next(part for part in _due(schedule, rank) if part not in done)
+            raise _refused(schedule, f"{missing} is missing on rank {rank}")
     _messages_in_order(schedule)
     return schedule
 
 
+def _before(part: Pass, schedule: PipelineSchedule) -> tuple[tuple[str, int, int], ...]:
+    """The passes that its rank must have done before it can run `part`."""
+    act, chunk, j = part
+    if schedule.ranks == 1 and act != "W" and 0 <= chunk - STEP[act] < schedule.chunks:
+        return ((act, chunk - STEP[act], j), *((("F", chunk, j),) if act == "B" else ()))
+    if act == "F":
+        return ()
+    if act == "B":
+        return (("F", chunk, j),)
+    return (("B", chunk, j), ("W", chunk, j - 1)) if j else (("B", chunk, j),)
+
+
 def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:
     """Why a rank that has `done` these passes cannot run `part` now."""
-    act, chunk, j = part
+    _, chunk, j = part
     if not (0 <= chunk < schedule.ranks * schedule.chunks and 0 <= j < schedule.microbatches):
         return "is none of this pipeline's"
     if chunk % schedule.ranks != rank:
         return f"belongs to rank {chunk % schedule.ranks}"
     if part in done:
         return "comes twice"
-    before = {"F": [], "B": [Pass("F", chunk, j)], "W": [Pass("B", chunk, j)]}[act]
-    if act == "W" and j:
-        before.append(Pass("W", chunk, j - 1))
-    source = chunk - STEP[act]
-    if source != chunk and 0 <= source < schedule.ranks * schedule.chunks and schedule.rank(source) == rank:
-        before.append(Pass(act, source, j))
-    return next((f"comes before {one}" for one in before if one not in done), "")
+    late = next(one for one in _before(part, schedule) if one not in done)
+    return f"comes before {Pass._make(late)}"
 
 
 def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
@@ -231,17 +244,19 @@ def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
 def _messages_in_order(schedule: PipelineSchedule) -> None:
     """Refuse a channel (sender, receiver, F or B) whose messages leave in another order than they are wanted."""
     leaving, wanted = defaultdict(list), defaultdict(list)
+    ranks, inside = schedule.ranks, range(schedule.ranks * schedule.chunks)
     for rank, order in enumerate(schedule.orders):
-        for part in (part for action in order for part in action):
-            if message := schedule.wanted(part):
-                wanted[schedule.rank(message.chunk), rank, part.act].append(message)
-            if (to := schedule.receiver(part)) is not None:
-                leaving[rank, schedule.rank(to), part.act].append(part)
+        for act, chunk, j in (part for action in order for part in action if STEP[part.act]):
+            if ranks > 1 and (sender := chunk - STEP[act]) in inside:
+                wanted[sender % ranks, rank, act].append((act, sender, j))
+            if ranks > 1 and (to := chunk + STEP[act]) in inside:
+                leaving[rank, to % ranks, act].append((act, chunk, j))
     for channel, sent in leaving.items():
-        for mine, yours in zip(sent, wanted[channel], strict=True):
-            if mine != yours:
-                text = f"rank {channel[1]} wants the message of {yours} where rank {channel[0]} sends that of {mine}"
-                raise _refused(schedule, text)
+        if sent != wanted[channel]:
+            pairs = zip(map(Pass._make, sent), map(Pass._make, wanted[channel]), strict=True)
+            mine, yours = next(pair for pair in pairs if pair[0] != pair[1])
+            text = f"rank {channel[1]} wants the message of {yours} where rank {channel[0]} sends that of {mine}"
+            raise _refused(schedule, text)
 
 
 def _refused(schedule: PipelineSchedule, text: str) -> InputError:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpsim.program.op import Where
 
 
@@ -16,7 +18,7 @@ class Chunk:
     """A piece of the stack.
 
     rank    of the pipeline that runs it
-    layers  how many it has
+    layers  how many it has; the first and the last chunk may have none
     first   True if it has the embedding; last: the final norm, the head and the loss
     """
 
@@ -37,29 +39,48 @@ class Stages:
         """The chunks of a rank."""
         return tuple(chunk for chunk in self.chunks if chunk.rank == rank)
 
+    def chunk_layers(self, rank: int) -> tuple[int, ...]:
+        """The layers of each chunk of a rank."""
+        return tuple(chunk.layers for chunk in self.of(rank))
+
+    def layers(self, rank: int) -> int:
+        """The layers of a rank."""
+        return sum(self.chunk_layers(rank))
+
     def times(self, where: Where, chunk: Chunk) -> int:
         """How often a chunk runs, per microbatch, what stands at `where` in a program of one traced layer and cut.
 
-        There chunk 0 has the embedding and the layer, chunk 1 the head.
+        There chunk 0 has the embedding, the layer, and the side before the cut; chunk 1 the side behind it, and the
+        head. A message is its sender's.
         """
         if where.index("layers") is not None:
             return chunk.layers
+        if where.place == "cut":
+            return int(not (chunk.last if where.act == "F" else chunk.first))
+        if where.place == "side":
+            return int(not (chunk.last, chunk.first)[where.chunks[0]])
         ends = (chunk.first, chunk.last)
         return int(any(ends[one] for one in where.chunks))
 
+    def count(self, where: Where, rank: int) -> int:
+        """How often a rank runs it, per microbatch: in each of its layers, at each of its cuts, or where it is."""
+        return sum(self.times(where, chunk) for chunk in self.of(rank))
+
     def runs(self, where: Where, rank: int) -> bool:
         """True if a rank runs it."""
-        return any(self.times(where, chunk) for chunk in self.of(rank))
-
-    def handed_on(self, where: Where, rank: int) -> int:
-        """How often a rank sends at a cut, per microbatch: once per chunk that has another one behind or before it."""
-        return sum(not (chunk.last if where.act == "F" else chunk.first) for chunk in self.of(rank))
+        return self.count(where, rank) > 0
 
 
-def linear(layers: int, ranks: int, chunks: int) -> Stages:
-    """The stack in ranks x chunks equal pieces, piece k on rank k mod ranks.
+def linear(layers: Sequence[int], ranks: int) -> Stages:
+    """Chunks of so many layers each in order of execution, chunk k on rank k mod ranks."""
+    last = len(layers) - 1
+    return Stages(ranks, tuple(Chunk(k % ranks, each, k == 0, k == last) for k, each in enumerate(layers)))
 
-    Raises InputError where they cannot be equal, with the numbers that would do.
+
+def even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
+    """The layers of each of ranks x chunks chunks that are alike.
+
+    Raises InputError where they cannot be, with the numbers that would do.
     """
     pieces = ranks * chunks
     if layers % pieces:
@@ -69,7 +90,48 @@ def linear(layers: int, ranks: int, chunks: int) -> Stages:
             "layers-not-divisible",
             f"{layers} layers cannot be split evenly over {ranks} stages{several}",
             remedy=f"stages that would do: {', '.join(map(str, fitting))}",
-            note="other splits than even ones are not supported yet",
+            note=f"or pipeline.layers: balanced, or a list of {pieces} numbers",
         )
-    each = layers // pieces
-    return Stages(ranks, tuple(Chunk(k % ranks, each, k == 0, k == pieces - 1) for k in range(pieces)))
+    return (layers // pieces,) * pieces
+
+
+def stated(split: Sequence[int], layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
+    """The layers of each chunk as they are stated, in order of execution.
+
+    Raises InputError for another number of chunks or of layers, and for an empty chunk without embedding and head.
+    """
+    pieces, problem, remedy = ranks * chunks, "", ""
+    named = f"{ranks} stages" + ("" if chunks == 1 else f" of {chunks} chunks each")
+    empty = [str(k) for k, each in enumerate(split) if not each and 0 < k < len(split) - 1]
+    if len(split) != pieces:
+        problem, remedy = f"a split into {len(split)} chunks is given, and there are {named}", f"list {pieces} numbers"
+    elif sum(split) != layers:
+        problem = f"the split adds up to {sum(split)} layers, and the model has {layers}"
+        more = layers - sum(split)
+        remedy = f"{'add' if more > 0 else 'take away'} {abs(more)}"
+    elif empty:
+        problem = f"chunk{'' if len(empty) == 1 else 's'} {', '.join(empty)} of the split would have nothing to do"
+        remedy = "only the first chunk, which has the embedding, and the last, which has the head, may have none"
+    if problem:
+        raise InputError.one("layers-not-split", problem, remedy=remedy)
+    return tuple(split)
+
+
+def balanced(layers: int, ranks: int, chunks: int, *, layer_s: float, first_s: float, last_s: float) -> tuple[int, ...]:
+    """The layers of each chunk such that the slowest takes the fewest seconds.
+
+    layer_s          of a layer, one microbatch
+    first_s, last_s  of what the first chunk has beside layers (the embedding), and the last one (the head)
+
+    Layer after layer goes to the chunk that is then the least slow, of equal ones to the first: a rank that is slow
+    delays the step less the earlier it stands.
+    """
+    pieces = ranks * chunks
+    seconds, split = [0.0] * pieces, [0] * pieces
+    seconds[0] += first_s
+    seconds[-1] += last_s
+    for _ in range(layers):
+        least = min(range(pieces), key=seconds.__getitem__)
+        seconds[least] += layer_s
+        split[least] += 1
+    return stated(split, layers, ranks, chunks)

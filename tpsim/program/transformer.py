@@ -215,10 +215,20 @@ class Transformer:
             return self.trace.lin("residual", x, y, *held)
 
     def _cut(self, x: Array, here: Where) -> Array:
-        """The stream where the stack is cut: sent to the chunk that is `here`."""
-        where = replace(here, place="cut", block="cut").inside("chunks", here.chunks[0] - 1)
-        with self.trace.at(where, "residual"):
-            return self.trace.send(x, "cut.out", "the layers behind the cut lie on another stage")
+        """The stream where the stack is cut: sent, as the table has it there, to the chunk that is `here`."""
+        (chunk,) = here.chunks
+        where = replace(here, place="cut", block="cut").inside("chunks", chunk - 1)
+        x = self._beside(x, "cut", replace(where, chunks=(chunk - 1,)), "cut.in")
+        with self.trace.at(where, x.region):
+            x = self.trace.send(x, "cut.out", "the layers behind the cut lie on another stage")
+        return self._beside(x, "residual", where, "cut.out")
+
+    def _beside(self, x: Array, region: str, where: Where, name: str) -> Array:
+        """The stream as `region` has it, on one side of a cut."""
+        if self.trace.layout.type_in(x.dims, region) == x.type:
+            return x
+        with self.trace.at(replace(where, place="side"), region):
+            return self.trace.pin(x, region, "", name=name)
 
     def _edge(self, x: Array, name: str) -> Array:
         """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""

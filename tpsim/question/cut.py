@@ -138,11 +138,15 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     zero = fields.zero if fields else 0
     sequence_parallel = bool(fields and fields.sequence_parallel)
     _check_axes({"tp": tp, "dp": dp, "pp": pp}, mesh, at)
+    sends = fields.cut if fields else {}
+    _check_table({"cut": sends}, mesh, lambda *keys: at("layout", *keys[1:]))
+    sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
     ways, shards = mesh.size(*tp), mesh.size(*dp)
     _raise_all(
         (
             *tp_problems(model, ways, _tp_place(tp, at)),
             *workload_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
+            *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
         )
     )
     split = _split_kv_heads(model, tp, mesh, at)
@@ -153,6 +157,7 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
         pp=pp,
         zero=zero,
         sequence_parallel=sequence_parallel,
+        cut=sends,
         kv_split=split.kv_split,
         whole=whole,
     )

@@ -95,6 +95,13 @@ _OTHERS = {
         "num_accelerators",
     ),
     "pipeline.chunks": ("virtual_pipeline_model_parallel_size",),
+    "pipeline.layers": (
+        "decoder_first_pipeline_num_layers",
+        "decoder_last_pipeline_num_layers",
+        "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split",
+    ),
+    "layout.cut": ("scatter_gather_tensors_in_pipeline",),
     "pipeline.schedule": ("pipeline_schedule", "pipeline_parallel_schedule", "schedule"),
     "recompute": (
         "recompute_granularity",

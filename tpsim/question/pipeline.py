@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.schedules import LATER, SCHEDULES, pipeline_schedule
-from tpsim.program.stages import linear
+from tpsim.cost.compute import compute
+from tpsim.cost.rollup import price, travelling
+from tpsim.program.schedules import LATER, SCHEDULES
+from tpsim.program.stages import Chunk, Stages, balanced, even, stated
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.scenario_file import PipelineFields
 
 if TYPE_CHECKING:
@@ -18,12 +21,21 @@ if TYPE_CHECKING:
     from tpsim.quantity.errors import Place
     from tpsim.question.cut import Cut
     from tpsim.question.divides import At
-    from tpsim.question.question import Workload
+    from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
+    from tpsim.question.shelf import Shelf
 
 
-def pipeline(file: ScenarioFile, model: Model, workload: Workload, split: Cut, at: At) -> PipelineSchedule | None:
-    """The orders of the ranks; None where no mesh axis of several devices has stages.
+Split = tuple[int, ...]
+"""The layers of each chunk, in order of execution."""
+
+
+def pipeline(
+    file: ScenarioFile, model: Model, split: Cut, at: At, *, workload: Workload, shelf: Shelf
+) -> tuple[PipelineSchedule | None, Split]:
+    """The orders of the ranks, and the layers of their chunks; None where no mesh axis of several devices has stages.
+
+    A balanced split begins as one that counts layers alone: `balance` mends it where seconds are known.
 
     Raises InputError for layers or microbatches that do not suit it, and for what is not supported yet.
     """
@@ -32,19 +44,53 @@ def pipeline(file: ScenarioFile, model: Model, workload: Workload, split: Cut, a
     if fields and not axes:
         message = "a pipeline is described, and no mesh axis has its stages"
         raise InputError.one("no-stages", message, at("pipeline"), "add layout.pp: AXIS, or remove it")
-    fields = fields or PipelineFields(chunks=1)
+    fields = fields or PipelineFields(chunks=1, layers="even")
     _known_schedule(fields, at("pipeline", "schedule"))
     if ranks == 1:
-        return None
+        return None, ()
     for place, slug, message, remedy in _refusals(file, fields, axes, at):
         raise InputError.one(slug, message, place, remedy)
     try:
-        linear(model.layers, ranks, fields.chunks)
-        return pipeline_schedule(fields.schedule, ranks, fields.chunks, workload.microbatches)
+        layers = _layers(fields, model.layers, ranks)
+        return shelf.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
     except InputError as error:
-        place = at("workload", "microbatches") if error.problems[0].slug.startswith("microbatches") else None
-        stages = at("layout", "pp") if len(axes) > 1 else at("mesh", axes[0])
-        raise InputError([replace(one, place=place or stages) for one in error.problems]) from None
+        slug = error.problems[0].slug
+        keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}
+        place = at(*keys.get(slug, ("mesh", axes[0])))
+        raise InputError([replace(one, place=place) for one in error.problems]) from None
+
+
+def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
+    match fields.layers:
+        case "even":
+            return even(layers, ranks, fields.chunks)
+        case "balanced":
+            return balanced(layers, ranks, fields.chunks, layer_s=1, first_s=0, last_s=0)
+        case tuple(split):
+            return stated(split, layers, ranks, fields.chunks)
+
+
+def balance(question: Question, shelf: Shelf) -> Split:
+    """The split with the fewest seconds on the slowest chunk: its products, and the collectives between them."""
+    ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
+    lowered, sizes = shelf.lowered(question), sizes_of(question)
+    rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
+
+    def seconds(chunk: Chunk) -> float:
+        alone, here = Stages(1, (chunk,)), sizes.of_stage(chunk.layers)
+        products = [one for one in lowered.products if alone.runs(one.where, 0)]
+        work = compute(products, here, question.machine, question.products, question.matmul_efficiency).time_s
+        calls = [row for row in rows if row.call.per_microbatch and row.call.where.place not in ("cut", "side")]
+        return float(work + sum(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls))
+
+    return balanced(
+        question.model.layers,
+        ranks,
+        chunks,
+        layer_s=seconds(Chunk(0, 1, first=False, last=False)),
+        first_s=seconds(Chunk(0, 0, first=True, last=False)),
+        last_s=seconds(Chunk(0, 0, first=False, last=True)),
+    )
 
 
 def _known_schedule(fields: PipelineFields, place: Place | None) -> None:
@@ -65,9 +111,6 @@ def _refusals(
 ) -> Iterator[tuple[Place | None, str, str, str]]:
     """What cannot be planned with stages yet: place, slug, message, remedy."""
     several, later = SCHEDULES[fields.schedule].several, "not-supported-yet"
-    if fields.layers != "even":
-        message = "a split of layers over stages that is not even is not supported yet"
-        yield at("pipeline", "layers"), later, message, "write layers: even, or leave it out"
     if len(axes) > 1:
         yield (
             at("layout", "pp"),

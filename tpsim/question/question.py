@@ -104,6 +104,7 @@ class Question:
     asked         how a command line names this scenario again, its overrides included; "" if stdin asked
     document      the scenario as it was read, flags and overrides included: what a change of it starts from
     schedule      the orders of the ranks of a pipeline; None without one
+    split         the layers of each of its chunks, in order of execution
     """
 
     name: str
@@ -131,6 +132,7 @@ class Question:
     left_open: tuple[str, ...]
     document: Document = field(repr=False, compare=False)
     schedule: PipelineSchedule | None = None
+    split: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
     stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
     asked: str = ""
@@ -140,8 +142,7 @@ class Question:
     @property
     def stages(self) -> Stages:
         """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
-        ranks, chunks = (self.schedule.ranks, self.schedule.chunks) if self.schedule else (1, 1)
-        return linear(self.model.layers, ranks, chunks)
+        return linear(self.split or (self.model.layers,), self.schedule.ranks if self.schedule else 1)
 
     @property
     def matmul_efficiency(self) -> float | None:

@@ -39,7 +39,7 @@ from tpsim.question.forced import refuse_foreign, shown_where_forced, written
 from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
-from tpsim.question.pipeline import pipeline
+from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Assume, Limit, Question, Workload
 from tpsim.question.recompute import recompute_remarks, recomputing
 from tpsim.question.scenario_file import (
@@ -90,7 +90,7 @@ def resolve(
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
     practice = recomputing(file.recompute, _practice(file.practice), model.model, split.layout, read.at)
-    schedule = pipeline(file, model.model, workload, split, read.at)
+    schedule, layers = pipeline(file, model.model, split, read.at, workload=workload, shelf=shelf)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
     with _pointing_at(read.at("workload", "dtype")):
@@ -135,9 +135,12 @@ def resolve(
         asked=_asked(read.document, overrides, flags or {}),
         document=read.document,
         schedule=schedule,
+        split=layers,
     )
     if file.shardings is not None:
         _check_program(question, read)
+    if schedule and file.pipeline and file.pipeline.layers == "balanced":
+        question = replace(question, split=balance(question, shelf))
     return replace(question, resolved=_resolved(question, file))
 
 
@@ -402,7 +405,7 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
             "sequence_parallel": laid.sequence_parallel,
             **({"pp": list(laid.stages)} if question.schedule else {}),
         },
-        **(_taking_turns(question.schedule) if question.schedule else {}),
+        **(_taking_turns(question.schedule, question.split) if question.schedule else {}),
         "shardings": {
             region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
         },
@@ -421,9 +424,10 @@ CHANGES = "hardware_changes"
 """The key under which is resolved what a scenario changes of its machine."""
 
 
-def _taking_turns(schedule: PipelineSchedule) -> dict[str, dict[str, Any]]:
+def _taking_turns(schedule: PipelineSchedule, split: Sequence[int]) -> dict[str, dict[str, Any]]:
     """What the stages of a pipeline came to."""
-    return {"pipeline": {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}}
+    turns = {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}
+    return {"pipeline": {**turns, "layers": list(split)}}
 
 
 def forced(question: Question) -> dict[str, dict[str, Any]]:

@@ -55,6 +55,9 @@ class LayoutFields(Strict):
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
+    cut: dict[str, Axes] = Field(
+        default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"
+    )
 
 
 class PipelineFields(Strict):
@@ -62,7 +65,9 @@ class PipelineFields(Strict):
 
     schedule: Annotated[str, WithJsonSchema({"type": "string", "enum": list(SCHEDULES)})] = DEFAULT
     chunks: Count = Field(1, description="of layers on each stage")
-    layers: Annotated[Any, WithJsonSchema({"type": "string", "enum": ["even"]})] = "even"
+    layers: Literal["even", "balanced"] | tuple[Annotated[int, Field(strict=True, ge=0, le=MOST)], ...] = Field(
+        default="even", description="how the stack is cut: the layers of each chunk, in order of execution"
+    )
 
 
 class PracticeFields(Strict):

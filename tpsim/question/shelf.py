@@ -10,6 +10,7 @@ from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
+from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
@@ -49,6 +51,7 @@ class Shelf:
     machines: dict[Hashable, Machine] = field(default_factory=dict)
     models: dict[Hashable, ModelRead] = field(default_factory=dict)
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
+    schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
 
     def scenario(self, path: Path) -> Document:
         """The scenario file that others extend. Raises InputError."""
@@ -68,6 +71,12 @@ class Shelf:
         if key not in self.models:
             self.models[key] = load_model(name_or_path, beside=beside)
         return self.models[key]
+
+    def schedule(self, *asked: Any) -> PipelineSchedule:
+        """The orders of a pipeline, asked for as `pipeline_schedule` is. Raises InputError."""
+        if asked not in self.schedules:
+            self.schedules[asked] = pipeline_schedule(*asked)
+        return self.schedules[asked]
 
     def lowered(self, question: Question) -> Lowered:
         """The program of a question by the book's paths; questions of one structure share it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from tpsim.reference.blocks import Block
     from tpsim.reference.execute import Run
 
-STEP = 1e-5
-"""How far each parameter is moved along its direction, both ways: rounding and curvature both stay below 1e-8."""
+STEPS = (1e-5, 1e-6)
+"""How far each parameter is moved along its direction, both ways; less far where the loss is sharply curved."""
+
+NEAR = 1e-6
+"""Slopes as near to each other as this are not looked at again; what is wrong stays wrong at any step."""
 
 FLOOR = 1e-4
 """Gradients below this length are compared absolutely; that of a key's bias is zero but for rounding."""
@@ -49,9 +53,14 @@ def _slope(whole: Run, forward: Program, label: str, derived: Array, parameter: 
     gradient = whole.value(derived).transpose([derived.dims.index(dim) for dim in parameter.dims])
     value = whole.inputs(label, gradient.shape)
     direction = np.random.default_rng(crc32(label.encode())).normal(size=gradient.shape)
-    above, below = (_loss(whole, forward, label, value + sign * STEP * direction) for sign in (1.0, -1.0))
-    gap = abs((above - below) / (2 * STEP) - float(np.sum(gradient * direction)))
-    return Slope(label, gap / max(float(np.linalg.norm(gradient)), FLOOR))
+    length, difference = max(float(np.linalg.norm(gradient)), FLOOR), inf
+    for step in STEPS:
+        above, below = (_loss(whole, forward, label, value + sign * step * direction) for sign in (1.0, -1.0))
+        gap = abs((above - below) / (2 * step) - float(np.sum(gradient * direction)))
+        difference = min(difference, gap / length)
+        if difference < NEAR:
+            break
+    return Slope(label, difference)
 
 
 def _loss(whole: Run, forward: Program, label: str, value: Block) -> float:
