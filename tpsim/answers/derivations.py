@@ -250,7 +250,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "bubble_s": "of the rank that waits least: from the step's start to its end, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
-        "compute_s": "sum over products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
+        "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
     }
     if rest in texts:
         yield Derivation(
@@ -263,12 +263,12 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         )
     if rest in ("flops_per_device", "compute_s"):
         here = _of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
-        products = [one for one in result.shelf.lowered(result.question).products if here(one.where)]
+        kernels = [one for one in result.shelf.lowered(result.question).kernels if here(one.where)]
         yield _derived(
             result,
             "FLOPs of one chip per step",
             "flops",
-            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
+            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in kernels),
             checks=CHECKS["compute"],
         )
 

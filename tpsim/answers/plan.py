@@ -117,7 +117,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
 def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
-    work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
+    work = compute(lowered.kernels, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
     plan = PlanResult(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import Compute, compute, product_s
+from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.timeline import Message, Ran, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.cost.compute import Matmul
+    from tpsim.cost.kernels import Kernel
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
@@ -88,7 +88,7 @@ class Work:
     """What the ranks of a pipeline have to do.
 
     rows      every collective once, priced
-    products  every matrix product
+    kernels   every kernel
     hop       seconds of a message between two ranks
     """
 
@@ -96,7 +96,7 @@ class Work:
     stages: Stages
     sizes: Sizes
     rows: Sequence[Row]
-    products: Sequence[Matmul]
+    kernels: Sequence[Kernel]
     machine: Machine
     dtype: str
     efficiency: float | None
@@ -121,17 +121,17 @@ class Work:
         return Pipelined(ran, stages, time_s, counts, seconds)
 
     def _seconds(self, chunk: Chunk, act: str) -> Any:
-        """One microbatch through a chunk in one act: its products and the collectives between them, which block."""
-        products = ((one.where, self._product_s(one)) for one in self.products)
+        """One microbatch through a chunk in one act: its kernels and the collectives between them, which block."""
+        kernels = ((one.where, self._kernel_s(one)) for one in self.kernels)
         calls = ((row.call.where, row.timing.time_s) for row in self.rows)
         return total(
             seconds * self.stages.times(where, chunk)
-            for where, seconds in (*products, *calls)
+            for where, seconds in (*kernels, *calls)
             if where.act == act and where.place != "cut" and where.index("microbatches") is not None
         )
 
-    def _product_s(self, one: Matmul) -> Any:
-        return product_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
+    def _kernel_s(self, one: Kernel) -> Any:
+        return kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
 
     def _rows(self, rank: int) -> Iterator[Row]:
         """The collectives of a rank with its calls; at a cut those that it sends."""
@@ -143,6 +143,15 @@ class Work:
             elif self.stages.runs(where, rank):
                 yield row
 
+    def _kernels(self, rank: int) -> list[Kernel]:
+        """The kernels of a rank."""
+        return [one for one in self.kernels if self.stages.runs(one.where, rank)]
+
+    def _once_s(self, rank: int) -> Any:
+        """Seconds of what a rank computes once per step: its update."""
+        once = [one for one in self._kernels(rank) if one.where.index("microbatches") is None]
+        return compute(once, self.sizes, self.machine, self.dtype, self.efficiency).time_s
+
     def _ends(self, ran: Ran) -> tuple[list[Any], int]:
         """When every rank has done what follows its order once per step, and the rank that all of it hangs on.
 
@@ -152,7 +161,7 @@ class Work:
         for rank in range(self.stages.ranks):
             once = [row for row in self._rows(rank) if not row.call.per_microbatch]
             together = total(row.busy_s for row in once if row.call.shared)
-            own.append(ran.done(rank) + total(row.busy_s for row in once if not row.call.shared))
+            own.append(ran.done(rank) + self._once_s(rank) + total(row.busy_s for row in once if not row.call.shared))
             shared.append(together)
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         ends = [met + together if together else end for end, together in zip(own, shared, strict=True)]
@@ -171,10 +180,9 @@ class Work:
             replace(row, exposed_s=flights[row.call.where.act]) if row.call.where.place == "cut" else row
             for row in rows
         ]
-        products = [one for one in self.products if self.stages.runs(one.where, rank)]
-        work = compute(products, self.sizes, self.machine, self.dtype, self.efficiency)
+        work = compute(self._kernels(rank), self.sizes, self.machine, self.dtype, self.efficiency)
         once = total(row.exposed_s for row in rows if not row.call.per_microbatch)
-        waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - once)
+        waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - self._once_s(rank) - once)
         layers = sum(chunk.layers for chunk in self.stages.of(rank))
         return Stage(
             rank, layers, tuple(rows), work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks)

@@ -78,6 +78,8 @@ class Practice:
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
+    attention              one kernel whose scores stay on the chip (fused), or products around a softmax (plain)
+    causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -88,6 +90,8 @@ class Practice:
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+    attention: Literal["fused", "plain"] = "fused"
+    causal: Literal["skip", "whole"] = "skip"
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike.
@@ -104,7 +108,7 @@ PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(),
     "megatron": Practice(regather=True, reshard_after_forward=True, qkv="fused", coalesce=True),
     "fsdp2": Practice(reshard_after_forward=True, coalesce=True),
-    "xla": Practice(cotangents="per_use"),
+    "xla": Practice(cotangents="per_use", causal="whole"),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
 

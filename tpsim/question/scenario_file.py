@@ -77,6 +77,8 @@ class PracticeFields(Strict):
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
+    attention: Literal["fused", "plain"] | None = None
+    causal: Literal["skip", "whole"] | None = None
 
     @model_validator(mode="before")
     @classmethod
