@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.op import Phase
 
+FLOPS_COUNTED = "matrix products, attention's whole s by s among them"
+"""The FLOPs that shares of peak (MFU, HFU) count."""
+
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 
 
