@@ -1,7 +1,7 @@
 """Layers of a large model against measured milliseconds.
 
 The dgx-a100 profile's shares of peak and of memory bandwidth were fitted to several published sets of step times, these
-rows among them (0.745 to 0.758 and 0.71 to 0.82 with one set left out): within 10 % is no forecast of an unseen machine.
+rows among them (0.745 to 0.758 and 0.71 to 0.82 with one set left out): within 10 % is no forecast of a new machine.
 """
 
 from __future__ import annotations
