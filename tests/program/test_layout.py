@@ -61,5 +61,5 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         "ideal": {},
         "megatron": {"regather": True, "reshard_after_forward": True, "qkv": "fused", "coalesce": True},
         "fsdp2": {"reshard_after_forward": True, "coalesce": True},
-        "xla": {"cotangents": "per_use"},
+        "xla": {"cotangents": "per_use", "causal": "whole"},
     }

@@ -107,7 +107,7 @@ class Kernel:
     @cached_property
     def shape(self) -> Hashable:
         """What its seconds depend on: kernels of equal shape take as long at all sizes."""
-        multiplied = sorted(sorted(map(_shape, (*op.inputs, op.output))) for op in self.products)
+        multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         return (self.causal, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
 
