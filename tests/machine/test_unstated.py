@@ -168,7 +168,7 @@ def test_a_profile_that_leaves_figures_out_is_sound_with_a_warning_for_each(shee
     assert {one["slug"] for one in found["warnings"]} == {"left-out"}
     assert found["warnings"][0]["remedy"] == "0.55 is guessed"
     assert run(["hw", "validate", sheet]) == 0
-    assert "1 of 1 profiles are sound, 7 warnings" in capsys.readouterr().out
+    assert "1 of 1 profiles are sound, 8 warnings" in capsys.readouterr().out
 
 
 def test_a_profile_held_to_the_rule_of_the_shipped_ones_leaves_nothing_out(sheet, capsys):
