@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tpsim.calibrate.calibrate import adjusted
 from tpsim.cost.compute import compute, kernel_s
-from tpsim.cost.kernels import kernels
+from tpsim.cost.compute import seconds as seconds_of
+from tpsim.cost.kernels import kernels, merged
 from tpsim.machine.profile import load
 from tpsim.machine.timing import waves
 
@@ -92,3 +93,13 @@ def test_a_kernel_takes_its_pause_however_small(program, sizes):
     first = kernels(program)[0]
     gained = kernel_s(first, sizes, A100, "bf16", None) - kernel_s(first, sizes, hurried, "bf16", None)
     assert gained == pytest.approx(2e-6)
+
+
+def test_kernels_of_equal_shape_take_as_long(whole_step):
+    """A product and those that are its backward have the same arrays, and other rows, columns and sums."""
+    found, sizes = whole_step
+    large = replace(sizes, dims={**sizes.dims, "h": 6144, "f": 24576, "v": 51200, "s": 2048, "t": 2048, "b": 8})
+    one_by_one = sum(kernel_s(one, large, A100, "bf16", None) * one.count(large) for one in found)
+    assert compute(found, large, A100, "bf16").time_s == pytest.approx(one_by_one, rel=1e-12)
+    merged_s = seconds_of(merged(found), large, A100, "bf16")
+    assert sum(merged_s.values()) == pytest.approx(one_by_one, rel=1e-12)
