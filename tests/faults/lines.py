@@ -661,7 +661,7 @@ FAULTS = [
         "optimizer states are held whole",
         memory.local_bytes,
         "sizes.local_elements(array.type)",
-        "sizes.local_elements(array.type.with_axes(array.dims[0], ()))",
+        "sizes.local_elements(array.type.with_axes(array.dims[0], ()) if array.dims else array.type)",
         "a_chip_holds_what_its_blocks_say",
         "broken",
     ),
