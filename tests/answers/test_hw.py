@@ -43,7 +43,7 @@ def test_every_document_is_plain_json_and_names_its_inputs(own):
 
 def test_a_guess_has_no_source_and_is_counted(own):
     result = hw_show(own)
-    assert result.guesses == len(result.records()) == 4 + 4  # as many are left out
+    assert result.guesses == len(result.records()) == 4 + 5  # as many are left out
     assert {(row["kind"], row["source"], row["title"]) for row in result.records()} == {("guess", None, None)}
 
 

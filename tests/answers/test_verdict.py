@@ -94,18 +94,18 @@ def test_a_demand_on_memory_is_held_against_states_and_broken_where_memory_stand
 
 def test_what_bounds_a_step_stands_with_its_share_and_what_is_lost_with_its_collective(answers):
     assert lines(answers["fitting"])["time"] == (
-        "10.28 s a step: bound by compute (72.4 %), 27.6 % lost to exposed communication, "
-        "mostly all_gather over tensor (14.2 %); 204,017 tokens/s, MFU 36.2 %"
+        "10.38 s a step: bound by compute (72.7 %), 27.3 % lost to exposed communication, "
+        "mostly all_gather over tensor (14 %); 202,038 tokens/s, MFU 35.8 %"
     )
     assert (
-        ": bound by communication, 67.5 % lost to exposed communication, mostly all_reduce over data (59.2 %);"
+        ": bound by communication, 58.3 % lost to exposed communication, mostly all_reduce over data (51.1 %);"
         in (lines(answers["bound by communication"])["time"])
     )
 
 
 def test_communication_that_hides_and_yet_sets_the_pace_is_named(answers):
     said = lines(answers["outlasting"])["time"]
-    assert ": bound by communication (reduce_scatter over data outlasts the compute beside it), 22.5 % lost to " in said
+    assert ": bound by communication (all_gather over data outlasts the compute beside it), 39.8 % lost to " in said
 
 
 def test_without_communication_nothing_is_lost(answers):
@@ -144,21 +144,21 @@ def test_the_change_comes_to_what_set_then_comes_to(answers):
 def test_the_change_is_the_fastest_of_those_that_fit():
     base = plan(BASE, zero=3)
     stages = {stage: plan(BASE, zero=stage) for stage in (0, 1, 2)}
-    assert stages[0].step.time_s < stages[1].step.time_s <= stages[2].step.time_s < base.step.time_s
+    assert stages[0].step.time_s < stages[2].step.time_s < stages[1].step.time_s < base.step.time_s
     assert not stages[0].memory.states_fit
-    assert lines(base)["change"] == "--set layout.zero=1: 10.28 s a step (-10.7 %), states 56.23 GB"
+    assert lines(base)["change"] == "--set layout.zero=2: 10.38 s a step (-10.6 %), states 22.05 GB"
 
 
 def test_a_change_says_what_is_not_counted_in_it(answers):
     assert lines(answers["fitting"])["change"] == (
-        "--set workload.microbatches=2: 10.17 s a step (-1.02 %), activations (not counted) 2 times as large"
+        "--set workload.microbatches=2: 10.26 s a step (-1.12 %), activations (not counted) 2 times as large"
     )
 
 
 def test_what_does_not_fit_is_bettered_by_what_makes_it_fit(answers):
-    assert lines(answers["tight"])["change"] == "--set layout.zero=1: states 13.55 GB, 2.636 s a step (-3.66 %)"
+    assert lines(answers["tight"])["change"] == "--set layout.zero=2: states 6.023 GB, 2.203 s a step (-7.96 %)"
     assert (
-        lines(answers["wide"])["change"] == "--set workload.microbatches=8: logits 33.55 GB, 61.68 s a step (+2.09 %)"
+        lines(answers["wide"])["change"] == "--set workload.microbatches=8: logits 33.55 GB, 66.43 s a step (+2.23 %)"
     )
 
 
@@ -197,4 +197,4 @@ def test_a_scenario_that_no_file_holds_is_changed_too():
         "layout": {"dp": "data"},
         "workload": {"global_batch": 8, "seq": 4096},
     }
-    assert plan(data).change.set == "layout.zero=1"
+    assert plan(data).change.set == "layout.zero=2"

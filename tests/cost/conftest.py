@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.models import loops
+from tests.models import GPT, loops
 from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.sharding import Sharding
+from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
+from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.lower import lower
 from tpsim.program.op import Array, Einsum, Leaf, Program, Reshard, Where
 from tpsim.quantity.size import over, where_many
 
@@ -89,6 +92,15 @@ class StubTiming:
 def sizes() -> Sizes:
     """A 70B-like model on 4 x 8 devices."""
     return SIZES
+
+
+@pytest.fixture(scope="session")
+def whole_step() -> Any:
+    """The kernels of a small GPT's step over 2 x 2 devices, and its sizes."""
+    where = layout(tp=("T",), dp=("D",), sequence_parallel=True)
+    program = lower(GPT, where, PRACTICES["megatron"], Dtypes(), ("D", "T"))
+    sizes = Sizes(GPT.dims(sequences=4, seq=8), {"D": 2, "T": 2}, loops(GPT.layers))
+    return kernels(program, PRACTICES["megatron"]), sizes
 
 
 @pytest.fixture

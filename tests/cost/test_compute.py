@@ -1,33 +1,71 @@
-"""Matrix products: FLOPs, memory traffic, rooflines."""
+"""Seconds of kernels: tiles and waves, bytes, attention, and what replaces the chip's own shares."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tpsim.cost import compute as module
-from tpsim.cost.compute import compute, is_matrix_product, matmuls
-from tpsim.program.op import Einsum
+from tpsim.calibrate.calibrate import adjusted
+from tpsim.cost.compute import compute, kernel_s
+from tpsim.cost.compute import seconds as seconds_of
+from tpsim.cost.kernels import kernels, merged
+from tpsim.machine.profile import load
+from tpsim.machine.timing import waves
 
-PEAK, STREAM = 1e15, 1e12
-
-
-@pytest.fixture(autouse=True)
-def roofline(monkeypatch):
-    """A chip of 1 PFLOP/s and 1 TB/s, so that only this file's lines are tested."""
-    monkeypatch.setattr(module, "compute_s", lambda _, flops, __, efficiency: flops / (PEAK * efficiency))
-    monkeypatch.setattr(module, "memory_s", lambda _, held: held / STREAM)
+A100, BARE = load("dgx-a100"), load("dgx2-v100")
+"""A machine with a tile, and one without."""
 
 
-def seconds(program, sizes, efficiency=0.5):
-    return compute(matmuls(program), sizes, None, "bf16", efficiency)
+def seconds(program, sizes, machine=A100, efficiency=None):
+    return compute(kernels(program), sizes, machine, "bf16", efficiency)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "found", "share"), [(2048, 4608, 3, 0.889), (2048, 1024, 1, 0.593), (4096, 4096, 5, 0.948)]
+)
+def test_tiles_are_dealt_out_in_whole_waves(rows, columns, found, share):
+    """Tiles of 256 x 128 on 108 units: 288, 64 and 512 of them."""
+    tile = A100.chip.tile
+    assert waves(tile, rows, columns, 1) == waves(tile, columns, rows, 1) == found
+    assert rows * columns / (found * 108 * 256 * 128) == pytest.approx(share, abs=5e-4)
+
+
+def test_a_batch_of_products_shares_waves():
+    assert waves(A100.chip.tile, 256, 128, 108) == 1
+    assert waves(A100.chip.tile, 256, 128, 109) == 2
+
+
+def test_a_large_product_takes_its_waves_at_the_share_that_waves_reach(program, sizes):
+    first = kernels(program)[0]  # 65,536/4 tokens x 8,192 by 28,672/8 columns
+    tiles = (16 * 4096 // 4 // 256) * (28672 // 8 // 128)
+    wave = 108 * 256 * 128 * 2 * 8192 / (312e12 * 0.75)
+    assert kernel_s(first, sizes, A100, "bf16", None) == pytest.approx(-(-tiles // 108) * wave + 2e-6)
+
+
+def test_a_stated_efficiency_is_the_whole_factor_and_turns_waves_off(program, sizes):
+    first = kernels(program)[0]
+    assert kernel_s(first, sizes, A100, "bf16", 0.5) == pytest.approx(first.flops(sizes) / (312e12 * 0.5) + 2e-6)
+
+
+def test_without_a_tile_the_chips_efficiency_is_the_whole_factor(program, sizes):
+    first, peak = kernels(program)[0], BARE.chip.peak["f16"].value
+    assert kernel_s(first, sizes, BARE, "f16", None) == pytest.approx(first.flops(sizes) / (peak * 0.55))
+
+
+def test_thin_products_take_their_memory_traffic(program, sizes):
+    thin = replace(sizes, dims={**sizes.dims, "b": 4, "s": 1})
+    moved = (8192 + 28672 // 8 + 8192 * 28672 // 8) * 2
+    bandwidth = BARE.chip.memory_bandwidth.value * BARE.chip.memory_efficiency.value
+    assert kernel_s(kernels(program)[0], thin, BARE, "f16", None) == pytest.approx(moved / bandwidth)
 
 
 def test_flops_of_a_chip_are_its_share_of_the_products(program, sizes):
     tokens, weights = 16 * 4096, 8192 * 28672
     forward = 2 * 2 * tokens * weights
-    assert sum(m.flops(sizes) for m in matmuls(program) if m.where.phase == "forward") == forward // 32
+    assert sum(m.flops(sizes) for m in kernels(program) if m.where.phase == "forward") == forward // 32
 
 
 def test_useful_flops_do_not_depend_on_the_mesh(program, sizes):
@@ -35,30 +73,33 @@ def test_useful_flops_do_not_depend_on_the_mesh(program, sizes):
     assert seconds(program, sizes).useful_flops == seconds(program, alone).useful_flops == seconds(program, alone).flops
 
 
-def test_large_products_take_their_flops_over_the_reached_peak(program, sizes):
-    first = matmuls(program)[0]
-    only = compute([first], sizes, None, "bf16", 0.5)
-    assert only.time_s == pytest.approx(first.flops(sizes) * 160 / (PEAK * 0.5))
+@given(
+    at=st.fixed_dictionaries({"b": st.integers(1, 64), "s": st.integers(1, 64), "h": st.integers(1, 512)}),
+    grown=st.sampled_from("bsh"),
+    by=st.integers(1, 300),
+)
+def test_no_step_of_more_is_shorter(whole_step, at, grown, by):
+    """Seconds fall in no size; dims of a tiny GPT, in units of what its axes divide."""
+    found, sizes = whole_step
+    dims = {**sizes.dims, "b": 2 * at["b"], "s": 2 * at["s"], "t": 2 * at["s"], "h": 8 * at["h"]}
+    more = {**dims, grown: dims[grown] + (8 if grown == "h" else 2) * by}
+    more["t"] = more["s"]
+    before, after = (compute(found, replace(sizes, dims=d), A100, "bf16").seconds for d in (dims, more))
+    assert all(after[phase] >= before[phase] for phase in before)
 
 
-def test_thin_products_take_their_memory_traffic(program, sizes):
-    thin = replace(sizes, dims={**sizes.dims, "b": 4, "s": 1})
-    first = matmuls(program)[0]
-    only = compute([first], thin, None, "bf16", 0.5)
-    assert only.time_s == pytest.approx((8192 + 28672 // 8 + 8192 * 28672 // 8) * 2 * 160 / STREAM)
+def test_a_kernel_takes_its_pause_however_small(program, sizes):
+    hurried = adjusted(A100, {"chip.kernel_pause": 0.0})
+    first = kernels(program)[0]
+    gained = kernel_s(first, sizes, A100, "bf16", None) - kernel_s(first, sizes, hurried, "bf16", None)
+    assert gained == pytest.approx(2e-6)
 
 
-@dataclass(frozen=True)
-class Named:
-    dims: tuple[str, ...]
-    role: str = "activation"
-
-
-def product(left: str, right: str, out: str) -> Einsum:
-    return Einsum((Named(tuple(left)), Named(tuple(right))), Named(tuple(out)), None)
-
-
-def test_a_sum_of_elementwise_products_is_no_matrix_product():
-    assert is_matrix_product(product("bsh", "hf", "bsf"))
-    assert is_matrix_product(product("bsgrd", "btgd", "bgrst"))
-    assert not is_matrix_product(product("bsh", "bsh", "h"))
+def test_kernels_of_equal_shape_take_as_long(whole_step):
+    """A product and those that are its backward have the same arrays, and other rows, columns and sums."""
+    found, sizes = whole_step
+    large = replace(sizes, dims={**sizes.dims, "h": 6144, "f": 24576, "v": 51200, "s": 2048, "t": 2048, "b": 8})
+    one_by_one = sum(kernel_s(one, large, A100, "bf16", None) * one.count(large) for one in found)
+    assert compute(found, large, A100, "bf16").time_s == pytest.approx(one_by_one, rel=1e-12)
+    merged_s = seconds_of(merged(found), large, A100, "bf16")
+    assert sum(merged_s.values()) == pytest.approx(one_by_one, rel=1e-12)

@@ -10,7 +10,7 @@ import pytest
 import sympy
 
 from tests.models import MIDDLE, loops
-from tpsim.cost.compute import matmuls
+from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import KEYS, Total, collectives, price, rolled_up, wire_text
 from tpsim.cost.sizes import Sizes
@@ -69,8 +69,8 @@ def test_memory_and_flops_agree_exactly(practice, zero, sp):
     known, traced = values(symbols), program(practice, zero, sp)
     for held in ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "logits_bytes"):
         same(*(getattr(memory(traced, sizes), held) for sizes in (SIZES, arrays, symbols)), known)
-    for one in matmuls(traced):
-        for cost in (one.flops, one.useful_flops, one.memory_bytes):
+    for one in kernels(traced):
+        for cost in (one.flops, one.run_flops, one.useful_flops, one.memory_bytes):
             same(cost(SIZES), cost(arrays), cost(symbols), known)
 
 

@@ -68,7 +68,9 @@ def test_a_collective_in_forward_does_not_hide_behind_backward(rows):
 def test_the_sum_of_exposed_rows_is_the_exposed_sum(rows):
     for overlap in ({}, {"data": "backward"}, {"data": "both", "tensor": "forward"}):
         seen = expose(rows, work(1.5), 2, overlap)
-        assert float(sum(r.exposed_s for r in seen)) == pytest.approx(float(exposed_s(rows, work(1.5), 2, overlap)))
+        assert float(sum(r.exposed_s for r in seen)) == pytest.approx(
+            float(exposed_s(rows, work(1.5).seconds, 2, overlap))
+        )
 
 
 def test_the_bound_names_the_collective_that_is_exposed_longest(rows):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
-from tpsim.cost import compute, grid, memory, rollup, step
+from tpsim.cost import compute, grid, kernels, memory, rollup, step
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -661,15 +661,15 @@ FAULTS = [
         "optimizer states are held whole",
         memory.local_bytes,
         "sizes.local_elements(array.type)",
-        "sizes.local_elements(array.type.with_axes(array.dims[0], ()))",
+        "sizes.local_elements(array.type.with_axes(array.dims[0], ()) if array.dims else array.type)",
         "a_chip_holds_what_its_blocks_say",
         "broken",
     ),
     Fault(
         "scores are read from memory",
-        compute.Matmul.memory_bytes,
-        "if not _stays_on_chip(array)",
-        "",
+        kernels._Gathering._reads,
+        "self.maker.get(x) == number",
+        "False",
         "attention_keeps_its_scores_on_the_chip",
         "broken",
     ),
@@ -691,9 +691,9 @@ FAULTS = [
     ),
     Fault(
         "a grid counts one of equal products",
-        grid._work,
-        "part.seconds[phase] * many",
-        "part.seconds[phase]",
+        compute.seconds,
+        "(one.count(sizes) * many)",
+        "one.count(sizes)",
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),

@@ -219,6 +219,9 @@ def harmless(subject: Subject, mutation: Mutation) -> bool:
         return mutation.keys[-1] in {"efficiency", "matmul_efficiency"} or mutation.keys[-2:-1] in {
             ("efficiency",),
             ("matmul_efficiency",),
+            ("memory_efficiency",),
+            ("forward",),
+            ("backward",),
         }
     words = str(after).split()
     nothing = str(before).startswith("0 ") and len(words) == 2 and words[0] in {"0", "0.0"}

@@ -87,12 +87,13 @@ def test_a_shipped_profile_may_not_write_bare_quantities(tmp_path):
         "chip.memory.capacity has no kind",
         "chip.memory.bandwidth has no kind",
         "chip.matmul_efficiency has no value",
+        "chip.memory_efficiency has no value",
         "levels.loop.link.bandwidth has no kind",
         "levels.loop.link.efficiency has no value",
         "levels.loop.link.hop_latency has no kind",
         "levels.loop.launch has no value",
     ]
-    assert str(problems[4]) == (
+    assert str(problems[5]) == (
         "error[missing-provenance]: levels.loop.link.bandwidth has no kind\n"
         f"  --> {path}:11:18\n"
         "   |\n"

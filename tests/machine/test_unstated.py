@@ -34,6 +34,7 @@ levels:
 
 LEFT_OUT = {
     "chip.matmul_efficiency",
+    "chip.memory_efficiency",
     *(
         f"levels.{level}.{figure}"
         for level in ("port", "card")
@@ -65,7 +66,7 @@ def test_the_guesses_stand_in_a_file_of_hardware_and_are_called_guesses():
     assert found == unstated()
     assert set(found.levels) == {"wired", "joined", "network"}
     figures = [line for line in document.text.splitlines() if "value:" in line]
-    assert len(figures) == 1 + 3 * 3
+    assert len(figures) == 2 + 3 * 3
     assert all("kind: guess" in line and "note:" in line for line in figures)
 
 
@@ -85,8 +86,9 @@ def test_every_guess_lies_among_what_the_machines_of_the_library_have():
             (guess.launch.value, [one.value for level in group for one in level.launch.values()]),
         ):
             assert min(held) <= value <= max(held), sort
-    shares = [one.chip.matmul_efficiency.value for one in machines]
-    assert min(shares) <= guesses.chip.matmul_efficiency.value <= max(shares)
+    for name in ("matmul_efficiency", "memory_efficiency"):
+        shares = [getattr(one.chip, name).value for one in machines]
+        assert min(shares) <= getattr(guesses.chip, name).value <= max(shares)
 
 
 @pytest.mark.parametrize("name", names())
@@ -166,7 +168,7 @@ def test_a_profile_that_leaves_figures_out_is_sound_with_a_warning_for_each(shee
     assert {one["slug"] for one in found["warnings"]} == {"left-out"}
     assert found["warnings"][0]["remedy"] == "0.55 is guessed"
     assert run(["hw", "validate", sheet]) == 0
-    assert "1 of 1 profiles are sound, 7 warnings" in capsys.readouterr().out
+    assert "1 of 1 profiles are sound, 8 warnings" in capsys.readouterr().out
 
 
 def test_a_profile_held_to_the_rule_of_the_shipped_ones_leaves_nothing_out(sheet, capsys):

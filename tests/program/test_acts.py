@@ -11,7 +11,7 @@ import sympy
 
 from tests.models import GPT, LLAMA, NEOX
 from tpsim.algebra.sharding import ShardingError
-from tpsim.cost.compute import matmuls
+from tpsim.cost.kernels import kernels
 from tpsim.program.acts import parted
 from tpsim.program.layout import Dtypes, Practice, layout
 from tpsim.program.lower import lower
@@ -42,9 +42,9 @@ def test_products_of_a_layer_part_as_the_zero_bubble_paper_says(where, practice)
     program = derive(GPT, where, replace(practice, attention="plain"))
     sizes = {"b": b, "s": s, "t": s, "h": h, "g": 8, "r": 1, "d": h / 8, "j": 3, "f": 4 * h}
     flops = defaultdict(int)
-    for one in matmuls(program):
-        if one.where.index("layers") == 1:
-            flops[one.where.act] += one.op.flops(sizes, {"D": 1, "X": 1})
+    for one in kernels(program):
+        if one.products and one.where.index("layers") == 1:
+            flops[one.where.act] += sum(op.flops(sizes, {"D": 1, "X": 1}) for op in one.products)
     linear, scores = 24 * b * s * h**2, 4 * b * s**2 * h
     expected = {"F": linear + scores, "B": linear + 2 * scores, "W": linear}
     assert {act: sympy.simplify(flops[act] - expected[act]) for act in flops} == dict.fromkeys("FBW", 0)
@@ -126,7 +126,7 @@ def test_kernels_hold_no_weights_products_and_no_moves(model):
     inside = [op for op in program.ops if op.where.kernel]
     assert {op.where.kernel.partition(".")[0] for op in inside} == KERNELS - ({"rotary"} if model is GPT else set())
     assert [op for op in inside if isinstance(op, Reshard)] == []
-    with_weights = [one for one in matmuls(program) if one.where.kernel and one.where.kernel != "attention"]
+    with_weights = [one for one in kernels(program) if one.products and one.where.kernel not in ("", "attention")]
     assert with_weights == []
 
 

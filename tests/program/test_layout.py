@@ -67,5 +67,5 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "replay": "whole",
         },
         "fsdp2": {"reshard_after_forward": True, "coalesce": True},
-        "xla": {"cotangents": "per_use"},
+        "xla": {"cotangents": "per_use", "causal": "whole"},
     }

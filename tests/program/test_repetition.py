@@ -11,7 +11,7 @@ from tests.generators import meshes, schemes, tables
 from tests.models import GEMMA, LLAMA, loops
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
-from tpsim.cost.compute import matmuls
+from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
@@ -31,7 +31,7 @@ def at(model, mesh):
 
 def flops(program, sizes):
     """FLOPs of one device in a step."""
-    return sum(one.flops(sizes) * one.count(sizes) for one in matmuls(program))
+    return sum(one.flops(sizes) * one.count(sizes) for one in kernels(program))
 
 
 @settings(max_examples=60)
@@ -46,7 +46,7 @@ def test_nothing_but_keys_and_values_is_repeated_and_they_only_beyond_their_head
     norms = parameter_counts(model)["norms"]
     assert memory(program, sizes).parameters_bytes * tensor / 2 == held + (tensor - 1) * norms
     tokens = 8 * 8 * MICROBATCHES
-    useful = sum(one.useful_flops(sizes) * one.count(sizes) for one in matmuls(program))
+    useful = sum(one.useful_flops(sizes) * one.count(sizes) for one in kernels(program))
     assert flops(program, sizes) * CUBE.devices == useful + (copies - 1) * 6 * tokens * keys_and_values
 
 

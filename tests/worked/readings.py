@@ -14,6 +14,7 @@ from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.profile import load
 from tpsim.program.op import Array
+from tpsim.quantity.size import over
 
 B, D, F, I, K, M, N, X, Y, Z, V = sympy.symbols("B D F I K M N X Y Z V", positive=True)  # noqa: E741 - the book's I
 PER_CHIP = sympy.Symbol("per_chip", positive=True)
@@ -126,8 +127,8 @@ def per_second(hw, mesh, expr):
 
 
 def loaded(hw, size):
-    """Seconds to read so many bytes from one chip's memory."""
-    return timing.memory_s(load(hw), size)
+    """Seconds to read so many bytes from one chip's memory at all of its bandwidth, as the book counts."""
+    return over(size, load(hw).chip.memory_bandwidth.value)
 
 
 def seconds(expr, mesh, hw, dims, *ops, **options):

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
@@ -31,6 +32,7 @@ MEMORY = ("parameters", "gradients", "optimizer", "static")
 STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
 RATES = {
     "mfu": "mfu",
+    "hfu": "hfu",
     "tokens_per_s": "tokens_per_s",
     "breakeven": "breakeven_tokens_per_chip",
     "breakeven_tokens_per_chip": "breakeven_tokens_per_chip",
@@ -39,10 +41,14 @@ RATES = {
 
 RATE = {
     "mfu": "useful FLOPs per second over the peak of all chips",
+    "hfu": "FLOPs per second that a chip runs, recompute and repeated work among them, over its peak",
     "tokens_per_s": "tokens per second of all chips",
     "breakeven_tokens_per_chip": "tokens per chip and step above which compute outlasts exposed communication",
 }
 """What these are."""
+
+SHARES = ("mfu", "hfu")
+"""Those that are shares of peak."""
 
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
@@ -250,7 +256,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "bubble_s": "of the rank that waits least: from the step's start to its end, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
-        "compute_s": "sum over products of the longer of FLOPs / (peak x efficiency) and bytes / memory bandwidth",
+        "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
     }
     if rest in texts:
         yield Derivation(
@@ -263,12 +269,12 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         )
     if rest in ("flops_per_device", "compute_s"):
         here = _of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
-        products = [one for one in result.shelf.lowered(result.question).products if here(one.where)]
+        kernels = [one for one in result.shelf.lowered(result.question).kernels if here(one.where)]
         yield _derived(
             result,
             "FLOPs of one chip per step",
             "flops",
-            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in products),
+            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in kernels),
             checks=CHECKS["compute"],
         )
 
@@ -285,19 +291,20 @@ def _rate(result: PlanResult, name: str) -> Derivation:
     time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
     dtype = result.question.products
     peak = result.question.machine.chip.peak[dtype]
-    useful = show(float(result.compute.useful_flops), "flops")
+    useful, run = (show(float(flops), "flops") for flops in (result.compute.useful_flops, result.compute.flops))
     text = {
-        "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)})",
+        "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {FLOPS_COUNTED}",
+        "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {FLOPS_COUNTED}",
         "tokens_per_s": f"{tokens} / {time}",
         "breakeven_tokens_per_chip": _turning(result),
     }[name]
     return Derivation(
         what=RATE[name],
-        dimension="ratio" if name == "mfu" else "count",
+        dimension="ratio" if name in SHARES else "count",
         text=text,
         value=getattr(result.step, name),
         because=(result.step.breakeven,) if name == "breakeven_tokens_per_chip" else (),
-        sources=(_said(peak),) if name == "mfu" else (),
+        sources=(_said(peak),) if name in SHARES else (),
         checks=CHECKS["compute"],
     )
 
@@ -311,16 +318,19 @@ def _turning(result: PlanResult) -> str:
 
 
 def _roofline(result: PlanResult) -> Iterator[str]:
-    """The constants that matrix products meet; an efficiency that the scenario assumes replaces the chip's."""
+    """The constants that kernels meet; an efficiency that the scenario assumes replaces the chip's."""
     chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
     yield _said(chip.peak[result.question.products])
     yield _said(chip.memory_bandwidth)
+    yield _said(chip.memory_efficiency)
     if stated is not None:
         yield f"assume.matmul_efficiency {stated:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:
-        yield _said(chip.matmul_efficiency)
+        kernels = (chip.attention_forward, chip.attention_backward, chip.kernel_pause)
+        parts = (chip.matmul_efficiency, *(chip.tile.constants() if chip.tile else ()), *kernels)
+        yield from (_said(one) for one in parts if one is not None)
 
 
 def _of_rank(result: PlanResult, rank: int) -> Callable[[Where], bool]:

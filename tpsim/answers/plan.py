@@ -13,7 +13,7 @@ from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages
 from tpsim.answers.verdict import verdict_lines
-from tpsim.cost.compute import Compute, compute
+from tpsim.cost.compute import FLOPS_COUNTED, Compute, compute
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
     KEYS,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tpsim.report.table import Line
 
 NOT_MODELLED = (
-    "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
+    "a host that launches kernels more slowly than the chip runs them; kernels that slow each other",
     "activation memory; only what is held from step to step is counted",
     "collectives that disturb each other on shared links",
     "stragglers, data loading, checkpoints, failures",
@@ -69,12 +69,22 @@ NOT_OF_STAGES = (
 """What a plan in stages leaves out beside that."""
 
 ASSUMED = (
-    "attention's scores stay on the chip: no memory traffic for arrays of s by s",
-    "causal attention computes the whole s by s, and MFU counts it as useful",
-    "matrix products run one after another, each at the slower of matrix unit and memory",
-    "the optimizer is AdamW: master weights and two moments of every parameter",
+    "kernels run one after another, each at the slower of matrix unit and memory",
+    "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer",
+    f"MFU and HFU count {FLOPS_COUNTED}; HFU counts what is run again or repeated, too",
 )
 """What every plan takes for granted."""
+
+ATTENTION: Mapping[tuple[str, str], str] = {
+    (
+        "fused",
+        "skip",
+    ): "attention is one kernel: scores stay on the chip, those that the causal mask hides are left out",
+    ("fused", "whole"): "attention is one kernel: scores stay on the chip, the whole s by s is computed",
+    ("plain", "skip"): "attention is plain: scores go through memory, the whole s by s",
+    ("plain", "whole"): "attention is plain: scores go through memory, the whole s by s",
+}
+"""What the switches attention and causal of a practice come to."""
 
 
 def plan(
@@ -115,7 +125,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
 def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
-    work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
+    work = compute(lowered.kernels, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
     plan = PlanResult(
@@ -219,7 +229,7 @@ class PlanStep(Step):
     """The step as a whole."""
 
     told: ClassVar[tuple[str, ...]] = (
-        *(*Step.told, "tokens_per_s", "mfu", "flops_per_device", "useful_flops"),
+        *(*Step.told, "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
         *("breakeven_tokens_per_chip", "breakeven", "cheapest_saves_s"),
     )
 
@@ -243,6 +253,18 @@ class PlanStep(Step):
         question = self.plan.question
         peak = question.machine.chip.peak[question.products].value
         return float(self.useful_flops / (self.time_s * self.plan.chips * peak))
+
+    @property
+    def hfu(self) -> float:
+        """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
+        question = self.plan.question
+        peak = question.machine.chip.peak[question.products].value
+        return float(self.compute.flops / (self.time_s * peak))
+
+    @property
+    def flops_counted(self) -> str:
+        """What MFU and HFU count."""
+        return FLOPS_COUNTED
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
@@ -419,7 +441,12 @@ class PlanResult(Answer):
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        ways = (*ASSUMED, *(self.pipeline.assumed if self.pipeline else ()))
+        practice = self.question.practice
+        ways = (
+            ATTENTION[practice.attention, practice.causal],
+            *ASSUMED,
+            *(self.pipeline.assumed if self.pipeline else ()),
+        )
         return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
 
     @property

@@ -128,7 +128,7 @@ def pipelined(
         question.stages,
         sizes,
         rows,
-        lowered.products,
+        lowered.kernels,
         question.machine,
         question.products,
         question.matmul_efficiency,

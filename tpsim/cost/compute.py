@@ -1,82 +1,25 @@
-"""Matrix products: the FLOPs and the memory traffic of one chip, and the seconds that they take."""
+"""The FLOPs of a step and the seconds of its kernels on one chip."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.memory import local_bytes
-from tpsim.machine.timing import compute_s, memory_s
-from tpsim.program.op import Array, Einsum, Phase, Program
+from tpsim.machine.timing import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from tpsim.cost.kernels import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.op import Where
+    from tpsim.program.op import Phase
+
+FLOPS_COUNTED = "matrix products, attention's whole s by s among them"
+"""The FLOPs that shares of peak (MFU, HFU) count."""
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
-SCORES = frozenset({"s", "t"})
-"""Dims that only attention's scores have together: query tokens and key tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matmul:
-    """One traced matrix product."""
-
-    op: Einsum
-    program: Program = field(repr=False)
-
-    @property
-    def where(self) -> Where:
-        """Where it stands in the step."""
-        return self.op.where
-
-    def count(self, sizes: Sizes) -> Any:
-        """Runs per step and device."""
-        return self.program.times(self.where, sizes.loops)
-
-    def flops(self, sizes: Sizes) -> Any:
-        """FLOPs of one device and one run, replication included."""
-        return self.op.flops(sizes.dims, sizes.axes)
-
-    def useful_flops(self, sizes: Sizes) -> Any:
-        """FLOPs of one run of the whole product, counted once however many devices repeat it."""
-        return self.op.flops(sizes.dims, dict.fromkeys(sizes.axes, 1))
-
-    @property
-    def shape(self) -> Hashable:
-        """What its cost depends on: products of equal shape cost the same at all sizes, and repeat alike."""
-        where, arrays = self.where, (*self.op.inputs, self.op.output)
-        held = sorted((sorted(array.dims), sorted(array.type.sharded_axes), array.dtype) for array in arrays)
-        return (where.phase, tuple(loop for loop, _ in where.loops), where.again, repr(held))
-
-    def memory_bytes(self, sizes: Sizes) -> Any:
-        """Bytes read and written in one run; attention's scores are taken to stay on the chip."""
-        arrays = (*self.op.inputs, self.op.output)
-        return total(local_bytes(array, sizes) for array in arrays if not _stays_on_chip(array))
-
-
-def _stays_on_chip(array: Array) -> bool:
-    return set(array.dims) >= SCORES
-
-
-def matmuls(program: Program) -> tuple[Matmul, ...]:
-    """Every matrix product of `program`, in order."""
-    return tuple(Matmul(op, program) for op in program.ops if isinstance(op, Einsum) and is_matrix_product(op))
-
-
-def is_matrix_product(op: Einsum) -> bool:
-    """True for a product whose operands each have a dim that the other has not: rows and columns.
-
-    A sum of elementwise products (a gain's gradient, softmax backward) is pointwise work, which is not modelled.
-    """
-    if not op.is_matmul:
-        return False
-    left, right = (set(array.dims) for array in op.inputs)
-    return bool(left - right and right - left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +28,7 @@ class Compute:
 
     flops         of one chip, repeated work included
     useful_flops  of all chips together, without repetition by replication and without recompute
-    seconds       per phase; a product takes the longer of its FLOPs and its memory traffic
+    seconds       per phase; a kernel takes the longer of its FLOPs and its memory traffic
     """
 
     flops: Any
@@ -98,31 +41,51 @@ class Compute:
         return total(self.seconds.values())
 
 
-def product_s(one: Matmul, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
-    """Seconds of one run: the slower of matrix unit and memory; arguments as of `compute`."""
-    work = compute_s(machine, one.flops(sizes), dtype, efficiency)
-    return largest(work, memory_s(machine, one.memory_bytes(sizes)))
+def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
+    """Seconds of one run: the slower of matrix unit and memory, and the pause behind it; arguments as of `compute`."""
+    moved = memory_s(machine, one.memory_bytes(sizes))
+    worked = [_products_s(one, sizes, machine, dtype, efficiency)] if one.products else []
+    return largest(moved, *worked) + pause_s(machine) * one.joined
+
+
+def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
+    """Seconds of its products, whatever their bytes: whole waves of tiles where the machine has a tile."""
+    if one.fused:
+        backward = one.where.phase == "backward"
+        return attention_s(machine, one.run_flops(sizes), dtype, backward=backward, efficiency=efficiency)
+    tile = machine.chip.tile
+    if tile is None or efficiency is not None:
+        return compute_s(machine, one.flops(sizes), dtype, efficiency)
+    rows, columns, depth, batch = one.sides
+    key = (tile.rows.value, tile.columns.value, tile.units.value, rows, columns, batch)
+    count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, (rows, columns, batch))))
+    return count * compute_s(machine, wave_flops(tile) * sizes.local_elements(depth), dtype)
+
+
+def seconds(
+    kernels: Iterable[tuple[Kernel, int]], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
+) -> dict[Phase, Any]:
+    """Seconds per phase of kernels, each with how many there are of it; arguments as of `compute`."""
+    known: dict[Hashable, Any] = {}
+    found: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
+    for one, many in kernels:
+        if one.shape not in known:
+            known[one.shape] = kernel_s(one, sizes, machine, dtype, efficiency)
+        found[one.where.phase].append(known[one.shape] * (one.count(sizes) * many))
+    return {phase: total(runs) for phase, runs in found.items()}
 
 
 def compute(
-    products: Sequence[Matmul], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
+    kernels: Sequence[Kernel], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
 ) -> Compute:
-    """The FLOPs and seconds of `products` by a roofline per product.
+    """The FLOPs and seconds of `kernels` by a roofline per kernel.
 
     dtype       whose peak counts, a key of the chip's peaks
-    efficiency  share of the peak that a matrix product reaches; None takes the machine's own
+    efficiency  share of the peak that products reach whatever their shape; None takes the machine's own
     """
-    runs = [(one, one.flops(sizes), one.count(sizes)) for one in products]
-
-    def seconds(phase: Phase) -> Any:
-        return total(
-            product_s(one, sizes, machine, dtype, efficiency) * count
-            for one, _, count in runs
-            if one.where.phase == phase
-        )
-
+    runs = [(one, one.count(sizes)) for one in kernels]
     return Compute(
-        flops=total(work * count for _, work, count in runs),
-        useful_flops=total(one.useful_flops(sizes) * count for one, _, count in runs if not one.where.again),
-        seconds={phase: seconds(phase) for phase in PHASES},
+        flops=total(one.flops(sizes) * count for one, count in runs),
+        useful_flops=total(one.useful_flops(sizes) * count for one, count in runs),
+        seconds=seconds([(one, 1) for one in kernels], sizes, machine, dtype, efficiency),
     )

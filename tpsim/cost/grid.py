@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import Compute, Matmul, compute, matmuls
+from tpsim.cost.compute import seconds
+from tpsim.cost.kernels import Kernel, kernels, merged
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price
 from tpsim.cost.sizes import Sizes
@@ -23,7 +24,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over, smallest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
     from tpsim.fabric.wires import Route
@@ -53,20 +54,20 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A program made ready for many evaluations: equal collectives and equal products are merged."""
+    """A program made ready for many evaluations: equal collectives and equal kernels are merged."""
 
     program: Program
     groups: tuple[tuple[Collective, ...], ...]
-    products: tuple[tuple[Matmul, ...], ...]
+    kernels: tuple[tuple[Kernel, int], ...]
 
     def priced(
         self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, overlap: Mapping[str, str] | None = None
     ) -> Priced:
         """The step at `sizes`; every layout of the arrays has this program's structure."""
         rows = merged_rows(self.groups, sizes, pricer)
-        work = _work(self.products, sizes, machine, dtype)
+        work = seconds(self.kernels, sizes, machine, dtype)
         return Priced(
-            compute_s=work.time_s,
+            compute_s=total(work.values()),
             communication_s=total(row.busy_s for row in rows),
             exposed_s=exposed_s(rows, work, sizes.loops["microbatches"], overlap or {}),
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
@@ -74,13 +75,10 @@ class Traced:
         )
 
 
-def traced(program: Program, *, coalesce: bool) -> Traced:
-    """`program` with its equal collectives and equal products merged."""
-    groups = alike(collectives(program, coalesce=coalesce)).values()
-    products: dict[Hashable, list[Matmul]] = {}
-    for one in matmuls(program):
-        products.setdefault(one.shape, []).append(one)
-    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, products.values())))
+def traced(program: Program, practice: Practice) -> Traced:
+    """`program` with its equal collectives and equal kernels merged."""
+    groups = alike(collectives(program, coalesce=practice.coalesce)).values()
+    return Traced(program, tuple(map(tuple, groups)), merged(kernels(program, practice)))
 
 
 def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:
@@ -92,17 +90,6 @@ def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pr
         count = row.count * len(group)
         counted.append(replace(row, count=count, exposed_s=row.timing.time_s * count))
     return counted
-
-
-def _work(products: Iterable[Sequence[Matmul]], sizes: Sizes, machine: Machine, dtype: str) -> Compute:
-    """The compute of all products, a group of equal ones evaluated once."""
-    parts = [(compute([group[0]], sizes, machine, dtype), len(group)) for group in products]
-    phases = parts[0][0].seconds if parts else {}
-    return Compute(
-        flops=total(part.flops * many for part, many in parts),
-        useful_flops=total(part.useful_flops * many for part, many in parts),
-        seconds={phase: total(part.seconds[phase] * many for part, many in parts) for phase in phases},
-    )
 
 
 def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Sequence[str]) -> dict[str, Route]:
@@ -159,7 +146,7 @@ class Study:
         """The program of one structure; its sizes are still open."""
         placed = layout(tp=(TENSOR,), dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel)
         program = lower(self.model, placed, self.practice, self.dtypes, (DATA, TENSOR))
-        return traced(program, coalesce=self.practice.coalesce)
+        return traced(program, self.practice)
 
     def priced(self, found: Traced, *, tp: Size, dp: Size, batch: Size) -> Priced:
         """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.
@@ -170,13 +157,13 @@ class Study:
         dims = self.model.dims(sequences=over(batch, self.microbatches), seq=self.seq)
         routes = packed_routes(self.machine, axes, (TENSOR, DATA))
 
-        def seconds(move: Move, volume: Size) -> Timing:
+        def timed(move: Move, volume: Size) -> Timing:
             route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
         loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
-        return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
+        return found.priced(sizes, timed, self.machine, self.dtypes.activations)
 
 
 DATA, TENSOR = "data", "tensor"

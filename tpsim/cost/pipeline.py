@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import Compute, compute, product_s
+from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.timeline import Message, Ran, run
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
@@ -16,7 +16,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.cost.compute import Matmul
+    from tpsim.cost.kernels import Kernel
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
@@ -90,7 +90,7 @@ class Work:
     """What the ranks of a pipeline have to do.
 
     rows      every collective once, priced
-    products  every matrix product
+    kernels   every kernel
     hop       seconds of a message between two ranks
     """
 
@@ -98,7 +98,7 @@ class Work:
     stages: Stages
     sizes: Sizes
     rows: Sequence[Row]
-    products: Sequence[Matmul]
+    kernels: Sequence[Kernel]
     machine: Machine
     dtype: str
     efficiency: float | None
@@ -121,22 +121,21 @@ class Work:
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         time_s = max(ends)
-        worked = cache(self._worked)
-        stages = tuple(self._stage(ran, rank, time_s, worked) for rank in range(self.stages.ranks))
+        stages = tuple(self._stage(ran, rank, time_s) for rank in range(self.stages.ranks))
         return Pipelined(ran, stages, time_s, counts, seconds)
 
     def _seconds(self, chunk: Chunk, act: str) -> Any:
-        """One microbatch through a chunk in one act: its products and the collectives between them, which block."""
-        products = ((one.where, self._product_s(one)) for one in self.products)
+        """One microbatch through a chunk in one act: its kernels and the collectives between them, which block."""
+        kernels = ((one.where, self._kernel_s(one)) for one in self.kernels)
         calls = ((row.call.where, row.timing.time_s) for row in self.rows)
         return total(
             seconds * self.stages.times(where, chunk)
-            for where, seconds in (*products, *calls)
+            for where, seconds in (*kernels, *calls)
             if where.act == act and where.place != "cut" and where.index("microbatches") is not None
         )
 
-    def _product_s(self, one: Matmul) -> Any:
-        return product_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
+    def _kernel_s(self, one: Kernel) -> Any:
+        return kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
 
     def _rows(self, rank: int) -> Iterator[Row]:
         """The collectives of a rank with its calls."""
@@ -144,6 +143,11 @@ class Work:
             if often := self.stages.count(row.call.where, rank):
                 count, sizes = often * row.call.repeats(self.sizes), self.sizes.of_stage(self.stages.layers(rank))
                 yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
+
+    def _once_s(self, rank: int) -> Any:
+        """Seconds of what a rank computes once per step: its update."""
+        once = [one for one in self.kernels if one.where.index("microbatches") is None]
+        return self._worked(once, self.stages.of(rank)).time_s
 
     def _ends(self, ran: Ran) -> tuple[list[Any], int]:
         """When every rank has done what follows its order once per step, and the rank that all of it hangs on.
@@ -154,20 +158,20 @@ class Work:
         for rank in range(self.stages.ranks):
             once = [row for row in self._rows(rank) if not row.call.per_microbatch]
             together = total(row.busy_s for row in once if row.call.shared)
-            own.append(ran.done(rank) + total(row.busy_s for row in once if not row.call.shared))
+            own.append(ran.done(rank) + self._once_s(rank) + total(row.busy_s for row in once if not row.call.shared))
             shared.append(together)
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         ends = [met + together if together else end for end, together in zip(own, shared, strict=True)]
         last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
         return ends, last
 
-    def _worked(self, *chunks: Chunk) -> Compute:
-        """The products of a rank that has these chunks."""
-        alone = Stages(1, chunks)
-        products = [one for one in self.products if alone.runs(one.where, 0)]
-        return compute(products, self.sizes.of_stage(alone.layers(0)), self.machine, self.dtype, self.efficiency)
+    def _worked(self, kernels: Sequence[Kernel], chunks: Sequence[Chunk]) -> Compute:
+        """Those kernels that a rank with these chunks runs."""
+        alone = Stages(1, tuple(replace(chunk, rank=0) for chunk in chunks))
+        mine = [one for one in kernels if alone.runs(one.where, 0)]
+        return compute(mine, self.sizes.of_stage(alone.layers(0)), self.machine, self.dtype, self.efficiency)
 
-    def _stage(self, ran: Ran, rank: int, time_s: Any, worked: Callable[..., Compute]) -> Stage:
+    def _stage(self, ran: Ran, rank: int, time_s: Any) -> Stage:
         gaps = ran.gaps[rank]
         flights: Counter[str] = Counter()
         rows = list(self._rows(rank))
@@ -180,9 +184,9 @@ class Work:
             for row in rows
         ]
         layers = self.stages.layers(rank)
-        work = worked(*(replace(chunk, rank=0) for chunk in self.stages.of(rank)))
+        work = self._worked(self.kernels, self.stages.of(rank))
         once = total(row.exposed_s for row in rows if not row.call.per_microbatch)
-        waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - once)
+        waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - self._once_s(rank) - once)
         return Stage(
             rank, layers, tuple(rows), work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks)
         )

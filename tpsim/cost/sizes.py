@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,16 +43,18 @@ class Sizes:
     @property
     def symbols(self) -> Sizes:
         """The same as symbols, for formulas. Loads sympy."""
-        if "symbols" not in self._known:
-            self._known["symbols"] = _symbols(self)
-        return self._known["symbols"]  # type: ignore[no-any-return]  # put there above
+        return self.once("symbols", lambda: _symbols(self))  # type: ignore[no-any-return]  # sizes
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
         shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
-        if shape not in self._known:
-            self._known[shape] = type_.local_elements(self.dims, self.axes)
-        return self._known[shape]
+        return self.once(shape, lambda: type_.local_elements(self.dims, self.axes))
+
+    def once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+        """What `found` gives, evaluated once for equal keys."""
+        if key not in self._known:
+            self._known[key] = found()
+        return self._known[key]
 
 
 def _symbols(sizes: Sizes) -> Sizes:

@@ -117,9 +117,9 @@ class Budget:
     one_s: Any
 
 
-def budgets(compute: Compute, microbatches: Any) -> dict[Phase, Budget]:
+def budgets(seconds: Mapping[Phase, Any], microbatches: Any) -> dict[Phase, Budget]:
     """What each phase can hide."""
-    return {phase: Budget(s, over(s, microbatches)) for phase, s in compute.seconds.items()}
+    return {phase: Budget(s, over(s, microbatches)) for phase, s in seconds.items()}
 
 
 HIDING: Mapping[str, tuple[Phase, ...]] = {
@@ -167,7 +167,7 @@ def hidden_s(rows: Iterable[Row], budget: Budget) -> tuple[Any, Any]:
 def expose(rows: Sequence[Row], compute: Compute, microbatches: int, overlap: Mapping[str, str]) -> tuple[Row, ...]:
     """The rows with the seconds that nothing hides; rows that share a budget share it by their busy seconds."""
     exposed = list(rows)
-    for phase, budget in budgets(compute, microbatches).items():
+    for phase, budget in budgets(compute.seconds, microbatches).items():
         able = _hiders(rows, phase, overlap)
         once, often = hidden_s((rows[place] for place in able), budget)
         for per_microbatch, hidden in ((False, once), (True, often)):
@@ -179,11 +179,11 @@ def expose(rows: Sequence[Row], compute: Compute, microbatches: int, overlap: Ma
     return tuple(exposed)
 
 
-def exposed_s(rows: Sequence[Row], compute: Compute, microbatches: Any, overlap: Mapping[str, str]) -> Any:
+def exposed_s(rows: Sequence[Row], seconds: Mapping[Phase, Any], microbatches: Any, overlap: Mapping[str, str]) -> Any:
     """Seconds of communication that nothing hides: the sum that `expose` spreads over rows, for arrays too."""
     hidden = (
         total(hidden_s((rows[place] for place in _hiders(rows, phase, overlap)), budget))
-        for phase, budget in budgets(compute, microbatches).items()
+        for phase, budget in budgets(seconds, microbatches).items()
     )
     return total(row.busy_s for row in rows) - total(hidden)
 
@@ -204,12 +204,15 @@ def turning_scale(
     """How many times today's tokens make a step bound by compute just as much as by communication; None if no number.
 
     repriced  the rows at a multiple of today's tokens
-    The seconds of matrix products grow with the tokens; launches, steps, and whatever moves parameters do not. So the
+    The seconds of forward and backward grow with the tokens; launches, steps, the update, and what moves parameters do
+    not. So the
     pace of communication falls as tokens grow, and halving finds where it is one.
     """
 
     def at(scale: float) -> float:
-        work = replace(compute, seconds={phase: s * scale for phase, s in compute.seconds.items()})
+        work = replace(
+            compute, seconds={phase: s * (1 if phase == "update" else scale) for phase, s in compute.seconds.items()}
+        )
         return Step(expose(repriced(scale), work, microbatches, overlap), work).pace
 
     return crossing(at)

@@ -203,7 +203,7 @@ def _payload(found: list[Collective], sizes: Sizes) -> Any:
 
 
 def _flops(lowered: Lowered, sizes: Sizes) -> Any:
-    return total(one.flops(sizes) * one.count(sizes) for one in lowered.products)
+    return total(one.flops(sizes) * one.count(sizes) for one in lowered.kernels)
 
 
 def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:

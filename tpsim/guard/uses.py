@@ -9,12 +9,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import chip_memory, priced
+from tpsim.cost.compute import compute
 from tpsim.guard.lock import BASE, Asked
 from tpsim.guard.machine_facts import properties
 from tpsim.guard.moved import STATES_FIT
 from tpsim.guard.samples import HELD, group
 from tpsim.machine.parts import Watched, changed
-from tpsim.machine.timing import compute_s, memory_s
 from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
@@ -168,7 +168,6 @@ class Uses:
 
 
 def _computed(plan: PlanResult) -> Any:
-    """Seconds of a product, by either of what may bound it."""
-    question = plan.question
-    own, share = question.machine, question.matmul_efficiency
-    return compute_s(own, 1, question.products, share), memory_s(own, 1)
+    """Seconds of every kernel, at sizes of its own: others may know what constants came to."""
+    question, kernels = plan.question, plan.shelf.lowered(plan.question).kernels
+    return compute(kernels, replace(plan.sizes), question.machine, question.products, question.matmul_efficiency)

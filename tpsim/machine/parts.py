@@ -55,20 +55,46 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave."""
+
+    rows: Constant
+    columns: Constant
+    units: Constant
+
+    def constants(self) -> Iterator[Constant]:
+        """All three."""
+        yield from (self.rows, self.columns, self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """One chip: dense peaks per dtype, memory, what products reach of the peak, its way to the host."""
+    """One chip: dense peaks per dtype, memory, its way to the host, and what kernels reach.
+
+    matmul_efficiency  share of the peak that products reach; with a tile, share that whole waves of it reach
+    memory_efficiency  share of the memory's bandwidth
+    attention_forward, attention_backward  share of the peak that fused attention reaches; None: that of products
+    kernel_pause       seconds between two kernels; None: none
+    """
 
     peak: Mapping[str, Constant]
     memory_capacity: Constant
     memory_bandwidth: Constant
     matmul_efficiency: Constant
+    memory_efficiency: Constant
+    tile: Tile | None = None
+    attention_forward: Constant | None = None
+    attention_backward: Constant | None = None
+    kernel_pause: Constant | None = None
     host_bandwidth: Constant | None = None
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the chip."""
         yield from self.peak.values()
-        yield from (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency)
-        yield from (one for one in (self.host_bandwidth,) if one is not None)
+        yield from (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency, self.memory_efficiency)
+        yield from self.tile.constants() if self.tile else ()
+        kernels = (self.attention_forward, self.attention_backward, self.kernel_pause)
+        yield from (one for one in (*kernels, self.host_bandwidth) if one is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +293,7 @@ def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     made: Any = part
     if isinstance(part, Constant):
         made = change(part)
-    elif isinstance(part, Machine | Chip | Level | Tuning | Counted | Rendezvous):
+    elif isinstance(part, Machine | Chip | Tile | Level | Tuning | Counted | Rendezvous):
         made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part) if one.init})
     elif isinstance(part, Mapping):
         made = {key: changed(value, change) for key, value in part.items()}

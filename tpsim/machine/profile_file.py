@@ -14,7 +14,7 @@ from tpsim.fabric.wires import ANY, ONE_LINK, LevelTopology, Slices, Wrap, joine
 from tpsim.machine import curve_file
 from tpsim.machine.algorithms import OFFERED
 from tpsim.machine.figures import BandwidthFields, CountFields, LatencyFields, MemoryFields, PeakFields, RatioFields
-from tpsim.machine.parts import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tuning
+from tpsim.machine.parts import Chip, Constant, Counted, Kind, Level, Machine, Rendezvous, Source, Tile, Tuning
 from tpsim.machine.unstated import UnstatedFile, UnstatedLevel, unstated
 from tpsim.machine.yardstick import doubtful
 from tpsim.quantity import spec
@@ -83,6 +83,23 @@ class HostFields(spec.Strict):
     bandwidth: BandwidthFields = Field(description="one direction, per chip")
 
 
+class TileFields(spec.Strict):
+    """What a product is cut into."""
+
+    noun: ClassVar[str] = "a tile"
+    rows: CountFields
+    columns: CountFields
+    units: CountFields = Field(description="of the chip that work on a tile each")
+
+
+class AttentionFields(spec.Strict):
+    """Share of peak that fused attention reaches."""
+
+    noun: ClassVar[str] = "an attention efficiency"
+    forward: RatioFields
+    backward: RatioFields
+
+
 class ChipFields(spec.Strict):
     """One chip."""
 
@@ -93,7 +110,17 @@ class ChipFields(spec.Strict):
     )
     memory: HbmFields
     host: HostFields | None = None
-    matmul_efficiency: RatioFields | None = Field(None, description="share of peak that matrix products reach")
+    matmul_efficiency: RatioFields | None = Field(
+        None, description="share of peak that matrix products reach; with a tile, that whole waves of it reach"
+    )
+    memory_efficiency: RatioFields | None = Field(
+        None, description="share of the memory's bandwidth that kernels reach"
+    )
+    tile: TileFields | None = Field(None, description="of matrix products; none: the efficiency is the whole factor")
+    attention_efficiency: AttentionFields | None = Field(
+        None, description="share of peak that fused attention reaches; none: that of matrix products"
+    )
+    kernel_pause: LatencyFields | None = Field(None, description="between two kernels on the chip; none: none")
 
 
 class WrapFields(spec.Strict):
@@ -355,7 +382,7 @@ class _Reading:
         return unstated()
 
     def _chip(self) -> Chip:
-        chip = self.fields.chip
+        chip, attention = self.fields.chip, self.fields.chip.attention_efficiency
         return Chip(
             peak={
                 dtype: self._constant(peak, "flops_per_s", f"chip.peak.{dtype}")
@@ -370,7 +397,29 @@ class _Reading:
                 "ratio",
                 "chip.matmul_efficiency",
             ),
+            memory_efficiency=self._or(
+                chip.memory_efficiency,
+                lambda: self.unstated.chip.memory_efficiency,
+                "ratio",
+                "chip.memory_efficiency",
+            ),
+            tile=None if chip.tile is None else self._tile(chip.tile),
+            attention_forward=self._maybe(
+                attention and attention.forward, "ratio", "chip.attention_efficiency.forward"
+            ),
+            attention_backward=self._maybe(
+                attention and attention.backward, "ratio", "chip.attention_efficiency.backward"
+            ),
+            kernel_pause=self._maybe(chip.kernel_pause, "seconds", "chip.kernel_pause"),
             host_bandwidth=self._maybe(chip.host and chip.host.bandwidth, "bytes_per_s", "chip.host.bandwidth"),
+        )
+
+    def _tile(self, fields: TileFields) -> Tile:
+        path = "chip.tile"
+        return Tile(
+            rows=self._constant(fields.rows, "count", f"{path}.rows"),
+            columns=self._constant(fields.columns, "count", f"{path}.columns"),
+            units=self._constant(fields.units, "count", f"{path}.units"),
         )
 
     def _level(self, level: LevelFields) -> Level:

@@ -32,6 +32,7 @@ class UnstatedChip(spec.Strict):
     """What is taken for a chip's figures."""
 
     matmul_efficiency: RatioFields
+    memory_efficiency: RatioFields
 
 
 class UnstatedFile(spec.Strict):

@@ -309,9 +309,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
 
 
 def _replaced(question: Question) -> Iterator[str]:
-    """Another efficiency than the machine's own: who edits the machine's would see nothing move."""
-    own, taken = question.machine.chip.matmul_efficiency, question.matmul_efficiency
-    if taken is not None and taken != own.value:
+    """Another efficiency than the machine's, or one without its waves: who edits those would see nothing move."""
+    chip, taken = question.machine.chip, question.matmul_efficiency
+    own = chip.matmul_efficiency
+    if taken is not None and (taken != own.value or chip.tile is not None):
         whose = "the scenario's" if question.assume.matmul_efficiency is not None else "the cost model book's"
         yield f"{whose} matmul_efficiency {taken:g} replaces {question.machine.name}'s {own.value:g}"
 

@@ -91,6 +91,7 @@ class Practice:
                            (attention, norm.mlp), an array by its name (mlp.act)
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
+    causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -104,6 +105,7 @@ class Practice:
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
+    causal: Literal["skip", "whole"] = "skip"
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike.
@@ -120,7 +122,7 @@ PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(),
     "megatron": Practice(regather=True, reshard_after_forward=True, qkv="fused", coalesce=True, replay="whole"),
     "fsdp2": Practice(reshard_after_forward=True, coalesce=True),
-    "xla": Practice(cotangents="per_use"),
+    "xla": Practice(cotangents="per_use", causal="whole"),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
 

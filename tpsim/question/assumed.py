@@ -55,12 +55,20 @@ def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:
     stated, own = file.assume.matmul_efficiency, machine.chip.matmul_efficiency
     if stated is not None:
         kind = "stated" if stated.kind == "measured" else stated.kind
-        yield Assumption(f"matrix products reach {stated.value:.4g} of peak", kind)
+        yield Assumption(f"matrix products reach {stated.value:.4g} of peak, whatever their shape", kind)
     elif file.cost_model == "book":
         yield Assumption("matrix products reach their peak, as the cost model book has it", "stated")
     elif own.stated:
         kind = "guess" if own.kind == "guess" else "stated"
-        yield Assumption(f"matrix products reach {own.value:.4g} of peak on {machine.name}", kind)
+        yield Assumption(f"matrix products reach {own.value:.4g} of peak on {machine.name}{_waves(machine)}", kind)
+
+
+def _waves(machine: Machine) -> str:
+    """What the share of peak is of."""
+    tile = machine.chip.tile
+    if tile is None:
+        return ", whatever their shape: it states no tile"
+    return f", in whole waves of {tile.units.value} tiles of {tile.rows.value} by {tile.columns.value}"
 
 
 def left_open(file: ScenarioFile, workload: Workload, machine: Machine) -> dict[str, str]:

@@ -71,15 +71,16 @@ def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
 
 
 def balance(question: Question, shelf: Shelf) -> Split:
-    """The split with the fewest seconds on the slowest chunk: its products, and the collectives between them."""
+    """The split with the fewest seconds on the slowest chunk: its kernels, and the collectives between them."""
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
     lowered, sizes = shelf.lowered(question), sizes_of(question)
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
 
     def seconds(chunk: Chunk) -> float:
         alone, here = Stages(1, (chunk,)), sizes.of_stage(chunk.layers)
-        products = [one for one in lowered.products if alone.runs(one.where, 0)]
-        work = compute(products, here, question.machine, question.products, question.matmul_efficiency).time_s
+        often = [one for one in lowered.kernels if one.where.index("microbatches") is not None]
+        kernels = [one for one in often if alone.runs(one.where, 0)]
+        work = compute(kernels, here, question.machine, question.products, question.matmul_efficiency).time_s
         calls = [row for row in rows if row.call.per_microbatch and row.call.where.place not in ("cut", "side")]
         return float(work + sum(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls))
 

@@ -83,6 +83,7 @@ class PracticeFields(Strict):
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
+    causal: Literal["skip", "whole"] | None = None
 
     @model_validator(mode="before")
     @classmethod

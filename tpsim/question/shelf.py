@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import matmuls
+from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
 from tpsim.program.lower import lower
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from pathlib import Path
 
-    from tpsim.cost.compute import Matmul
+    from tpsim.cost.kernels import Kernel
     from tpsim.cost.rollup import Collective
     from tpsim.machine.profile import Machine
     from tpsim.program.model import Model
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program with its collectives and its matrix products.
+    """A program with its collectives and its kernels.
 
     path  how arrays that must change their type get there
     """
 
     program: Program
     collectives: tuple[Collective, ...]
-    products: tuple[Matmul, ...]
+    kernels: tuple[Kernel, ...]
     path: Paths
 
 
@@ -101,7 +101,8 @@ def lowered(question: Question, path: Paths = book_path) -> Lowered:
         layers=ONE_CUT if question.schedule else 1,
         path=path,
     )
-    return Lowered(program, collectives(program, coalesce=question.practice.coalesce), matmuls(program), path)
+    moves = collectives(program, coalesce=question.practice.coalesce)
+    return Lowered(program, moves, kernels(program, question.practice), path)
 
 
 def structure(question: Question) -> tuple[Any, ...]:

@@ -1,0 +1,164 @@
+"""Kernels: which ops stand in one, what it reads and writes, its FLOPs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.models import GPT, LLAMA, loops
+from tpsim.cost.kernels import is_matrix_product, kernels, merged
+from tpsim.cost.sizes import Sizes
+from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.lower import lower
+from tpsim.program.op import Einsum
+
+B, S, T, D = 4, 8, 2, 2
+"""Sequences over all data shards, tokens, and devices of the axes T and D."""
+TOKENS = B // D * S
+"""Of one device."""
+
+
+def found(model, practice=None, dtypes=None, **stated):
+    """Kernels by act and by the name of what they belong to, in order; sizes beside them."""
+    where, practice = layout(tp=("T",), dp=("D",), **stated), practice or Practice()
+    program = lower(model, where, practice, dtypes or Dtypes(), ("D", "T"))
+    sizes = Sizes(model.dims(sequences=B, seq=S), {"D": D, "T": T}, loops(model.layers))
+    return kernels(program, practice), sizes
+
+
+def layer_bytes(model, practice=None, **stated):
+    """Bytes of each kernel of a layer that bears a name, by act and name, weights of norms left out."""
+    every, sizes = found(model, practice, **stated)
+    named = [one for one in every if one.where.kernel and one.where.place == "layer"]
+    small = {"h", "g", "d", "r", "f"}
+    moved = {}
+    for one in named:
+        arrays = [x for x in (*one.reads, *one.writes) if not set(x.dims) <= small]
+        key = one.where.act, one.where.kernel
+        moved[key] = moved.get(key, 0) + sum(sizes.local_elements(x.type) * 2 for x in arrays)
+    return moved
+
+
+def test_pointwise_kernels_move_their_inputs_and_outputs_and_nothing_between():
+    """Of bsh (or of bsf, split over T): 2 in a norm, 3 in an add, 2 in GELU; backward a norm reads one more."""
+    stream, inner = 2 * TOKENS * GPT.hidden, 2 * TOKENS * GPT.ffn_hidden // T
+    moved = layer_bytes(GPT)
+    assert {key: moved[key] for key in moved if key[1] != "attention"} == {
+        ("F", "norm.attention"): 2 * stream,
+        ("F", "add.attention"): 3 * stream,
+        ("F", "norm.mlp"): 2 * stream,
+        ("F", "activation.mlp"): 2 * inner,
+        ("F", "add.mlp"): 3 * stream,
+        ("W", "add.mlp"): stream,
+        ("B", "activation.mlp"): 3 * inner,
+        ("B", "norm.mlp"): 3 * stream + 2 * TOKENS,
+        ("B", "add.attention"): 3 * stream + 2 * TOKENS,
+        ("B", "norm.attention"): 3 * stream + 2 * TOKENS,
+    }
+
+
+def test_a_gated_activation_reads_both_its_inputs_and_backward_writes_both_cotangents():
+    inner = 2 * TOKENS * LLAMA.ffn_hidden // T
+    moved = layer_bytes(LLAMA)
+    assert (moved["F", "activation.mlp"], moved["B", "activation.mlp"]) == (3 * inner, 5 * inner)
+
+
+def test_the_stream_over_tokens_makes_norms_and_adds_of_a_device_smaller():
+    whole, split = layer_bytes(GPT), layer_bytes(GPT, sequence_parallel=True)
+    assert {key: whole[key] // split[key] for key in split if key[1].startswith(("norm", "add"))} == {
+        key: T for key in split if key[1].startswith(("norm", "add"))
+    }
+
+
+def test_fused_attention_moves_queries_keys_values_and_its_output():
+    heads = 2 * TOKENS * GPT.heads * GPT.head_dim // T
+    moved = layer_bytes(GPT)
+    assert moved["F", "attention"] == 4 * heads
+    assert moved["B", "attention"] == 7 * heads  # q, k, v and the cotangent of the output in, three cotangents out
+
+
+def test_plain_attention_passes_over_the_scores():
+    """8 bytes of each forward (written, read, written, read) and 14 backward, beside queries, keys and values."""
+    scores = B // D * S * S * GPT.heads // T
+    heads = 2 * TOKENS * GPT.heads * GPT.head_dim // T
+    moved = layer_bytes(GPT, Practice(attention="plain"))
+    assert moved["F", "attention"] == 8 * scores + 4 * heads
+    assert moved["B", "attention"] == 14 * scores + 8 * heads
+
+
+@pytest.mark.parametrize(("gradients", "each"), [("f32", 30), ("bf16", 28)])
+def test_the_update_reads_and_writes_every_state_once(gradients, each):
+    """16-bit weights, master, two moments: 12 read, 12 and 2 written, and the gradient read, per parameter."""
+    every, sizes = found(GPT, dtypes=Dtypes(gradients=gradients))
+    update = [one for one in every if one.where.act == "U"]
+    elements = sum(sizes.local_elements(x.type) for one in update for x in one.reads if x.name.startswith("master."))
+    assert elements > 0
+    assert sum(one.memory_bytes(sizes) for one in update) == each * elements
+    assert len(update) == len({one.where.place for one in update})  # one kernel for a part of the stack
+
+
+def test_a_weight_gradient_is_added_up_in_its_own_precision():
+    every, sizes = found(GPT)
+    (one,) = [one for one in every if any(x.name == "grad.W1" for x in one.writes)]
+    inner, weights = TOKENS * GPT.ffn_hidden // T, GPT.hidden * GPT.ffn_hidden // T
+    assert one.memory_bytes(sizes) == 2 * (TOKENS * GPT.hidden + inner) + 2 * 4 * weights
+
+
+def test_a_bias_is_added_by_the_product_before_it():
+    every, _ = found(GPT)
+    forward = [one for one in every if one.where.act == "F" and one.where.place == "layer" and not one.where.kernel]
+    assert [one.ops[-1].output.name for one in forward] == [
+        *(f"attention.{name}" for name in ("q", "k", "v", "out")),
+        *("mlp.up", "mlp.out"),
+    ]
+    assert all(one.products for one in forward)
+
+
+def test_a_lookup_reads_what_it_finds_and_not_the_table():
+    every, sizes = found(LLAMA)
+    assert every[0].memory_bytes(sizes) == 2 * 2 * TOKENS * LLAMA.hidden
+
+
+def test_a_causal_kernel_leaves_out_what_the_mask_hides_unless_practice_computes_it():
+    for practice, share in ((Practice(), (S + 1) / (2 * S)), (Practice(causal="whole"), 1), (PRACTICES["xla"], 1)):
+        every, sizes = found(GPT, practice)
+        attention = [one for one in every if one.where.kernel == "attention"]
+        assert len(attention) == 2
+        assert all(one.run_flops(sizes) == share * one.flops(sizes) for one in attention)
+    every, sizes = found(GPT, Practice(attention="plain"))
+    assert all(one.run_flops(sizes) == one.flops(sizes) for one in every)
+
+
+def test_all_products_are_in_kernels_once():
+    for model in (GPT, LLAMA):
+        every, sizes = found(model)
+        inside = sum(one.flops(sizes) for one in every)
+        ops = dict.fromkeys(op for one in every for op in one.ops)
+        assert inside == sum(op.flops(sizes.dims, sizes.axes) for op in ops if is_matrix_product(op)) > 0
+
+
+def test_merged_kernels_move_and_compute_the_same():
+    every, sizes = found(LLAMA)
+    together = merged(every)
+    assert len(together) < 0.6 * len(every)
+    for number in ("memory_bytes", "flops"):
+        once = sum(getattr(one, number)(sizes) * one.count(sizes) for one in every)
+        assert sum(getattr(one, number)(sizes) * one.count(sizes) * many for one, many in together) == once
+    assert sum(one.joined * many for one, many in together) == len(every)
+
+
+@dataclass(frozen=True)
+class Named:
+    dims: tuple[str, ...]
+    role: str = "activation"
+
+
+def product(left: str, right: str, out: str) -> Einsum:
+    return Einsum((Named(tuple(left)), Named(tuple(right))), Named(tuple(out)), None)
+
+
+def test_a_sum_of_elementwise_products_is_no_matrix_product():
+    assert is_matrix_product(product("bsh", "hf", "bsf"))
+    assert is_matrix_product(product("bsgrd", "btgd", "bgrst"))
+    assert not is_matrix_product(product("bsh", "bsh", "h"))
