@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.answers.stages import route_over
-from tpsim.claims.sorts import planned, sort_of
+from tpsim.claims.counted import planned, sort_of
 from tpsim.machine import timing
 from tpsim.machine.additive import Group, groups
 from tpsim.quantity.errors import InputError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.answers.plan import PlanResult
-    from tpsim.claims.sorts import Sort
+    from tpsim.claims.counted import Sort
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import Stage
