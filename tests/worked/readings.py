@@ -132,8 +132,11 @@ def many(cost, axis):
 
 
 def equal(left, right, unknown):
-    """The value at which two costs are equal."""
-    return tpsim.breakeven(left, right, unknown)
+    """The value at which two costs are equal; what other symbols both have cancels."""
+    ratio = sympy.cancel(sympy.sympify(left) / right)
+    (free,) = ratio.free_symbols
+    assert free.name == unknown
+    return tpsim.breakeven(sympy.lambdify(free, ratio, "math"), lambda _: 1, unknown)
 
 
 def equal_as_a_formula(left, right, unknown):
