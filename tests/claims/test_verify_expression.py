@@ -10,8 +10,9 @@ import pytest
 from tpsim.algebra import moves
 from tpsim.algebra.notation import NotationError
 from tpsim.answers.shard import shard
-from tpsim.claims import bounds
+from tpsim.claims import bounds, claims
 from tpsim.claims import verify_expression as module
+from tpsim.claims.verify import verify
 from tpsim.claims.verify_expression import verify_expression
 from tpsim.machine import algorithms, forms
 from tpsim.quantity.errors import InputError
@@ -116,6 +117,20 @@ def test_a_wrong_closed_form_of_the_links_is_seen(monkeypatch):
     monkeypatch.setitem(algorithms.FORMS["line"], "all_gather", {"line": forms.ring_gather})
     found = failing("A[I_X] -> A[I]", "X=4", hw="tpu-v5e")
     assert "all_gather over X of A, line: steps claimed 2, counted 3" in found["links"]
+
+
+def test_scenarios_and_expressions_are_held_by_one_checker(monkeypatch):
+    claimed = claims.Claim.measures.fget
+
+    def dearer(claim):
+        yield from ((what, bytes_ + 1, measure) for what, bytes_, measure in claimed(claim))
+
+    monkeypatch.setattr(claims.Claim, "measures", property(dearer))
+    (scenario,) = verify("gpt3-175b-a100-tp8").runs
+    (expression,) = verify_expression("A[I_X,J] -> A[I,J]", "X=4").runs
+    for run in (scenario, expression):
+        assert [check.check for check in run.failed] == ["collectives"]
+    assert "of A: wire planned 25 B, counted 24 B" in expression.failed[0].detail
 
 
 def test_an_expression_that_says_something_illegal_is_refused_as_shard_refuses_it():

@@ -107,14 +107,12 @@ def _here(machine: Machine, route: Route, kind: MoveKind) -> timing.Timing:
 
 
 def _load(machine: Machine, route: Route, kind: MoveKind) -> _Load:
-    """In V and, where the route is one group of wires, in its numbers of devices."""
+    """In V, to which link bytes are proportional, and where the route is one group of wires in its devices."""
     here, found = _here(machine, route, kind), groups(machine, route)
     if len(found) == 1 and here.stages:
-        traffic: Any = _in_symbols(found[0], kind, here.stages[0].algorithm)
-    else:
-        V = symbol("V")
-        traffic = timing.time(machine, route, kind, V, algorithm=here.algorithm, protocol=here.protocol)
-    return _Load(_of_several(traffic.steps), _of_several(traffic.link_total))
+        traffic = _in_symbols(found[0], kind, here.stages[0].algorithm)
+        return _Load(_of_several(traffic.steps), _of_several(traffic.link_total))
+    return _Load(_of_several(here.steps), _of_several(here.link_total * symbol("V") / LARGE))
 
 
 def _in_symbols(group: Group, kind: MoveKind, algorithm: str) -> Traffic:
