@@ -8,7 +8,6 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra.because import joined
 from tpsim.algebra.contract import Contraction, cases, flops, free_dims
 from tpsim.algebra.notation import (
     Expression,
@@ -20,7 +19,7 @@ from tpsim.algebra.notation import (
     parse_expression,
 )
 from tpsim.algebra.planner import Plan, Planner, Ways, product_ways, reshard_ways
-from tpsim.algebra.sharding import ShardingError
+from tpsim.algebra.sharding import ShardingError, joined
 from tpsim.answers.pricing import Clock, Pricing
 from tpsim.answers.shard_step import ShardStep, StepFormulas, steps_of
 from tpsim.program.expression import expression_program
@@ -303,7 +302,8 @@ class ShardResult(Answer):
     def records(self) -> list[dict[str, Any]]:
         """One flat row per step of every alternative; for an array alone, one row per array."""
         if not self.plans:
-            return [{**row, "local_shape": _shape_text(row.local_shape)} for row in self.arrays]
+            shapes = [row.local_shape and "x".join(map(str, row.local_shape)) for row in self.arrays]
+            return [{**row, "local_shape": shape} for row, shape in zip(self.arrays, shapes, strict=True)]
         return [
             {"alternative": place, "planner": way.planner, "step": number, **row, "axes": ",".join(row.axes)}
             for place, way in enumerate(self.alternatives)
@@ -406,7 +406,3 @@ def _sum(values: Any) -> Any:
     """The sum, or None if any part is not known."""
     known = list(values)
     return None if any(value is None for value in known) else total(known)
-
-
-def _shape_text(shape: list[int] | None) -> str | None:
-    return None if shape is None else "x".join(map(str, shape))

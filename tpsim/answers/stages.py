@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, memory
-from tpsim.cost.pipeline import Pipelined, Stage, Work
 from tpsim.machine import timing
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.pipeline import Pipelined, Stage
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
     from tpsim.fabric.wires import Route
@@ -158,6 +158,8 @@ def pipelined(
     question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]
 ) -> Pipelined:
     """The step from the orders of the schedule; without a cut that is sent over nothing is on its way."""
+    from tpsim.cost.pipeline import Work
+
     axes = question.layout.stages
     volume = next(row.logical_bytes for row in rows if row.call.where.place == "cut")
 

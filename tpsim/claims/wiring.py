@@ -82,15 +82,11 @@ def parts(machine: Machine, route: Route, priced: Timing) -> tuple[Part, ...]:
     A call without stages runs over all its levels at once.
     """
     if not priced.stages:
-        segments = [segment for group in _groups(machine, route) for segment in group.segments]
+        segments = [segment for group in groups(machine, route) for segment in group.segments]
         return (Part(tuple(segments), priced.algorithm),)
     return tuple(Part(group.segments, stage.algorithm) for group, stage in staged(machine, route, priced))
 
 
 def staged(machine: Machine, route: Route, priced: Timing) -> tuple[tuple[Group, Stage], ...]:
     """The stage of a priced call on every group of wires, innermost first."""
-    return tuple(zip(_groups(machine, route), priced.stages, strict=True))
-
-
-def _groups(machine: Machine, route: Route) -> tuple[Group, ...]:
-    return groups(machine, route)
+    return tuple(zip(groups(machine, route), priced.stages, strict=True))
