@@ -32,24 +32,17 @@ class Claim:
 
     due      how often all devices together make it
     machine  whose wires it crosses; without one only its bytes are claimed
-    way      in front of what is found: which of several ways it belongs to
     """
 
     row: Row
     due: int = 1
     machine: Machine | None = None
     route: Route = ()
-    way: str = ""
 
     @property
     def sorts(self) -> list[Sort]:
         """Of every array that travels in it."""
         return planned(self.row.call)
-
-    @property
-    def what(self) -> str:
-        """The call in words."""
-        return f"{self.way}{self.sorts[0]}"
 
     @property
     def least_injected(self) -> bool:
@@ -71,11 +64,13 @@ class Ledger:
     """The claims of one program beside what devices did when they ran it.
 
     known  what the symbols in its formulas stand for
+    way    in front of what is found: which of several programs it is of
     """
 
     claims: Sequence[Claim]
     made: Sequence[Made]
     known: Mapping[str, int]
+    way: str = ""
     calls: Mapping[Sort, Sequence[Call]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +102,7 @@ def _wrong_counts(ledger: Ledger) -> Iterator[str]:
     for sort in {**due, **ledger.calls}:
         made = len(ledger.calls.get(sort, ()))
         if made != due[sort]:
-            yield f"{sort}: planned {due[sort]} times, ran {made} times"
+            yield f"{ledger.way}{sort}: planned {due[sort]} times, ran {made} times"
 
 
 def _wrong_bytes(ledger: Ledger) -> Iterator[str]:
@@ -118,7 +113,7 @@ def _wrong_bytes(ledger: Ledger) -> Iterator[str]:
             ran = {sum(measure(call) for call in together) for together in zip(*found, strict=False)}
             if ran != {Fraction(claimed)}:
                 seen = " or ".join(map(exact_bytes, sorted(ran)))
-                yield f"{claim.what}: {what} planned {exact_bytes(claimed)}, counted {seen}"
+                yield f"{ledger.way}{claim.sorts[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
 
 
 def formulas(ledger: Ledger) -> Iterator[str]:
@@ -128,7 +123,7 @@ def formulas(ledger: Ledger) -> Iterator[str]:
         if found and claim.least_injected:
             text = claim.row.formula
             claimed, seen = formula.evaluated(text, ledger.known), sum(injected(calls[0]) for calls in found)
-            yield "" if claimed == seen else f"{claim.what}: {text} is {claimed}, counted {seen}"
+            yield "" if claimed == seen else f"{ledger.way}{claim.sorts[0]}: {text} is {claimed}, counted {seen}"
 
 
 def formulas_check(tried: Sequence[str], seen: str) -> Check:

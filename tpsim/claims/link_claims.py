@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 class LinkClaim:
     """What is claimed of the links under one call on a machine's wires, and what devices did for it.
 
+    what   the call in words
     calls  one for each array that travels in it; none if they were not made
     """
 
+    what: str
     claim: Claim
     machine: Machine
     calls: Sequence[Call]
@@ -66,7 +68,7 @@ class LinkClaim:
 def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
     claims = [
-        LinkClaim(claim, claim.machine, [calls[0] for calls in ledger.of(claim)])
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ledger.of(claim)])
         for ledger in ledgers
         for claim in ledger.claims
         if claim.machine
@@ -89,7 +91,7 @@ def _wrong_links(claim: LinkClaim) -> Iterator[str]:
     on_devices = _on_devices(claim, run) if claim.even else ()
     for what, claimed, seen in (*_whole(claim.priced, run), *_by_level(claim, run), *on_devices):
         if Fraction(claimed) != seen:
-            yield f"{claim.claim.what}, {claim.priced.algorithm}: {what} claimed {claimed}, counted {seen}"
+            yield f"{claim.what}, {claim.priced.algorithm}: {what} claimed {claimed}, counted {seen}"
 
 
 def _on_devices(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]]:

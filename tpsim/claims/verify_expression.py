@@ -93,16 +93,12 @@ def _run(asked: ShardResult, way: Way) -> tuple[Ledger, list[Compared]]:
     sharded = run(way.program, asked.mesh, sizes, inputs, wires)
     whole = execute(unsharded(way.program), Mesh({}), sizes, inputs)
     claims = [
-        Claim(
-            row,
-            machine=clock.machine if clock else None,
-            route=clock.placement.route(row.call.axes) if clock else (),
-            way=f"{way.ops}, ",
-        )
+        Claim(row, 1, clock.machine, clock.placement.route(row.call.axes)) if clock else Claim(row)
         for row in way.rows
         if row.ranks > 1
     ]
-    return Ledger(claims, made(sharded), asked.pricing.sizes.known), list(compared(sharded, whole))
+    ledger = Ledger(claims, made(sharded), asked.pricing.sizes.known, f"{way.ops}, ")
+    return ledger, list(compared(sharded, whole))
 
 
 def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
