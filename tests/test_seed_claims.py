@@ -166,7 +166,7 @@ def test_claim_000_18_bandwidth_bound_collectives_depend_on_bytes_and_an_all_red
 
 def test_claim_000_19_a_hop_of_1_us_is_worth_45_kb():
     hop = seconds("permute", V, 2, topology="line", cost_model="book")
-    array = tpsim.breakeven(hop.latency_s, hop.bandwidth_s, "V")
+    array = gpus.equal(hop.latency_s, hop.bandwidth_s, "V")
     assert float(forms.permute(array, 2).link_total) == pytest.approx(45_000)
 
 
@@ -182,7 +182,7 @@ def test_claim_000_23_ten_megabytes_over_16_are_not_500_kilobytes():
 
 def test_claim_000_24_a_gather_over_16_is_latency_bound_below_768_kb_not_below_500_kb_per_device():
     gather = seconds("all_gather", V, 16, launch=0)
-    crossover = tpsim.breakeven(gather.latency_s, gather.bandwidth_s, "V")
+    crossover = gpus.equal(gather.latency_s, gather.bandwidth_s, "V")
     assert float(crossover) == pytest.approx(768_000)
     at_ten = seconds("all_gather", 10_000_000, 16)
     assert at_ten.bandwidth_s / at_ten.time_s == pytest.approx(0.952, abs=1e-3)
@@ -370,7 +370,7 @@ def test_claims_001_20_004_31_tensor_axes_go_inside_the_node_and_their_limit_doe
     ]
     layer = gpus.tensor_parallel("book-h100", "Y=8")
     assert {symbol.name for symbol in layer.math().free_symbols} == {"B", "D", "F", "Y"}
-    assert tpsim.breakeven(layer.math(Y=8), layer.moves(Y=8), "F") == pytest.approx(7 * 2200)
+    assert gpus.equal(layer.math(Y=8), layer.moves(Y=8), "F") == pytest.approx(7 * 2200)
     inside = gpus.many(gpus.Layer("book-h100", "X=8", "A[I_X] -> A[I]", dtype="int8").moves(I=1), "X")
     assert float(gpus.intensity("book-h100", inside)) == pytest.approx(2200)
     assert float(gpus.outside("book-h100", 8)) == pytest.approx(2475)

@@ -53,7 +53,7 @@ def on_a_machine(name, sizes, binding, rng, shape):
     machine, mesh = load(name), Mesh(sizes)
     dims = {dim: pick(rng, [4, 1024, 4096, 8192]) for dim in sorted({dim for part in shape for dim in part})}
     clock = Clock(machine, place(machine.levels, mesh, binding), "bf16", "additive")
-    prices = Pricing(mesh, dims, 2, clock).prices()
+    prices = Pricing(mesh, dims, "bf16", clock).prices()
     once = 2 * prod(dims.values())
 
     def work(used):

@@ -8,13 +8,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-import sympy
 
 import tpsim
 from tpsim.answers.plan import plan
-from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, expose
-from tpsim.question.prices import pricer
 from tpsim.report.answer import Assumption
 
 ASKED = [
@@ -163,15 +160,6 @@ def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):
     )
     scores = 12 * model.layers * model.heads * model.head_dim * tokens * answer.question.workload.seq
     assert answer.compute.useful_flops == 6 * weights * tokens + scores
-
-
-def test_seconds_as_a_function_of_the_batch_are_the_seconds_at_the_batch(answer):
-    b = sympy.Symbol("b", positive=True)
-    sizes = replace(answer.sizes, dims={**answer.sizes.dims, "b": b})
-    rows = price([row.call for row in answer.rows], sizes, pricer(answer.question))
-    for symbolic, row in zip(rows, answer.rows, strict=True):
-        at = sympy.sympify(symbolic.busy_s).subs(b, answer.sizes.dims["b"])
-        assert float(at) == pytest.approx(float(row.busy_s), rel=1e-12)
 
 
 def test_at_the_break_even_the_step_is_bound_by_both(answer):

@@ -10,8 +10,9 @@ import pytest
 from tpsim.algebra import moves
 from tpsim.algebra.notation import NotationError
 from tpsim.answers.shard import shard
-from tpsim.claims import bounds
+from tpsim.claims import bounds, claims
 from tpsim.claims import verify_expression as module
+from tpsim.claims.verify import verify
 from tpsim.claims.verify_expression import verify_expression
 from tpsim.machine import algorithms, forms
 from tpsim.quantity.errors import InputError
@@ -118,6 +119,20 @@ def test_a_wrong_closed_form_of_the_links_is_seen(monkeypatch):
     assert "all_gather over X of A, line: steps claimed 2, counted 3" in found["links"]
 
 
+def test_scenarios_and_expressions_are_held_by_one_checker(monkeypatch):
+    claimed = claims.Claim.measures.fget
+
+    def dearer(claim):
+        yield from ((what, bytes_ + 1, measure) for what, bytes_, measure in claimed(claim))
+
+    monkeypatch.setattr(claims.Claim, "measures", property(dearer))
+    (scenario,) = verify("gpt3-175b-a100-tp8").runs
+    (expression,) = verify_expression("A[I_X,J] -> A[I,J]", "X=4").runs
+    for run in (scenario, expression):
+        assert [check.check for check in run.failed] == ["collectives"]
+    assert "of A: wire planned 25 B, counted 24 B" in expression.failed[0].detail
+
+
 def test_an_expression_that_says_something_illegal_is_refused_as_shard_refuses_it():
     with pytest.raises(NotationError, match="no move makes an array owe over X"):
         verify_expression("A[I] . B[J] -> C[I,J]{U_X}")
@@ -157,8 +172,7 @@ def test_a_way_that_takes_too_much_at_the_least_sizes_is_refused_with_a_mesh_tha
     (problem,) = error.value.problems
     assert re.fullmatch(r"36 devices would take [0-9.]+ GB on the way .+, of 1\.1 that are allowed", problem.message)
     smaller = re.fullmatch(r"take fewer devices: --mesh (X=\d,Y=2,Z=\d)", problem.remedy)
-    least = shard(WIDE, smaller[1], dims=module._least_dims(shard(WIDE, smaller[1])))
-    bounds.refuse_sizes(least, module._leaves(least))
+    bounds.refuse_sizes(shard(WIDE, smaller[1], dims=module._least_dims(shard(WIDE, smaller[1]))))
 
 
 @pytest.mark.parametrize(
@@ -173,14 +187,13 @@ def test_a_way_that_takes_too_much_at_the_least_sizes_is_refused_with_a_mesh_tha
 )
 def test_what_is_held_to_be_taken_is_what_a_run_takes(expression, mesh, dims):
     asked = shard(expression, mesh, dims=dims)
-    arrays = module._leaves(asked)
-    for plan in asked.plans:
-        claimed = 8 * bounds._held(asked, arrays, plan)
+    for way in asked.alternatives:
+        claimed = 8 * bounds._held(asked, way)
         tracemalloc.start()
-        module._run(asked, arrays, plan)
+        module._run(asked, way)
         taken = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert 0.6 * claimed < taken < 1.4 * claimed, plan
+        assert 0.6 * claimed < taken < 1.4 * claimed, way
 
 
 def test_one_way_is_held_at_a_time():
@@ -190,7 +203,7 @@ def test_one_way_is_held_at_a_time():
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     asked = shard(WIDE, mesh, dims=dims)
-    most = [8 * bounds._held(asked, module._leaves(asked), plan) for plan in asked.plans]
+    most = [8 * bounds._held(asked, way) for way in asked.alternatives]
     assert result.ok
     assert taken < 1.4 * max(most) < sum(most) / 2
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,7 +156,7 @@ def test_time_never_falls_whatever_the_figures(n, exponent, factor, kind):
     assert np.all(np.diff(times) >= -1e-12 * times[:-1])
 
 
-# The same lines for ints, arrays and symbols ----------------------------------------------------------------------
+# The same lines for ints and arrays ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chosen_by", [machine("dgx-h100"), SLOW_LL], ids=["as shipped", "with a slow LL"])
@@ -167,14 +166,6 @@ def test_arrays_of_bytes_and_devices_take_what_numbers_take(kind, chosen_by):
     singly = [timing.time(chosen_by, node(n), kind, V).time_s for n, V in each]
     n, V = (np.array(column, dtype=np.float64) for column in zip(*each, strict=True))
     assert timing.time(chosen_by, node(n), kind, V).time_s == pytest.approx(singly, rel=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["all_gather", "all_to_all"])
-def test_symbols_take_what_numbers_take(kind):
-    x = sympy.Symbol("V", positive=True)
-    symbolic = timing.time(SLOW_LL, node(8), kind, x).time_s
-    for V in (KIB, 300 * KIB, 2 * MIB, 5 * MIB, 64 * MIB):
-        assert float(symbolic.subs(x, V)) == pytest.approx(timing.time(SLOW_LL, node(8), kind, V).time_s, rel=1e-12)
 
 
 # In a profile's file ----------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from math import sqrt
 
 import numpy as np
 import pytest
-import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -289,12 +288,9 @@ def test_each_peer_of_an_all_to_all_gets_its_own_part():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("protocol", ["ll", "simple"])
-def test_what_waits_is_the_same_for_ints_arrays_and_symbols(kind, protocol):
+def test_what_waits_is_the_same_for_ints_and_arrays(kind, protocol):
     route = two_levels(4, 8, "alps-gh200")
     sizes = [1, 2048, 2049, 4097, 2**16, 2**17 + 1, 2**24]
-    V = sympy.Symbol("V", positive=True)
     plain = [timing.time(machine("alps-gh200"), route, kind, size, protocol=protocol).time_s for size in sizes]
     array = timing.time(machine("alps-gh200"), route, kind, np.array(sizes, dtype=float), protocol=protocol).time_s
-    symbol = timing.time(machine("alps-gh200"), route, kind, V, protocol=protocol).time_s
     assert np.allclose(array, plain, rtol=1e-12)
-    assert np.allclose([float(symbol.subs({V: size})) for size in sizes], plain, rtol=1e-12)

@@ -37,7 +37,7 @@ def cheapest(question: Question, most: int) -> Run:
 
 def _plans(question: Question, most: float) -> Sequence[Plan]:
     mesh, read = Mesh(question.mesh), parse_expression(question.expression, tuple(question.mesh))
-    prices = _prices(Pricing(mesh, question.dims, 1, None), most)
+    prices = _prices(Pricing(mesh, question.dims, "int8"), most)
     if isinstance(read, Change):
         return reshard_ways(read.before.name, read.before.type, read.after.type, mesh.order, prices).plans
     (left, right, out) = ((array.name, array.type) for array in read.arrays)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
 import sympy
 
 import tpsim
@@ -49,13 +53,57 @@ def held_in_symbols(array, dims, dtype="bf16", **axes):
     return local_bytes(Array("array", type_, "*", dtype), Sizes(dims, axes, {}))
 
 
+class Step(NamedTuple):
+    """A product or a move of a way with its seconds in symbols: the machine's own arithmetic takes these too."""
+
+    op: str
+    axes: tuple[str, ...]
+    time_s: Any
+    bandwidth_s: Any = 0
+
+
+def in_symbols(result):
+    """The steps of a way on more than one device, priced with symbols for the sizes of dims and axes."""
+    sizes, clock = result.pricing.sizes.symbols, result.clock
+    for step in result.steps:
+        if step.row is None:
+            work = sympy.sympify(step.formulas.flops_per_device, locals={one.name: one for one in sizes_of(sizes)})
+            yield Step(step.op, (), clock.product(work))
+            continue
+        one, route = step.row.call, in_length(clock.placement, step.axes, sizes.axes)
+        found = timing.time(clock.machine, route, one.kind, one.logical_bytes(sizes), cost_model="book")
+        seconds = (_of_several(cost) for cost in (found.time_s, found.bandwidth_s))
+        yield Step(step.op, step.axes, *seconds)
+
+
+def sizes_of(sizes):
+    """The symbols of dims and axes."""
+    return (*sizes.dims.values(), *sizes.axes.values())
+
+
+def _of_several(cost):
+    """A cost among more than one device: what is paid only then is paid."""
+    cost = sympy.sympify(cost)
+    return cost.subs(dict.fromkeys(cost.atoms(sympy.StrictGreaterThan), sympy.true))
+
+
+def in_length(placement, axes, sizes):
+    """The route of mesh axes with symbols for their sizes; one on several physical axes keeps the inner numbers."""
+    pieces = {}
+    for axis in axes:
+        *inner, last = placement.pieces[axis]
+        for piece in inner:
+            pieces.setdefault(piece.carrier, []).append(piece.n)
+        pieces.setdefault(last.carrier, []).append(sizes[axis] / prod(piece.n for piece in inner))
+    return tuple(replace(segment, n=prod(pieces[segment.axis])) for segment in placement.route(axes))
+
+
 class Layer:
     """Several products and moves: their seconds in symbols, by what they are."""
 
     def __init__(self, hw, mesh, *exprs, placement=None, dtype="bf16"):
-        self.steps = [
-            step for expr in exprs for step in shard(expr, mesh, hw=hw, placement=placement, dtype=dtype).symbolic
-        ]
+        ways = (shard(expr, mesh, hw=hw, placement=placement, dtype=dtype) for expr in exprs)
+        self.steps = [step for way in ways for step in in_symbols(way)]
 
     def math(self, **sizes):
         """Seconds of the products."""
@@ -85,8 +133,11 @@ def many(cost, axis):
 
 
 def equal(left, right, unknown):
-    """The value at which two costs are equal."""
-    return tpsim.breakeven(left, right, unknown)
+    """The value at which two costs are equal; what other symbols both have cancels."""
+    ratio = sympy.cancel(sympy.sympify(left) / right)
+    (free,) = ratio.free_symbols
+    assert free.name == unknown
+    return tpsim.breakeven(sympy.lambdify(free, ratio, "math"), lambda _: 1, unknown)
 
 
 def equal_as_a_formula(left, right, unknown):

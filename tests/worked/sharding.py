@@ -108,10 +108,9 @@ def fastest(ways):
 
 def gather_against_scatter():
     """Bytes that a gather of A injects over those that a reduce-scatter of the result does."""
-    (gather, _), (_, scatter) = (
-        shard(expr, "X=4").symbolic for expr in ("A[N,M_X] . B[M,K] -> C[N,K]", "A[N,M_X] . B[M_X,K] -> C[N,K_X]")
-    )
-    return gather.wire_bytes_per_device / scatter.wire_bytes_per_device
+    ways = (shard(expr, "X=4") for expr in ("A[N,M_X] . B[M,K] -> C[N,K]", "A[N,M_X] . B[M_X,K] -> C[N,K_X]"))
+    gather, scatter = (way.way.rows[0].call.wire_bytes(way.pricing.sizes.symbols) for way in ways)
+    return gather / scatter
 
 
 def book_exchange_against_gather():
@@ -138,7 +137,9 @@ def one_operand_is_enough():
 
 
 def half_sharded():
-    return shard("A[B_X,D_Y] . W[D_Y,F]", "X=4,Y=8,Z=4").symbolic[0]
+    """FLOPs of one device."""
+    (product,) = shard("A[B_X,D_Y] . W[D_Y,F]", "X=4,Y=8,Z=4").formulas
+    return sympy.sympify(product.flops_per_device, locals={one.name: one for one in (B, D, F, X, Y)})
 
 
 ANSWERS = {
@@ -241,8 +242,8 @@ ANSWERS = {
         "AG_X_gives_I_Y": Answer(lambda: done("A[I_XY] -> A[I_Y]", "X=2,Y=2") == ["all_gather"], COUNT),
     },
     "TF-02": {
-        "total": Answer(lambda: half_sharded().flops_of_mesh, COUNT, formula=2 * B * D * F * Z),
-        "per_device": Answer(lambda: half_sharded().flops_per_device, COUNT, formula=2 * B * D * F / (X * Y)),
+        "total": Answer(lambda: half_sharded() * X * Y * Z, COUNT, formula=2 * B * D * F * Z),
+        "per_device": Answer(half_sharded, COUNT, formula=2 * B * D * F / (X * Y)),
         "waste_factor": Answer(waste, COUNT),
     },
     "TF-12": {"relative_to_allgather": Answer(book_exchange_against_gather)},

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import Sharding, subscript
+from tpsim.algebra.sharding import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tpsim.algebra.contract import Contraction
     from tpsim.algebra.moves import Cuts, Move
-
-
-def joined(axes: Iterable[str]) -> str:
-    """Axes as they are spoken of: ``XY``, or ``dp,tp`` for longer names."""
-    return subscript("", axes).removeprefix("_").strip("{}")
+    from tpsim.algebra.sharding import Sharding
 
 
 def product_reason(ask: Contraction) -> str:

@@ -8,13 +8,13 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.because import joined, operand_reason, product_reason, result_reason
+from tpsim.algebra.because import operand_reason, product_reason, result_reason
 from tpsim.algebra.contract import Contraction, local_product
 from tpsim.algebra.four_cases import met_by_the_book
 from tpsim.algebra.meetings import Meetings, meetings
 from tpsim.algebra.moves import MoveKind
 from tpsim.algebra.reshard import Routes, book_path, cheap
-from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.algebra.sharding import Sharding, ShardingError, joined
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:

@@ -108,3 +108,8 @@ def subscript(name: str, axes: Iterable[str]) -> str:
     if all(len(axis) == 1 for axis in axes):
         return f"{name}_{''.join(axes)}"
     return f"{name}_{{{','.join(axes)}}}"
+
+
+def joined(axes: Iterable[str]) -> str:
+    """Axes as they are spoken of: ``XY``, or ``dp,tp`` for longer names."""
+    return subscript("", axes).removeprefix("_").strip("{}")

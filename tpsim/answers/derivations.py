@@ -97,13 +97,11 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
 
 def values(result: PlanResult) -> dict[str, Any]:
     """The number that each symbol of the plan's formulas stands for."""
-    numbers, letters = result.sizes, result.sizes.symbols
-    pairs = [(letters.dims[dim], size) for dim, size in numbers.dims.items()]
-    pairs += [(letters.loops[loop], size) for loop, size in numbers.loops.items()]
-    pairs += [(letters.axes[axis], size) for axis, size in numbers.axes.items()]
-    found = {str(symbol): size for symbol, size in pairs if getattr(symbol, "is_Symbol", False)}
     mesh, roles = result.question.mesh, result.question.layout.roles
-    return {**found, **{one.symbol: mesh.size(*roles[role]) for role, one in ROLES.items() if roles.get(role)}}
+    return {
+        **result.sizes.known,
+        **{one.symbol: mesh.size(*roles[role]) for role, one in ROLES.items() if roles.get(role)},
+    }
 
 
 def _derived(

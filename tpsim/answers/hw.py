@@ -303,15 +303,10 @@ def _row(machine: Machine) -> dict[str, Any]:
         "bf16_flops_per_s": machine.chip.peak["bf16"].value if "bf16" in machine.chip.peak else None,
         "memory_bytes": machine.chip.memory_capacity.value,
         "memory_bytes_per_s": machine.chip.memory_bandwidth.value,
-        "levels": ", ".join(_level(level) for level in machine.levels),
+        "levels": ", ".join(f"{one.name} {'x'.join(map(str, one.shape))}".strip() for one in machine.levels),
         "constants": len(constants),
         "guesses": _guesses(machine),
     }
-
-
-def _level(level: Level) -> str:
-    """A level's name and the members of its axes: ``ici 16x16``; the name alone if it has no bound."""
-    return f"{level.name} {'x'.join(map(str, level.shape))}".strip()
 
 
 def _guesses(machine: Machine) -> int:

@@ -8,7 +8,6 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra.because import joined
 from tpsim.algebra.contract import Contraction, cases, flops, free_dims
 from tpsim.algebra.notation import (
     Expression,
@@ -20,10 +19,10 @@ from tpsim.algebra.notation import (
     parse_expression,
 )
 from tpsim.algebra.planner import Plan, Planner, Ways, product_ways, reshard_ways
-from tpsim.algebra.sharding import ShardingError
+from tpsim.algebra.sharding import ShardingError, joined
 from tpsim.answers.pricing import Clock, Pricing
-from tpsim.answers.shard_step import ShardStep, StepFormulas, costed
-from tpsim.answers.symbolic import symbolic, symbols
+from tpsim.answers.shard_step import ShardStep, StepFormulas, steps_of
+from tpsim.program.expression import expression_program
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over, total
@@ -36,8 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.cost.rollup import Row
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
+    from tpsim.program.expression import Named
+    from tpsim.program.op import Program
 
 NOT_MODELLED = (
     "overlap of moves with the product",
@@ -84,7 +86,8 @@ def shard(
     if placement is not None and hw is None:
         raise InputError.one("missing-machine", "a placement needs a machine", remedy="add it: --hw tpu-v5p")
     clock = None if hw is None else _clock(hw, placement, grid, dtype, cost_model)
-    pricing = Pricing(grid, sizes, DTYPE_BYTES[dtype], None if sizes is None else clock)
+    alike = dict.fromkeys((dim for array in read.arrays for dim in array.type.dims), 1)
+    pricing = Pricing(grid, sizes or alike, dtype, clock if sizes is not None else None, given=sizes is not None)
     found = _ways(read, grid, pricing)
     files = () if clock is None else _files(clock.machine)
     return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, found, clock, files)
@@ -95,6 +98,7 @@ class Way(Record):
     """One way to the result.
 
     planners  all who choose it
+    program   what devices run
     timed     True with a machine
     """
 
@@ -103,8 +107,19 @@ class Way(Record):
     )
 
     planners: tuple[Planner, ...]
+    program: Program
     steps: tuple[ShardStep, ...]
     timed: bool
+
+    @property
+    def rows(self) -> list[Row]:
+        """The ledger: its moves but for free slices."""
+        return [step.row for step in self.steps if step.row and step.op != "slice"]
+
+    @property
+    def ops(self) -> str:
+        """What is done, in order."""
+        return " -> ".join(step.op for step in self.steps)
 
     @property
     def planner(self) -> Planner | Literal["other"]:
@@ -203,12 +218,7 @@ class ShardResult(Answer):
     @cached_property
     def way(self) -> Way:
         """The chosen plan with its costs; of no steps for an array alone."""
-        return self._way(self.chosen) if self.chosen else Way((), (), timed=False)
-
-    @cached_property
-    def symbolic(self) -> list[ShardStep]:
-        """The steps of the chosen plan with symbols for the sizes of dims and axes, seconds too. Loads sympy."""
-        return symbolic(self.chosen, self.mesh, self.pricing.width, self.clock) if self.chosen else []
+        return self._way(self.chosen)
 
     @property
     def repetition(self) -> Any:
@@ -224,8 +234,7 @@ class ShardResult(Answer):
     @property
     def formulas(self) -> list[StepFormulas]:
         """Wire bytes and FLOPs of each step as text. Loads sympy."""
-        steps = symbolic(self.chosen, self.mesh, self.pricing.width, None) if self.chosen else []
-        return [step.formulas for step in steps]
+        return [step.formulas for step in self.steps]
 
     @cached_property
     def alternatives(self) -> list[Way]:
@@ -293,7 +302,8 @@ class ShardResult(Answer):
     def records(self) -> list[dict[str, Any]]:
         """One flat row per step of every alternative; for an array alone, one row per array."""
         if not self.plans:
-            return [{**row, "local_shape": _shape_text(row.local_shape)} for row in self.arrays]
+            shapes = [row.local_shape and "x".join(map(str, row.local_shape)) for row in self.arrays]
+            return [{**row, "local_shape": shape} for row, shape in zip(self.arrays, shapes, strict=True)]
         return [
             {"alternative": place, "planner": way.planner, "step": number, **row, "axes": ",".join(row.axes)}
             for place, way in enumerate(self.alternatives)
@@ -313,21 +323,28 @@ class ShardResult(Answer):
             "planner": self.planner,
         }
 
-    def _way(self, plan: Plan) -> Way:
-        choosers: Mapping[Planner, bool] = {"cheapest": plan is self.plans[0], "book": plan.planner == "book"}
-        planners = tuple(name for name, chooses in choosers.items() if chooses)
-        steps = tuple(costed(step, self.pricing) for step in plan.steps)
-        return Way(planners, steps, timed=self.pricing.clock is not None)
+    def _way(self, plan: Plan | None) -> Way:
+        planners: list[Planner] = ["cheapest"] if plan and plan is self.plans[0] else []
+        planners += ["book"] if plan and plan.planner == "book" else []
+        program = expression_program(self.leaves, plan.steps if plan else (), self.mesh.order, self.dtype)
+        return Way(
+            tuple(planners), program, tuple(steps_of(program, self.pricing)), timed=self.pricing.clock is not None
+        )
+
+    @property
+    def leaves(self) -> tuple[Named, ...]:
+        """What comes from outside: both operands, or the one array."""
+        operands = 2 if isinstance(self.expression, Product) else 1
+        return tuple((array.name, array.type) for array in self.expression.arrays[:operands])
 
     def _array(self, array: NamedArray) -> HeldArray:
-        type_, axes = array.type, self.mesh.axes
+        type_, sizes = array.type, self.pricing.sizes
         shards = self.mesh.size(*type_.sharded_axes)
         row = HeldArray(str(array), shards, self.mesh.devices // shards)
         if self.dims is None:
-            names, degrees = symbols(type_.dims, self.mesh)
-            return replace(row, local_formula=str(type_.local_elements(names, degrees)))
-        held = self.pricing.width * type_.local_elements(self.dims, axes)
-        shape = [type_.local(dim, self.dims, axes) for dim in type_.dims]
+            return replace(row, local_formula=str(sizes.symbols.local_elements(type_)))
+        held = DTYPE_BYTES[self.dtype] * sizes.local_elements(type_)
+        shape = [type_.local(dim, self.dims, self.mesh.axes) for dim in type_.dims]
         return replace(row, local_shape=shape, local_bytes=held, total_bytes=held * self.mesh.devices)
 
 
@@ -389,7 +406,3 @@ def _sum(values: Any) -> Any:
     """The sum, or None if any part is not known."""
     known = list(values)
     return None if any(value is None for value in known) else total(known)
-
-
-def _shape_text(shape: list[int] | None) -> str | None:
-    return None if shape is None else "x".join(map(str, shape))

@@ -1,20 +1,23 @@
-"""One step of a way, a move or a product, with what it costs: the same for numbers and for symbols of sizes."""
+"""One op of a way to an expression, a move or the product, with its row of the ledger and what it computes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import Contraction, flops
-from tpsim.algebra.notation import format_array
 from tpsim.algebra.planner import StepKind
-from tpsim.quantity.size import product
+from tpsim.cost import formula
+from tpsim.program.op import Einsum, Reshard
 from tpsim.report.record import Bytes, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from tpsim.algebra.moves import Move
-    from tpsim.algebra.planner import Step
+    from collections.abc import Iterator
+
     from tpsim.answers.pricing import Pricing
+    from tpsim.cost.rollup import Row
+    from tpsim.cost.sizes import Sizes
+    from tpsim.program.op import Op, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,8 @@ class StepFormulas(Record):
 class ShardStep(Record):
     """One move or product; costs are null without dims, seconds also without a machine.
 
-    flops_of_mesh  of all devices together, repeated work included
-    latency_s      of a move: launch and steps
-    bandwidth_s    of a move: what its bytes take
+    made  the op of the program
+    row   a move's in the ledger; None for the product
     """
 
     told: ClassVar[tuple[str, ...]] = (
@@ -40,66 +42,91 @@ class ShardStep(Record):
         *("latency_s", "bandwidth_s", "time_s", "because"),
     )
 
-    step: Step
-    logical_bytes: Bytes | None = None
-    wire_bytes_per_device: Bytes | None = None
-    flops_per_device: Number | None = None
-    flops_of_mesh: Number | None = None
-    latency_s: Seconds | None = None
-    bandwidth_s: Seconds | None = None
-    time_s: Seconds | None = None
+    made: Op
+    row: Row | None
+    at: Pricing
 
-    op = Of[StepKind]("step.op", "a move, or the product that every device does alone")
-    because = Of[str]("step.because", "why it is made")
+    because = Of[str]("made.because", "why it is made")
+
+    @property
+    def op(self) -> StepKind:
+        """A move, or the product that every device does alone."""
+        return self.row.collective if self.row else "matmul"
 
     @property
     def axes(self) -> tuple[str, ...]:
         """Mesh axes that a move is over, major first."""
-        return self.step.move.axes if self.step.move else ()
+        return self.row.call.axes if self.row else ()
 
     @property
     def input(self) -> str:
         """What goes in, in the notation."""
-        return " . ".join(format_array(*array) for array in self.step.inputs)
+        return " . ".join(map(str, self.made.inputs))
 
     @property
     def output(self) -> str:
         """What comes out, in the notation."""
-        return format_array(*self.step.output)
+        return str(self.made.output)
+
+    @property
+    def logical_bytes(self) -> Bytes | None:
+        """Of a move: bytes of the full array taking part."""
+        return self._known(self.row.logical_bytes if self.row else 0)
+
+    @property
+    def wire_bytes_per_device(self) -> Bytes | None:
+        """What a device must inject."""
+        return self._known(self.row.wire_bytes_per_device if self.row else 0)
+
+    @property
+    def flops_per_device(self) -> Number | None:
+        """What a device computes, work that others repeat included."""
+        return self._known(self._flops(self.at.sizes))
+
+    @property
+    def latency_s(self) -> Seconds | None:
+        """Of a move: launch and steps."""
+        return self._timed(self.row.latency_s if self.row else 0)
+
+    @property
+    def bandwidth_s(self) -> Seconds | None:
+        """Of a move: what its bytes take."""
+        return self._timed(self.row.bandwidth_s if self.row else 0)
+
+    @property
+    def time_s(self) -> Seconds | None:
+        """All of it."""
+        if self.row or self.at.clock is None:
+            return self._timed(self.row.time_s if self.row else 0)
+        return self.at.clock.product(self.flops_per_device)
 
     @property
     def formulas(self) -> StepFormulas:
         """Wire bytes and FLOPs of one device, each as one line with common factors in front. Loads sympy."""
-        import sympy
+        wire = self.row.formula if self.row else "0"
+        return StepFormulas(self.op, wire, formula.text(self._flops(self.at.sizes.symbols)))
 
-        wire, work = (str(sympy.factor(cost)) for cost in (self.wire_bytes_per_device, self.flops_per_device))
-        return StepFormulas(self.op, wire, work)
+    def _flops(self, sizes: Sizes) -> Any:
+        if self.row:
+            return 0
+        (left, right), out = ((one.name, one.type) for one in self.made.inputs), self.made.output
+        return flops(Contraction(left, right, out.name, out.dims), sizes.dims, sizes.axes)
+
+    def _known(self, value: Any) -> Any:
+        return value if self.at.given else None
+
+    def _timed(self, value: Any) -> Any:
+        return value if self.at.clock else None
 
     def __str__(self) -> str:
         return f"{self.op}({','.join(self.axes)})" if self.axes else self.op
 
 
-def costed(step: Step, at: Pricing) -> ShardStep:
-    """A step with its costs; those that `at` does not know are None."""
-    told = ShardStep(step)
-    if at.dims is None:
-        return told
-    return _moved(told, step.move, at) if step.move else _multiplied(told, at)
-
-
-def _moved(told: ShardStep, move: Move, at: Pricing) -> ShardStep:
-    volume, wire = at.volume(move), at.wire(move)
-    sent = replace(told, logical_bytes=volume, wire_bytes_per_device=wire, flops_per_device=0, flops_of_mesh=0)
-    if timing := at.timing(move):
-        latency_s = timing.launch_s + timing.latency_s
-        return replace(sent, latency_s=latency_s, bandwidth_s=timing.bandwidth_s, time_s=timing.time_s)
-    free = at.clock and move.kind == "slice"
-    return replace(sent, latency_s=0, bandwidth_s=0, time_s=0) if free else sent
-
-
-def _multiplied(told: ShardStep, at: Pricing) -> ShardStep:
-    (left, right), (name, type_) = told.step.inputs, told.step.output
-    work = flops(Contraction(left, right, name, type_.dims), at.ranking_dims, at.axes)
-    every = work * product(at.axes.values())
-    done = replace(told, logical_bytes=0, wire_bytes_per_device=0, flops_per_device=work, flops_of_mesh=every)
-    return replace(done, latency_s=0, bandwidth_s=0, time_s=at.clock.product(work)) if at.clock else done
+def steps_of(program: Program, at: Pricing) -> Iterator[ShardStep]:
+    """The moves and products of a way, in order, each move with its row."""
+    rows = iter(at.rows(program))
+    for op in program.ops:
+        if isinstance(op, Reshard):
+            yield ShardStep(op, next(rows), at)
+        elif isinstance(op, Einsum) and len(op.inputs) > 1:
+            yield ShardStep(op, None, at)

@@ -49,7 +49,8 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
 
     Raises InputError where no closed form is known.
     """
-    here, load, gather = _here(machine, route, kind), _load(machine, route, kind), _load(machine, route, "all_gather")
+    load, gather = _load(machine, route, kind), _load(machine, route, "all_gather")
+    here = load.timing
     wires, sizes = ranks_text(route), _symbols(route)
     shared: dict[str, Any] = {
         "known": {str(name): segment.n for name, segment in zip(sizes, route, strict=True)},
@@ -82,7 +83,7 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
         what=f"link bytes of {what} over those of one all_gather",
         dimension="ratio",
         expression=ratio,
-        value=float(Fraction(here.link_total) / Fraction(_here(machine, route, "all_gather").link_total)),
+        value=float(Fraction(here.link_total) / Fraction(gather.timing.link_total)),
         because=tuple(_grown(ratio, sizes)),
         **shared,
     )
@@ -96,25 +97,20 @@ def _shares(here: timing.Timing, n: int) -> Iterator[str]:
 
 
 class _Load(NamedTuple):
-    """Steps, and bytes on the busiest link over the run, as expressions."""
+    """A timing of large arrays; steps, and bytes on the busiest link over the run, as expressions."""
 
+    timing: timing.Timing
     steps: Any
     link: Any
 
 
-def _here(machine: Machine, route: Route, kind: MoveKind) -> timing.Timing:
-    return timing.time(replace(machine, measured=()), route, kind, LARGE)
-
-
 def _load(machine: Machine, route: Route, kind: MoveKind) -> _Load:
-    """In V and, where the route is one group of wires, in its numbers of devices."""
-    here, found = _here(machine, route, kind), groups(machine, route)
+    """In V, to which link bytes are proportional, and where the route is one group of wires in its devices."""
+    here, found = timing.time(replace(machine, measured=()), route, kind, LARGE), groups(machine, route)
     if len(found) == 1 and here.stages:
-        traffic: Any = _in_symbols(found[0], kind, here.stages[0].algorithm)
-    else:
-        V = symbol("V")
-        traffic = timing.time(machine, route, kind, V, algorithm=here.algorithm, protocol=here.protocol)
-    return _Load(_of_several(traffic.steps), _of_several(traffic.link_total))
+        traffic = _in_symbols(found[0], kind, here.stages[0].algorithm)
+        return _Load(here, _of_several(traffic.steps), _of_several(traffic.link_total))
+    return _Load(here, _of_several(here.steps), _of_several(here.link_total * symbol("V") / LARGE))
 
 
 def _in_symbols(group: Group, kind: MoveKind, algorithm: str) -> Traffic:

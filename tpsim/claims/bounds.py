@@ -6,17 +6,14 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.claims.expression_program import part_sizes
 from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
-from tpsim.claims.way_claims import way_text
+from tpsim.program.expression import part_sizes
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tpsim.algebra.planner import Plan
-    from tpsim.answers.shard import ShardResult
-    from tpsim.claims.expression_program import Named
+    from tpsim.answers.shard import ShardResult, Way
 
 WORK, HELD = 2**24, 2**27
 """The most multiplications of a product on one device, and the most elements, of 8 bytes, that devices hold at once."""
@@ -32,26 +29,26 @@ def refuse_devices(mesh: Mesh) -> None:
         raise TooLarge(f"a mesh of {mesh.devices} devices is too large to run")
 
 
-def refuse_sizes(asked: ShardResult, arrays: tuple[Named, ...]) -> None:
+def refuse_sizes(asked: ShardResult) -> None:
     """Raise TooLarge for dims that take too long on one device, or too much memory on all of them on any way."""
     dims = asked.dims or {}
     if prod(dims.values()) > WORK:
         raise TooLarge(f"{' x '.join(f'{dim} {size}' for dim, size in dims.items())} is too much to run")
-    for plan in asked.plans or (None,):
-        held = _held(asked, arrays, plan)
+    for way in asked.alternatives or (asked.way,):
+        held = _held(asked, way)
         if held > HELD:
-            way = f" on the way {way_text(plan)}" if plan else ""
-            room = f"{8 * held / 1e9:.1f} GB{way}, of {8 * HELD / 1e9:.1f} that are allowed"
+            path = f" on the way {way.ops}" if way.steps else ""
+            room = f"{8 * held / 1e9:.1f} GB{path}, of {8 * HELD / 1e9:.1f} that are allowed"
             raise TooLarge(f"{asked.mesh.devices} devices would take {room}")
 
 
-def _held(asked: ShardResult, arrays: tuple[Named, ...], plan: Plan | None) -> int:
+def _held(asked: ShardResult, way: Way) -> int:
     """Elements at once: what comes from outside, every array on the way, and twice the flat arrays of a move."""
-    dims, axes, steps = asked.dims or {}, asked.mesh.axes, plan.steps if plan else ()
-    parts = prod(part_sizes(arrays, asked.mesh).values())
-    outside = 2 * parts * sum(prod(dims[dim] for dim in type_.dims) for _, type_ in arrays)
-    moved = [step.move.logical_elements(dims, axes) for step in steps if step.move and step.move.kind != "slice"]
-    made = [step.output[1].local_elements(dims, axes) for step in steps]
+    dims, axes = asked.dims or {}, asked.mesh.axes
+    parts = prod(part_sizes(asked.leaves, asked.mesh).values())
+    outside = 2 * parts * sum(prod(dims[dim] for dim in type_.dims) for _, type_ in asked.leaves)
+    moved = [row.call.parts[0].move.logical_elements(dims, axes) for row in way.rows]
+    made = [step.made.output.type.local_elements(dims, axes) for step in way.steps]
     return int(outside + asked.mesh.devices * (sum(made) + 2 * max(moved, default=0)))
 
 

@@ -1,125 +1,131 @@
-"""Holds the collectives that are planned against the calls that devices made: how many, and how many bytes."""
+"""The claim checker: a ledger held against a counted ledger, row by row. Calls, bytes, links, formulas."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.stages import calls_of_all
-from tpsim.claims.checks import Check, counted, judged
-from tpsim.claims.sorts import planned, sort_of
+from tpsim.claims.checks import Check, judged
+from tpsim.claims.counted import Made, by_sort, exact_bytes, injected, planned, sent
 from tpsim.claims.wiring import BOOK
+from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tpsim.algebra.moves import Move, MoveKind
-    from tpsim.answers.plan import PlanResult
-    from tpsim.claims.sorts import Sort
+    from tpsim.claims.counted import Sort
     from tpsim.cost.rollup import Row
-    from tpsim.machine.timing import Timing
-    from tpsim.program.op import Reshard
+    from tpsim.fabric.wires import Route
+    from tpsim.machine.profile import Machine
     from tpsim.reference.devices import Call
-    from tpsim.reference.execute import Run
 
 OWN_WIRE = frozenset(one.name for one in EVERY if one.copies)
 """Algorithms that inject other bytes than the least, which is what `wire` is; they are held by what they carry."""
 
 
-class Made(NamedTuple):
-    """A call that devices made: the op that caused it, which of its moves, and what was sent."""
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A row of a ledger: what is claimed of one of its calls, and the calls that devices made for it.
 
-    op: Reshard
-    move: Move
-    call: Call
+    due      how often all devices together make it
+    machine  whose wires it crosses; without one only its bytes are claimed
+    """
+
+    row: Row
+    due: int = 1
+    machine: Machine | None = None
+    route: Route = ()
 
     @property
-    def sort(self) -> Sort:
-        """What it is in a plan."""
-        return sort_of(self.op, self.move)
+    def sorts(self) -> list[Sort]:
+        """Of every array that travels in it."""
+        return planned(self.row.call)
+
+    @property
+    def least_injected(self) -> bool:
+        """True if the algorithm injects the least bytes that any could, which is what `wire` says."""
+        timing = self.row.timing
+        return not OWN_WIRE & {timing.algorithm, *(stage.algorithm for stage in timing.stages)}
+
+    @property
+    def measures(self) -> Iterator[tuple[str, Any, Callable[[Call], Fraction]]]:
+        """What is claimed of one call, and how it is counted in a run: what devices inject, and what they send."""
+        if self.least_injected:
+            yield "wire", self.row.wire_bytes_per_device, injected
+        if self.machine and self.row.timing.algorithm != BOOK and self.row.collective != "send":
+            yield "carried", self.row.timing.carried, sent
 
 
-def made(run: Run) -> list[Made]:
-    """Every call of a run, in order; free slices and calls of one device are none."""
-    moves = {cause.op: iter(cause.op.moves) for cause in run.causes}
-    found = [Made(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
-    axes = run.grid.mesh.axes
-    return [one for one in found if one.call.kind != "slice" and one.move.ranks(axes) > 1]
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The claims of one program beside what devices did when they ran it.
+
+    known  what the symbols in its formulas stand for
+    way    in front of what is found: which of several programs it is of
+    """
+
+    claims: Sequence[Claim]
+    made: Sequence[Made]
+    known: Mapping[str, int]
+    way: str = ""
+    calls: Mapping[Sort, Sequence[Call]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sort the calls once."""
+        object.__setattr__(self, "calls", by_sort(self.made))
+
+    def of(self, claim: Claim) -> list[Sequence[Call]]:
+        """The calls of each array that travels in a claimed one; none if those of any are missing."""
+        found = [self.calls.get(sort, ()) for sort in claim.sorts]
+        return found if all(found) else []
 
 
-def by_sort(calls: Iterable[Made]) -> dict[Sort, list[Call]]:
-    """Calls by their sort, each list in order."""
-    found: dict[Sort, list[Call]] = {}
-    for one in calls:
-        found.setdefault(one.sort, []).append(one.call)
-    return found
-
-
-def collectives_check(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) -> Check:
+def collectives_check(ledgers: Sequence[Ledger], seen: str) -> Check:
     """Nothing missing, nothing extra, and every call as many bytes as its row says."""
-    total = sum((injected(call) for found in calls.values() for call in found), Fraction(0))
-    sent_in_all = f"{exact_bytes(total)} injected per device"
-    ran = sum(map(len, calls.values()))
-    both = f"{counted(ran, 'call')} of {counted(len(plan.rows), 'planned collective')}"
-    seen = f"{both}, {sent_in_all}: none missing, none extra"
-    wrong = [text for row in plan.rows for text in _wrong_bytes(row, calls)]
-    return judged("collectives", seen, [*_wrong_counts(plan, calls), *wrong], tried=max(ran, len(plan.rows)))
+    wrong = [text for ledger in ledgers for text in (*_wrong_counts(ledger), *_wrong_bytes(ledger))]
+    return judged("collectives", seen, wrong, tried=max(ran(ledgers), sum(len(one.claims) for one in ledgers)))
 
 
-def _wrong_counts(plan: PlanResult, calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:
+def ran(ledgers: Sequence[Ledger]) -> int:
+    """The calls that devices made."""
+    return sum(len(ledger.made) for ledger in ledgers)
+
+
+def _wrong_counts(ledger: Ledger) -> Iterator[str]:
     due: Counter[Sort] = Counter()
-    for row in plan.rows:
-        for sort in planned(row.call):
-            due[sort] += calls_of_all(plan.question, row.call, plan.sizes)
-    for sort in {**due, **calls}:
-        ran = len(calls.get(sort, ()))
-        if ran != due[sort]:
-            yield f"{sort}: planned {due[sort]} times, ran {ran} times"
+    for claim in ledger.claims:
+        for sort in claim.sorts:
+            due[sort] += claim.due
+    for sort in {**due, **ledger.calls}:
+        made = len(ledger.calls.get(sort, ()))
+        if made != due[sort]:
+            yield f"{ledger.way}{sort}: planned {due[sort]} times, ran {made} times"
 
 
-def _wrong_bytes(row: Row, calls: Mapping[Sort, Sequence[Call]]) -> Iterator[str]:
+def _wrong_bytes(ledger: Ledger) -> Iterator[str]:
     """What a row says of its wire and what it carries, where the devices of its calls sent something else."""
-    found = [calls.get(sort, ()) for sort in planned(row.call)]
-    if not all(found):
-        return
-    for what, claimed, measure in measures(row.collective, row.wire_bytes_per_device, row.timing):
-        ran = {sum(measure(call) for call in together) for together in zip(*found, strict=False)}
-        if ran != {Fraction(claimed)}:
-            seen = " or ".join(map(exact_bytes, sorted(ran)))
-            yield f"{planned(row.call)[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
+    for claim in ledger.claims:
+        found = ledger.of(claim)
+        for what, claimed, measure in claim.measures if found else ():
+            ran = {sum(measure(call) for call in together) for together in zip(*found, strict=False)}
+            if ran != {Fraction(claimed)}:
+                seen = " or ".join(map(exact_bytes, sorted(ran)))
+                yield f"{ledger.way}{claim.sorts[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
 
 
-def measures(kind: MoveKind, wire: Any, priced: Timing | None) -> Iterator[tuple[str, Any, Callable[[Call], Fraction]]]:
-    """What is claimed of one call, and how it is counted in a run: what devices inject, and what they send."""
-    if least_injected(priced):
-        yield "wire", wire, injected_most if kind == "permute" else injected
-    if priced is not None and priced.algorithm != BOOK and kind != "send":
-        yield "carried", priced.carried, sent
+def formulas(ledger: Ledger) -> Iterator[str]:
+    """Per claim whose calls ran: "" where its formula comes to the bytes that were counted, else what does not."""
+    for claim in ledger.claims:
+        found = ledger.of(claim)
+        if found and claim.least_injected:
+            text = claim.row.formula
+            claimed, seen = formula.evaluated(text, ledger.known), sum(injected(calls[0]) for calls in found)
+            yield "" if claimed == seen else f"{ledger.way}{claim.sorts[0]}: {text} is {claimed}, counted {seen}"
 
 
-def injected(call: Call) -> Fraction:
-    """Bytes that a device injects, on average."""
-    return Fraction(sum(map(int, call.injected)), len(call.injected))
-
-
-def injected_most(call: Call) -> Fraction:
-    """Bytes that the busiest device injects: a permute moves no shard that is in its place."""
-    return Fraction(max(map(int, call.injected)))
-
-
-def sent(call: Call) -> Fraction:
-    """Bytes that a device sends, on average, forwarded ones included."""
-    return Fraction(sum(map(int, call.sent)), len(call.sent))
-
-
-def exact_bytes(value: Any) -> str:
-    """Exactly, since a byte too few is a mistake."""
-    number = Fraction(value)
-    return f"{number.numerator:,} B" if number.denominator == 1 else f"{float(number):,.6g} B"
-
-
-def least_injected(priced: Timing | None) -> bool:
-    """True if the algorithm injects the least bytes that any could, which is what `wire` says."""
-    return priced is None or not OWN_WIRE & {priced.algorithm, *(stage.algorithm for stage in priced.stages)}
+def formulas_check(tried: Sequence[str], seen: str) -> Check:
+    """What was tried of formulas, each "" where it holds."""
+    return judged("formulas", seen, [text for text in tried if text], tried=len(tried))

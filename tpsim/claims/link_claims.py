@@ -7,21 +7,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, counted, judged
-from tpsim.claims.sorts import planned
 from tpsim.claims.wiring import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
-from tpsim.question.prices import route_over
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tpsim.algebra.moves import MoveKind
-    from tpsim.answers.plan import PlanResult
-    from tpsim.claims.sorts import Sort
-    from tpsim.cost.rollup import Row
-    from tpsim.fabric.wires import Route
+    from tpsim.claims.claims import Claim, Ledger
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
     from tpsim.reference.collectives import Part
@@ -31,23 +25,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinkClaim:
-    """What is claimed of the links under one call of V bytes, on a machine's wires.
+    """What is claimed of the links under one call on a machine's wires, and what devices did for it.
 
-    made  what devices did for it: per array that travels in it the elements of V, and a call
+    what   the call in words
+    calls  one for each array that travels in it; none if they were not made
     """
 
     what: str
-    kind: MoveKind
-    V: Any
+    claim: Claim
     machine: Machine
-    route: Route
-    priced: Timing
-    made: tuple[tuple[int, Call], ...] = ()
+    calls: Sequence[Call]
+
+    @property
+    def priced(self) -> Timing:
+        """Its steps and bytes."""
+        return self.claim.row.timing
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The algorithm, level by level."""
-        return parts(self.machine, self.route, self.priced)
+        return parts(self.machine, self.claim.route, self.priced)
+
+    @property
+    def scheduled(self) -> bool:
+        """True if it is run message by message; permutes and sends have one message, the book no algorithm."""
+        return self.claim.row.collective not in {"permute", "send"} and self.priced.algorithm != BOOK
+
+    @property
+    def load(self) -> Load:
+        """What its schedule puts on the wires."""
+        row = self.claim.row
+        return load(row.collective, self.parts, Fraction(row.logical_bytes))
 
     @property
     def even(self) -> bool:
@@ -55,14 +63,21 @@ class LinkClaim:
 
         What two stages of several exchange was counted on the devices alone, not on links.
         """
-        plan = schedule(self.kind, self.parts)
-        on_links = bool(self.made) and all(call.levels for _, call in self.made)
-        return on_links and not any(elements % (plan.blocks * plan.units) for elements, _ in self.made)
+        row, plan = self.claim.row, schedule(self.claim.row.collective, self.parts)
+        sizes = [int(part.move.logical_elements(row.sizes.dims, row.sizes.axes)) for part in row.call.parts]
+        on_links = bool(self.calls) and all(call.levels for call in self.calls)
+        return on_links and not any(elements % (plan.blocks * plan.units) for elements in sizes)
 
 
-def links_check(claims: Sequence[LinkClaim]) -> Check:
+def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
-    known = [claim for claim in claims if _has_schedule(claim)]
+    claims = [
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ledger.of(claim)])
+        for ledger in ledgers
+        for claim in ledger.claims
+        if claim.machine
+    ]
+    known = [claim for claim in claims if claim.scheduled]
     names = sorted({part.algorithm for claim in known for part in claim.parts})
     algorithms = f" ({', '.join(names)})" if names else ""
     even = sum(claim.even for claim in known)
@@ -75,12 +90,8 @@ def links_check(claims: Sequence[LinkClaim]) -> Check:
     return judged("links", seen, [text for claim in known for text in _wrong_links(claim)], tried=len(known))
 
 
-def _has_schedule(claim: LinkClaim) -> bool:
-    return claim.kind not in {"permute", "slice", "send"} and claim.priced.algorithm != BOOK
-
-
 def _wrong_links(claim: LinkClaim) -> Iterator[str]:
-    run = load(claim.kind, claim.parts, Fraction(claim.V))
+    run = claim.load
     on_devices = _on_devices(claim, run) if claim.even else ()
     for what, claimed, seen in (*_whole(claim.priced, run), *_by_level(claim, run), *on_devices):
         if Fraction(claimed) != seen:
@@ -89,11 +100,10 @@ def _wrong_links(claim: LinkClaim) -> Iterator[str]:
 
 def _on_devices(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]]:
     """What devices counted, against the schedule; of arrays that travel together the bytes add up."""
-    calls = [call for _, call in claim.made]
-    for call in calls:
+    for call in claim.calls:
         yield "steps of devices", run.steps, Fraction(call.steps)
     for name, level in run.levels.items():
-        total, serial = (sum(getattr(call.levels[name], what) for call in calls) for what in ("total", "serial"))
+        total, serial = (sum(getattr(call.levels[name], what) for call in claim.calls) for what in ("total", "serial"))
         yield f"devices' link total on {name}", level.total, Fraction(total)
         yield f"devices' link serial on {name}", level.serial, Fraction(serial)
 
@@ -113,7 +123,7 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
     totals: dict[str, Any] = {}
     serials: dict[str, Any] = {}
     streamed: set[str] = set()
-    for group, stage in staged(claim.machine, claim.route, claim.priced) if claim.priced.stages else ():
+    for group, stage in staged(claim.machine, claim.claim.route, claim.priced) if claim.priced.stages else ():
         name = group.level.name
         totals[name] = max(totals.get(name, 0), stage.traffic.link_total)
         serials[name] = serials.get(name, 0) + stage.traffic.link_serial
@@ -122,13 +132,3 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
         if name in totals:
             yield f"link total on {name}", totals[name], level.total
             yield f"link serial on {name}", serials[name], level.total if name in streamed else level.serial
-
-
-def link_claim(plan: PlanResult, row: Row, calls: Mapping[Sort, Sequence[Call]]) -> LinkClaim:
-    """What a row of a plan claims of the links under one of its calls."""
-    one, question, sorts = row.call, plan.question, planned(row.call)
-    route = () if one.kind == "send" else route_over(question, one.parts[0].move)
-    sizes = [int(part.move.logical_elements(plan.sizes.dims, plan.sizes.axes)) for part in one.parts]
-    known = all(calls.get(sort) for sort in sorts)
-    made = tuple((size, calls[sort][0]) for size, sort in zip(sizes, sorts, strict=True)) if known else ()
-    return LinkClaim(str(sorts[0]), one.kind, row.logical_bytes, question.machine, route, row.timing, made)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
-from tpsim.fabric.slices import Carrier, Piece
+from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import pipeline_schedule
@@ -170,13 +170,9 @@ def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placeme
         pieces[axis][place] = Piece(name, n, stride)
         extents[name] *= n
     mesh = Mesh({axis: prod(piece.n for piece in pieces[axis]) for axis in placement.mesh.axes})
-    carriers = {name: _resized(carrier, extents[name]) for name, carrier in placement.carriers.items()}
+    carriers = {name: replace(carrier, extent=extents[name]) for name, carrier in placement.carriers.items()}
     laid = {axis: tuple(parts) for axis, parts in pieces.items()}
     return Placement(mesh, placement.levels, laid, carriers, placement.rule)
-
-
-def _resized(carrier: Carrier, extent: int) -> Carrier:
-    return replace(carrier, extent=extent)
 
 
 def _too_many(placement: Placement) -> InputError:

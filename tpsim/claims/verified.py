@@ -122,9 +122,9 @@ class VerifyResult(Answer):
         arrays, calls = (sum(getattr(run, what) for run in self.runs) for what in ("arrays", "collectives"))
         worst = max((run.difference for run in self.runs), default=0.0)
         whose = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} scenarios"
+        hold = "its check holds" if checks == 1 else f"all {checks} checks hold"
         return (
-            f"{whose}: {_all(checks)}; {counted(arrays, 'array')} as on one device "
-            f"with differences {below(worst, ROUNDING)}, "
+            f"{whose}: {hold}; {counted(arrays, 'array')} as on one device with differences {below(worst, ROUNDING)}, "
         ) + (f"{counted(calls, 'collective call')} as claimed" if calls else "no collective calls")
 
     def _failure(self, checks: int) -> str:
@@ -150,7 +150,3 @@ class VerifyResult(Answer):
     def assumptions(self) -> list[Assumption]:
         """What has to be known of the runs."""
         return [Assumption(note, "derived") for note in self.notes]
-
-
-def _all(checks: int) -> str:
-    return "its check holds" if checks == 1 else f"all {checks} checks hold"

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tpsim.answers.derivations import values
 from tpsim.answers.plan import priced
+from tpsim.answers.stages import calls_of_all
 from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
-from tpsim.claims.claims import by_sort, collectives_check, made
-from tpsim.claims.formula_claims import formulas_check
-from tpsim.claims.link_claims import link_claim, links_check
+from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
+from tpsim.claims.counted import exact_bytes, injected, made
+from tpsim.claims.link_claims import links_check
 from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import Stopped, Trial, dims_of, trial
 from tpsim.claims.verified import Verified, VerifyResult
+from tpsim.cost.formula import evaluated
 from tpsim.program.op import Leaf
 from tpsim.quantity import spec
 from tpsim.question.guarded import guarded
+from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.derivative import slopes
@@ -26,6 +33,7 @@ from tpsim.reference.execute import label
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
+    from tpsim.fabric.wires import Route
     from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
@@ -122,11 +130,44 @@ def _sizes(question: Question) -> Iterator[str]:
 
 def _claims(seen: Trial) -> Iterator[Check]:
     """Collectives, links and formulas of the plan against the calls of the run."""
-    calls = made(seen.sharded)
-    sorted_calls = by_sort(calls)
-    yield collectives_check(seen.plan, sorted_calls)
-    yield links_check([link_claim(seen.plan, row, sorted_calls) for row in seen.plan.rows])
-    yield formulas_check(seen.plan, calls)
+    plan, question, known = seen.plan, seen.plan.question, values(seen.plan)
+    claims = [
+        Claim(row, calls_of_all(question, row.call, plan.sizes), question.machine, _route(question, row))
+        for row in plan.rows
+    ]
+    ledger = Ledger(claims, made(seen.sharded), known)
+    sent = exact_bytes(sum((injected(one.call) for one in ledger.made), Fraction(0)))
+    both = f"{counted(ran([ledger]), 'call')} of {counted(len(claims), 'planned collective')}"
+    yield collectives_check([ledger], f"{both}, {sent} injected per device: none missing, none extra")
+    yield links_check([ledger])
+    rows, layers = list(formulas(ledger)), list(_layer_formulas(plan, ledger))
+    whose = f"{counted(len(rows), 'formula')} of calls and {len(layers)} of single layers"
+    yield formulas_check([*rows, *layers], f"{whose} come to the bytes that were counted")
+
+
+def _route(question: Question, row: Row) -> Route:
+    """The wires of a row; messages between stages have no schedule."""
+    return () if row.collective == "send" else route_over(question, row.call.parts[0].move)
+
+
+def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
+    """Per phase of each layer in each microbatch: "" where the formula of a layer holds, else what does not."""
+    repeated = [one for one in ledger.claims if one.row.call.per_layer and one.row.call.per_microbatch]
+    if not all(claim.least_injected for claim in repeated):
+        return
+    layers, microbatches = plan.question.model.layers, plan.question.workload.microbatches
+    sums: dict[tuple[int | None, int | None, str], Fraction] = defaultdict(Fraction)
+    for one in ledger.made:
+        where = one.op.where
+        for phase in (where.phase, "total"):
+            sums[where.index("layers"), where.index("microbatches"), phase] += injected(one.call)
+    for phase, total in plan.per_layer.items():
+        text = total.formula
+        claimed = evaluated(text, ledger.known)
+        for layer, microbatch in product(range(layers), range(microbatches)):
+            seen = sums[layer, microbatch, phase]
+            place = f"layer {layer}, microbatch {microbatch}, {phase}"
+            yield "" if seen == claimed else f"{place}: {text} is {claimed}, counted {seen}"
 
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:

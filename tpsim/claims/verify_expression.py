@@ -8,16 +8,16 @@ from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import Product
 from tpsim.answers.shard import ShardResult, shard
 from tpsim.claims.bounds import TooLarge, refuse_devices, refuse_sizes, smaller
-from tpsim.claims.checks import Check, blocks_check, distinct, equal_arrays, stopped, told
-from tpsim.claims.claims import made
-from tpsim.claims.expression_program import expression_program, part_sizes
+from tpsim.claims.checks import Check, blocks_check, counted, distinct, equal_arrays, stopped, told
+from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
+from tpsim.claims.counted import made
+from tpsim.claims.link_claims import links_check
 from tpsim.claims.trial import Stopped, run
 from tpsim.claims.verified import Verified, VerifyResult
-from tpsim.claims.way_claims import Way, way_checks, way_text
 from tpsim.claims.wiring import machine_wiring
+from tpsim.program.expression import part_sizes, unsharded
 from tpsim.quantity.errors import InputError
 from tpsim.question.options import read_mesh
 from tpsim.reference.compare import Misaligned, compared
@@ -27,9 +27,9 @@ from tpsim.reference.leaves import leaves
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.algebra.planner import Plan
-    from tpsim.claims.expression_program import Named
+    from tpsim.answers.shard import Way
     from tpsim.claims.verify import Progress
+    from tpsim.reference.compare import Compared
 
 PER_SHARD = 2
 """Elements per shard where no dims are given: a ring of even length halves its antipodal chunk."""
@@ -62,7 +62,7 @@ def verify_expression(
         refuse_devices(grid)
         least = dims or _least_dims(shard(expr, grid))
         found = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
-        refuse_sizes(found, _leaves(found))
+        refuse_sizes(found)
         return found
 
     try:
@@ -77,7 +77,7 @@ def verify_expression(
 def _least_dims(asked: ShardResult) -> dict[str, int]:
     """The least sizes that all types on all ways divide, a few elements per shard."""
     types = [array.type for array in asked.expression.arrays]
-    types += [step.output[1] for plan in asked.plans for step in plan.steps]
+    types += [step.made.output.type for way in asked.alternatives for step in way.steps]
     dims = dict.fromkeys(dim for type_ in types for dim in type_.dims)
     return {
         dim: PER_SHARD * lcm(*(asked.mesh.size(*type_.axes(dim)) for type_ in types if dim in type_.dims))
@@ -85,51 +85,56 @@ def _least_dims(asked: ShardResult) -> dict[str, int]:
     }
 
 
-def _leaves(asked: ShardResult) -> tuple[Named, ...]:
-    """What comes from outside: both operands, or the one array."""
-    operands = 2 if isinstance(asked.expression, Product) else 1
-    return tuple((array.name, array.type) for array in asked.expression.arrays[:operands])
-
-
-def _run(asked: ShardResult, arrays: Sequence[Named], plan: Plan | None) -> Way:
+def _run(asked: ShardResult, way: Way) -> tuple[Ledger, list[Compared]]:
     """One way on all devices, and the same without moves on one; only what is seen of them is kept."""
-    steps = plan.steps if plan else ()
-    sizes = {**(asked.dims or {}), **part_sizes(arrays, asked.mesh)}
-    many, one = (
-        expression_program(arrays, steps, asked.mesh.order, asked.dtype, sharded=sharded) for sharded in (True, False)
-    )
-    wires = machine_wiring(asked.clock.machine, asked.clock.placement) if asked.clock else None
-    inputs = leaves(sizes)
-    sharded = run(many, asked.mesh, sizes, inputs, wires)
-    calls = tuple(one.call for one in made(sharded))
-    return Way(asked, plan, calls, tuple(compared(sharded, execute(one, Mesh({}), sizes, inputs))))
+    sizes = {**(asked.dims or {}), **part_sizes(asked.leaves, asked.mesh)}
+    clock, inputs = asked.clock, leaves(sizes)
+    wires = machine_wiring(clock.machine, clock.placement) if clock else None
+    sharded = run(way.program, asked.mesh, sizes, inputs, wires)
+    whole = execute(unsharded(way.program), Mesh({}), sizes, inputs)
+    claims = [
+        Claim(row, 1, clock.machine, clock.placement.route(row.call.axes)) if clock else Claim(row)
+        for row in way.rows
+        if row.ranks > 1
+    ]
+    ledger = Ledger(claims, made(sharded), asked.pricing.sizes.known, f"{way.ops}, ")
+    return ledger, list(compared(sharded, whole))
 
 
 def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
-    arrays, plans = _leaves(asked), asked.plans or (None,)
-    ways: list[Way] = []
+    ways = asked.alternatives or [asked.way]
+    runs: list[tuple[Ledger, list[Compared]]] = []
     try:
-        for plan in plans:
+        for way in ways:
             if progress is not None:
-                progress(len(ways), len(plans), way_text(plan) or asked.expression.text)
-            ways.append(_run(asked, arrays, plan))
+                progress(len(runs), len(ways), way.ops or asked.expression.text)
+            runs.append(_run(asked, way))
     except (Stopped, Misaligned) as error:
         return _verdict(asked, (stopped(error),))
-    found = [one for way in ways for one in way.compared]
-    lost = [text for plan in asked.plans for text in _astray(asked, plan)]
-    checks = (equal_arrays("values", found), blocks_check(found, lost), *way_checks(ways))
+    ledgers, found = [ledger for ledger, _ in runs], [one for _, arrays in runs for one in arrays]
+    lost = [text for way in asked.alternatives for text in _astray(asked, way)]
+    checks = (equal_arrays("values", found), blocks_check(found, lost), *_claims(ledgers))
     return replace(
         _verdict(asked, checks),
         arrays=distinct(found),
-        collectives=sum(len(way.calls) for way in ways),
+        collectives=ran(ledgers),
         difference=max(one.difference for one in found),
     )
 
 
-def _astray(asked: ShardResult, plan: Plan) -> Iterator[str]:
+def _claims(ledgers: Sequence[Ledger]) -> Iterator[Check]:
+    """Collectives, links and formulas of all ways against the calls of their runs."""
+    calls, moves = ran(ledgers), sum(len(ledger.claims) for ledger in ledgers)
+    both = f"{counted(calls, 'call')} for {counted(moves, 'move')}"
+    yield collectives_check(ledgers, f"{both} on {counted(len(ledgers), 'way')}, every one with its bytes")
+    yield links_check(ledgers)
+    tried = [text for ledger in ledgers for text in formulas(ledger)]
+    yield formulas_check(tried, f"the bytes that were counted are those of {counted(len(tried), 'formula')}")
+
+
+def _astray(asked: ShardResult, way: Way) -> Iterator[str]:
     """What is wrong if a way does not end in the type that was asked for."""
-    asked_for = asked.expression.arrays[len(_leaves(asked)) :]
-    ends = plan.steps[-1].output[1] if plan.steps else asked.expression.arrays[0].type
+    asked_for, ends = asked.expression.arrays[len(asked.leaves) :], way.program.results["result"].type
     if asked_for and ends != asked_for[0].type:
         yield f"{asked_for[0]} is asked for, but a way ends in {ends}"
 

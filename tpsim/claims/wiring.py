@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.claims.sorts import planned, sort_of
+from tpsim.claims.counted import planned, sort_of
 from tpsim.machine import timing
 from tpsim.machine.additive import Group, groups
 from tpsim.quantity.errors import InputError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.answers.plan import PlanResult
-    from tpsim.claims.sorts import Sort
+    from tpsim.claims.counted import Sort
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import Stage
@@ -82,15 +82,11 @@ def parts(machine: Machine, route: Route, priced: Timing) -> tuple[Part, ...]:
     A call without stages runs over all its levels at once.
     """
     if not priced.stages:
-        segments = [segment for group in _groups(machine, route) for segment in group.segments]
+        segments = [segment for group in groups(machine, route) for segment in group.segments]
         return (Part(tuple(segments), priced.algorithm),)
     return tuple(Part(group.segments, stage.algorithm) for group, stage in staged(machine, route, priced))
 
 
 def staged(machine: Machine, route: Route, priced: Timing) -> tuple[tuple[Group, Stage], ...]:
     """The stage of a priced call on every group of wires, innermost first."""
-    return tuple(zip(_groups(machine, route), priced.stages, strict=True))
-
-
-def _groups(machine: Machine, route: Route) -> tuple[Group, ...]:
-    return groups(machine, route)
+    return tuple(zip(groups(machine, route), priced.stages, strict=True))

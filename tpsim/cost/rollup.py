@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.cost import formula
 from tpsim.program.layout import DTYPE_BYTES, Dtype
-from tpsim.program.op import Op, Phase, Program, Reshard, Role
+from tpsim.program.op import Phase, Program, Reshard, Role
 from tpsim.quantity.size import Size, over, product, total
 from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.algebra.moves import Move
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.timing import Timing
@@ -154,20 +156,17 @@ def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
     coalesce  True: calls on parameters, gradients and optimizer state of one phase, layer, kind, axes and dtype
               travel as one
     """
-    singles = [
-        _collective(program, op, move)
-        for op in program.ops
-        if isinstance(op, Reshard)
-        for move in op.moves
-        if move.kind != "slice"
-    ]
+    singles = [one for one in moves(program) if one.kind != "slice"]
     return tuple(_together(singles) if coalesce else singles)
 
 
-def _collective(program: Program, op: Op, move: Move) -> Collective:
-    part = Part(op.output.name, op.where.block, op.output.dtype, move)
-    purpose = RECOMPUTED if op.where.again == "replay" else op.output.role
-    return Collective(op.where, purpose, (part,), op.because, program)
+def moves(program: Program) -> Iterator[Collective]:
+    """Every move of `program` by itself, in order, free slices too."""
+    for op in program.ops:
+        for move in op.moves if isinstance(op, Reshard) else ():
+            part = Part(op.output.name, op.where.block, op.output.dtype, move)
+            purpose = RECOMPUTED if op.where.again == "replay" else op.output.role
+            yield Collective(op.where, purpose, (part,), op.because, program)
 
 
 def _together(singles: Iterable[Collective]) -> list[Collective]:

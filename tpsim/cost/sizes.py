@@ -22,6 +22,7 @@ class Sizes:
     loops  how often each loop of the program runs on a device: layers, microbatches, chunks
     roles  the axes of tp and dp, which formulas call t and d
     stack  layers of the whole stack where a device has a stage of it; 0 where it has all
+    letters  True: formulas call dims and axes as models do; False: by their own names, as expressions do
     """
 
     dims: Mapping[str, Size]
@@ -29,6 +30,7 @@ class Sizes:
     loops: Mapping[str, Size]
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     stack: int = 0
+    letters: bool = True
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -43,7 +45,15 @@ class Sizes:
     @property
     def symbols(self) -> Sizes:
         """The same as symbols, for formulas. Loads sympy."""
-        return self.once("symbols", lambda: _symbols(self))  # type: ignore[no-any-return]  # sizes
+        return self.once("symbols", lambda: _symbols(self) if self.letters else _by_name(self))  # type: ignore[no-any-return]  # sizes
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The number that each symbol of its formulas stands for. Loads sympy."""
+        letters = self.symbols
+        pairs = ((letters.dims, self.dims), (letters.loops, self.loops), (letters.axes, self.axes))
+        each = ((named[one], size) for named, sizes in pairs for one, size in sizes.items())
+        return {str(symbol): size for symbol, size in each if getattr(symbol, "is_Symbol", False)}
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
@@ -72,6 +82,13 @@ def _symbols(sizes: Sizes) -> Sizes:
         used = [axis for axis in sizes.roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
         axes.update(_role_axes(used, named.symbol, sizes, dims))
     return replace(sizes, dims=dims, axes=axes, loops=loops)
+
+
+def _by_name(sizes: Sizes) -> Sizes:
+    """A symbol per dim and per axis; an axis that bears a dim's name is written ``n_`` and its name."""
+    dims = {dim: _symbol(dim) for dim in sizes.dims}
+    axes = {axis: _symbol(f"n_{axis}" if axis in dims else axis) for axis in sizes.axes}
+    return replace(sizes, dims=dims, axes=axes)
 
 
 def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,9 +81,14 @@ def causes(old: Lock, new: Lock) -> list[Cause]:
     constants, models, switches, formulas = (
         list(_changed(old, new, kind)) for kind in ("constant", "model", "switch", "formula")
     )
-    structures = {name for one in constants if _is_structure(one) for name in one.fact.owner}
+    structures = {
+        name
+        for one in constants
+        if PROFILE in {side.kind for side in (one.old, one.new) if side is not None}  # steers how seconds are made
+        for name in one.fact.owner
+    }
     return [
-        *_formulas([one for one in formulas if _resampled(one)], structures),
+        *_formulas([one for one in formulas if None in one or one.old.samples != one.new.samples], structures),
         *_machines(constants),
         *(Cause(one.fact.kind, str(one.fact), one.old, one.new) for one in [*models, *switches]),
         *_fields(old, new, switches),
@@ -140,11 +145,6 @@ def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) 
     return Cause("constant", name, old.kind, new.kind, f"kind only: {STILL}")
 
 
-def _is_structure(one: Change) -> bool:
-    """True for a property of a machine that is no figure: it steers how seconds are made."""
-    return PROFILE in {side.kind for side in (one.old, one.new) if side is not None}
-
-
 # Formulas ---------------------------------------------------------------------------------------------------------
 
 MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {("form",): {("wire",)}, ("seconds",): {("wire",), ("form",)}}
@@ -171,11 +171,6 @@ def _formulas(found: Sequence[Change], structures: set[str]) -> Iterator[Cause]:
     gone = tuple(str(one.fact) for one in found if one.new is None)
     came = tuple(str(one.fact) for one in found if one.old is None)
     yield from (one for names, note in ((gone, "gone"), (came, f"new: {STILL}")) for one in _as_one(names, note))
-
-
-def _resampled(one: Change) -> bool:
-    """False for a formula that is only written in another way."""
-    return None in one or bool(one.old.samples != one.new.samples)
 
 
 def _as_one(names: tuple[str, ...], note: str) -> Iterator[Cause]:

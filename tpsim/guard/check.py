@@ -143,11 +143,11 @@ def check(
 def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     """The paths of a lock and those that are asked for, without what lies below another one."""
     every = dict.fromkeys([*known, *asked])
-    return tuple(one for one in every if not any(below({_stem(one): one}, [above]) for above in every if above != one))
-
-
-def _stem(path: str) -> str:
-    return path.removesuffix(SUFFIX)
+    return tuple(
+        one
+        for one in every
+        if not any(below({one.removesuffix(SUFFIX): one}, [above]) for above in every if above != one)
+    )
 
 
 def _found(lock: Path) -> Path:

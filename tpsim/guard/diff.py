@@ -191,18 +191,20 @@ def _locks(base: str, new: str, overrides: Sequence[str], flags: Flags) -> tuple
         remedy = "compare a lock with another lock, or run tpsim check"
         raise InputError.one("sides-differ", f"{base} and {new}: only one of them is a lock", remedy=remedy)
     plans = _plan(base, (), {}), _plan(new, overrides, flags)
-    of = recorded if "result" in kinds else _facts
-    before, after = (of(plan) if plan else saved(path) for plan, path in zip(plans, (base, new), strict=True))
+    before, after = (
+        saved(path)
+        if plan is None
+        else recorded(plan)
+        if "result" in kinds
+        else asked_facts({plan.question.name: plan}, Path())
+        for plan, path in zip(plans, (base, new), strict=True)
+    )
     return _as_one(before, after)
 
 
 def _plan(text: str, overrides: Sequence[str], flags: Flags) -> PlanResult | None:
     """The plan of a scenario; None for a saved result."""
     return priced(resolve(text, overrides=overrides, flags=flags)) if side(text) == "scenario" else None
-
-
-def _facts(plan: PlanResult) -> Lock:
-    return asked_facts({plan.question.name: plan}, Path())
 
 
 def _as_one(base: Lock, new: Lock) -> tuple[Lock, Lock]:

@@ -182,7 +182,7 @@ def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
     for one in lowered.collectives:
         groups.setdefault(group(one), []).append(one)
     costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
-    costs["flops"] = partial(_flops, lowered)
+    costs["flops"] = lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in lowered.kernels)
     costs |= {part: partial(_held, lowered, part) for part in HELD}
     order = lowered.program.axes
     for name, cost in costs.items():
@@ -200,10 +200,6 @@ HELD = ("parameters", "gradients", "optimizer")
 
 def _payload(found: list[Collective], sizes: Sizes) -> Any:
     return total(one.logical_bytes(sizes) * one.count(sizes) for one in found)
-
-
-def _flops(lowered: Lowered, sizes: Sizes) -> Any:
-    return total(one.flops(sizes) * one.count(sizes) for one in lowered.kernels)
 
 
 def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:

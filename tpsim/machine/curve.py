@@ -72,7 +72,7 @@ class MeasuredCurve:
         return f"levels.{self.route[0].level}.measured.{describe(self)}"
 
     def seconds(self, V: Size, predicted: Any) -> Any:
-        """Seconds of V bytes for which the constants predict `predicted`: numbers, arrays or symbols.
+        """Seconds of V bytes for which the constants predict `predicted`: numbers or arrays.
 
         Never falls in V where `predicted` does not; outside the knots the ratio of the last one holds.
         """
@@ -88,7 +88,7 @@ class MeasuredCurve:
         return at("fitted") * over(predicted, at("predicted")) ** at("alpha") * over(V, at("V")) ** at("beta")
 
     def holds_on(self, route: Route) -> Any:
-        """1 where a route is the one that was measured, 0 elsewhere; its numbers of ranks may be arrays or symbols."""
+        """1 where a route is the one that was measured, 0 elsewhere; its numbers of ranks may be arrays."""
         axes = dict.fromkeys(segment.axis for segment in (*self.route, *route))
         return product(_same(_along(axis, self.route), _along(axis, route)) for axis in axes)
 

@@ -72,13 +72,13 @@ class Asked:
 
 
 class Timing(Derived):
-    """What one collective takes and moves; numbers, arrays or symbols, as the sizes were.
+    """What one collective takes and moves; numbers or arrays, as the sizes were; by the book symbols, too.
 
     The way that is taken, with these beside it and instead of what they are there:
     time_s       launch, and latency with bandwidth as the cost model joins them
     ramp_s       what bytes cost beyond the links' bandwidth: the own share through memory, and chunks
     curve_s      what a curve measured on this very route adds to all of these; negative where they are too slow
-    curves       those that say so; of arrays and symbols of ranks those that may
+    curves       those that say so; of arrays of ranks those that may
     pipelined_s  the same by the constants if all levels worked at once: the least that the algorithm could take
     wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
@@ -179,7 +179,7 @@ def time(
 def _curves(machine: Machine, route: Route, kind: MoveKind, launch: Launch) -> Iterator[tuple[MeasuredCurve, Any]]:
     """The machine's curves that may hold for a collective, each with 1 where it does and 0 where it does not.
 
-    Elements of arrays, and symbols, of ranks may be those that were measured.
+    Elements of arrays of ranks may be those that were measured.
     """
     for curve in machine.measured:
         if curve.kind == kind and _launched_alike(machine, curve, launch):

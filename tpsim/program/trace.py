@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra import reshard
-from tpsim.algebra.because import joined
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
-from tpsim.algebra.sharding import Owed, Sharding, ShardingError
+from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined
 from tpsim.program.op import (
     Array,
     Bcast,

@@ -2,7 +2,8 @@
 
 A cost formula takes a `Size` and must never branch on its value: structure steers Python, size does not.
 The protocol has no ``<``, so the type checker refuses comparisons; the helpers below say what a formula may need
-instead. numpy and sympy are touched only when a value of theirs arrives.
+instead. What decides by a value (`where_positive`, `where_equal`, `by_least`) and `root` take numbers and arrays: ways
+are chosen by seconds, which are no formulas. numpy and sympy are touched only when a value of theirs arrives.
 """
 
 from __future__ import annotations
@@ -120,10 +121,6 @@ def root(value: Size) -> Any:
     >>> root(9)
     3.0
     """
-    if _symbolic(value):
-        import sympy
-
-        return sympy.sqrt(value)
     if _array(value):
         import numpy as np
 
@@ -186,8 +183,6 @@ def by_least(keys: Sequence[Size]) -> Callable[[Sequence[Size]], Any]:
     >>> by_least([3, 1, 2])(["a", "b", "c"])
     'b'
     """
-    if _symbolic(*keys):
-        return partial(_case_of_least, keys)
     if _array(*keys):
         return partial(_where_least, _firsts(keys))
     first = min(range(len(keys)), key=keys.__getitem__)  # type: ignore[arg-type]
@@ -216,18 +211,6 @@ def _where_least(firsts: Sequence[Any], values: Sequence[Any]) -> Any:
     return found
 
 
-def _case_of_least(keys: Sequence[Size], values: Sequence[Size]) -> Any:
-    """The value of the least key as cases, each key compared with those after it.
-
-    Unevaluated, because sympy would try to merge nested cases, which takes minutes or fails.
-    """
-    import sympy
-
-    rests = [sympy.Min(*keys[place + 1 :]) for place in range(len(keys) - 1)]
-    cases = [(value, sympy.Le(key, rest)) for value, key, rest in zip(values, keys, rests, strict=False)]
-    return sympy.Piecewise(*cases, (values[-1], True), evaluate=False)
-
-
 def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     """`value` where n > 1, else 0 or what is given: what is paid only if there is somebody to talk to (a launch).
 
@@ -237,8 +220,7 @@ def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     if _symbolic(n):
         import sympy
 
-        nested = sympy.sympify(value).has(sympy.Piecewise)
-        return sympy.Piecewise((value, n > 1), (otherwise, True), evaluate=not nested)  # type: ignore[operator]
+        return sympy.Piecewise((value, n > 1), (otherwise, True))  # type: ignore[operator]
     if _array(n):
         import numpy as np
 
@@ -252,12 +234,6 @@ def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
     >>> where_positive(-0.5, 3.0), where_positive(0.5, 3.0)
     (0, 3.0)
     """
-    if _symbolic(x):
-        import sympy
-
-        if value == math.inf:
-            return sympy.Piecewise((value, sympy.Gt(x, 0)), (otherwise, True), evaluate=False)
-        return otherwise + (value - otherwise) * sympy.Heaviside(x, 0)  # cases inside cases take sympy minutes
     if _array(x):
         import numpy as np
 
@@ -266,15 +242,11 @@ def where_positive(x: Size, value: Size, otherwise: Size = 0) -> Any:
 
 
 def where_equal(a: Size, b: Size, value: Size, otherwise: Size = 0) -> Any:
-    """`value` where a equals b, else 0 or what is given; a symbol equals nothing yet, so that both cases stay.
+    """`value` where a equals b, else 0 or what is given.
 
     >>> where_equal(8, 8, 3.0), where_equal(4, 8, 3.0)
     (3.0, 0)
     """
-    if _symbolic(a, b):
-        import sympy
-
-        return sympy.Piecewise((value, sympy.Eq(a, b)), (otherwise, True), evaluate=False)
     if _array(a, b):
         import numpy as np
 
