@@ -226,7 +226,7 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part not in MEMORY:
         return
-    program, fullest = result.shelf.lowered(result.question).program, result.pipeline.fullest if result.pipeline else 0
+    program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
     yield _derived(
         result,
         f"bytes of {part} on one chip",

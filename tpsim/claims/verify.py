@@ -12,6 +12,7 @@ from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_c
 from tpsim.claims.claims import by_sort, collectives_check, made
 from tpsim.claims.formula_claims import formulas_check
 from tpsim.claims.link_claims import link_claim, links_check
+from tpsim.claims.memory_claims import memory_check
 from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import Stopped, Trial, dims_of, trial
 from tpsim.claims.verified import Verified, VerifyResult
@@ -121,12 +122,13 @@ def _sizes(question: Question) -> Iterator[str]:
 
 
 def _claims(seen: Trial) -> Iterator[Check]:
-    """Collectives, links and formulas of the plan against the calls of the run."""
+    """Collectives, links, formulas and memory of the plan against the calls and the arrays of the run."""
     calls = made(seen.sharded)
     sorted_calls = by_sort(calls)
     yield collectives_check(seen.plan, sorted_calls)
     yield links_check([link_claim(seen.plan, row, sorted_calls) for row in seen.plan.rows])
     yield formulas_check(seen.plan, calls)
+    yield memory_check(seen)
 
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:

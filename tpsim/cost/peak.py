@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Act, Program
+    from tpsim.program.op import Program
     from tpsim.program.schedules import Action, Order
     from tpsim.program.stages import Chunk
 
@@ -129,7 +129,7 @@ def peak(courses: Courses, order: Order, chunks: Sequence[Chunk]) -> Peak:
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
-    """The acts of an action that one microbatch goes through in one chunk: what they make for each other is not kept."""
+    """The acts that one microbatch goes through in one chunk within an action: for each other they keep nothing."""
     for (chunk, _), parts in groupby(action, key=lambda part: (part.chunk, part.microbatch)):
         yield chunk, "".join(part.act for part in parts)
 
@@ -202,7 +202,7 @@ class Courses:
 
     def _last(self, array: Array, acts: str) -> Op:
         """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
-        turn = {"F": 0, "B": 1, "W": 1 if "B" in acts else 2}
+        turn = {"F": 0, "B": 1, "W": 1 if {"B", "W"} <= set(acts) else 2}
         return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
 
     def _bytes(self, array: Array) -> Any:

@@ -71,6 +71,15 @@ class Run:
         ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
         return [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
 
+    def of_rank(self, rank: int) -> list[Device]:
+        """The devices of a rank of the pipeline; without one all of them are of the first."""
+        return [device for device in self.grid.devices if self.grid.rank(device, self.program.pipe) == rank]
+
+    def bytes_on(self, device: Device, array: Array) -> int:
+        """Bytes of an array's block on a device, 0 where it has none."""
+        block = self.blocks[array].get(device)
+        return 0 if block is None else block.size * bytes_of(array.dtype)
+
     @property
     def calls(self) -> list[Call]:
         """Every collective in the order of the ops."""
@@ -133,7 +142,7 @@ def execute(
         run.live.read(op)
 
     def ended(rank: int) -> None:
-        run.live.ended(rank, (one for one in run.grid.devices if run.grid.rank(one, program.pipe) == rank))
+        run.live.ended(rank, run.of_rank(rank))
 
     if schedule is None:
         for op in program.ops:

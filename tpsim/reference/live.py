@@ -1,4 +1,4 @@
-"""Counts the bytes that every device of a run holds: an array is there from when it is made until its last reader ran."""
+"""Counts the bytes that devices of a run hold: an array is there from its maker until its last reader has run."""
 
 from __future__ import annotations
 
