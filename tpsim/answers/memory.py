@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.peak import Courses, Peak, peak
+from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number
 
@@ -117,7 +118,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, courses = question.stages, Courses(program, sizes)
     capacity = float(question.machine.chip.memory_capacity.value)
-    margin = KNOWN.get(question.resolved.get("practice", {}).get("base"), UNKNOWN)
+    margin = next((near for name, near in KNOWN.items() if question.practice == PRACTICES[name]), UNKNOWN)
     found = []
     for rank, order in enumerate(question.orders.orders):
         held = memory(program, sizes, partial(stages.runs, rank=rank))

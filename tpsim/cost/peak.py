@@ -42,6 +42,11 @@ class Kept:
     reader: Op
     bytes_each: Any
 
+    def __str__(self) -> str:
+        """As ``attention.mixed[b, s, g, r, d] bf16: from forward (attention) to backward (W of d.Wo)``."""
+        made, read = self.maker.where, self.reader.where
+        return f"{self.array} {self.array.dtype}: {made.act} of {made.block} to {read.act}, {self.reader.output.name}"
+
     @property
     def per_layer(self) -> bool:
         """True if every layer keeps one: what is kept belongs to where it is read last."""
