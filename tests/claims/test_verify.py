@@ -27,7 +27,7 @@ from tpsim.reference.functions import POINTWISE, Function
 verify_module = sys.modules["tpsim.claims.verify"]
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
-CHECKS = ["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas"]
+CHECKS = ["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas", "memory"]
 SMALL = "gpt3-175b-a100-tp8"
 """A scenario that runs in a fraction of a second: tensor parallelism of four, 13 calls."""
 
@@ -223,7 +223,7 @@ def test_several_scenarios_are_one_answer_with_a_line_each():
     result = tpsim.verify(SMALL, "gpt3-175b-a100-tp8-sp", progress=lambda *what: told.append(what))
     assert told == [(0, 2, SMALL), (1, 2, "gpt3-175b-a100-tp8-sp")]
     assert result.verdict == (
-        "2 scenarios: all 16 checks hold; 995 arrays as on one device with differences below 1e-12, "
+        "2 scenarios: all 18 checks hold; 995 arrays as on one device with differences below 1e-12, "
         "56 collective calls as claimed"
     )
     assert [(row["name"], row["check"]) for row in result.records()][:9] == [
