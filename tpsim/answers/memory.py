@@ -36,6 +36,7 @@ UNKNOWN = 0.2
 class ChipMemory(Memory):
     """What a chip of one rank holds, and what it has.
 
+    peak_rank, peak_action  where all arrays together are most: the rank of the pipeline, 0 without, and what it runs
     margin  how far off a peak of this stack may be, as a share
     """
 
