@@ -54,8 +54,8 @@ def test_of_several_scenarios_the_failing_checks_are_listed_and_the_first_is_sug
     monkeypatch.setitem(moves.WIRE, "reduce_scatter", lambda V, n: moves.over(2 * V * (n - 1), n))
     ran = tpsim("verify", SMALL, "gpt3-175b-a100-tp8-sp")
     assert ran.code == 1
-    assert "8 of 8" in ran.out
-    assert "6 of 8" in ran.out
+    assert "9 of 9" in ran.out
+    assert "7 of 9" in ran.out
     assert "reduce_scatter over tensor of attention.out" in ran.out
     verdict, following = ran.out.splitlines()[-2:]
     assert verdict.startswith(
@@ -71,7 +71,7 @@ def test_every_mismatch_is_listed_when_verbose(tpsim, monkeypatch):
     assert "and 6 more" in short.out
     assert "more" not in long.out
     assert hidden not in short.out
-    assert long.out.count(" yes ") == 6
+    assert long.out.count(" yes ") == 7
     assert long.out.count(" wire planned ") == 9 + 1, "each once, and the first in the verdict again"
     assert long.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8 -v"
 
@@ -93,7 +93,7 @@ def test_json_has_a_check_per_line_and_csv_too(tpsim, tmp_path):
     assert [check["ok"] for check in checks] == [True] * 9
     rows = (tmp_path / "seen.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0] == "name,check,ok,detail"
-    assert len(rows) == 9
+    assert len(rows) == 10
     assert "| finite\\_differences | yes |" in (tmp_path / "seen.md").read_text(encoding="utf-8")
 
 
