@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 import sympy
@@ -13,7 +14,7 @@ from tpsim.cost.peak import Courses, kept, peak
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
-from tpsim.program.parameters import parameter_count
+from tpsim.program.parameters import parameter_count, parameters
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.quantity.size import total
@@ -144,16 +145,21 @@ def test_without_a_pipeline_memory_is_that_of_one_rank_and_does_not_grow_with_mi
     assert one == many
 
 
-def test_gathered_weights_live_from_their_gather_to_their_last_reader():
-    """ZeRO-3: at work is a layer's share of gathered weights, however many layers there are."""
-    sizes = Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4}, loops(8))
+def test_gathered_weights_are_those_of_a_layer_and_of_the_next():
+    """ZeRO-3 with tokens so few that weights are what a peak is made of."""
+    sizes = Sizes(LLAMA.dims(sequences=4, seq=1), {"D": 4}, loops(8))
     program = lower(LLAMA, layout(dp=("D",), zero=3), PRACTICES["fsdp2"], Dtypes(), ("D",))
-    plain = lower(LLAMA, layout(dp=("D",), zero=0), PRACTICES["fsdp2"], Dtypes(), ("D",))
-    chunk = linear(8, 1, 1).chunks[0]
-    assert Courses(plain, sizes).of(chunk, "F").most["weights"] == 0
-    few, many = (Courses(program, sizes).of(replace(chunk, layers=n), "BW").most["weights"] for n in (1, 8))
-    assert few == many
-    assert 0 < many <= 2 * parameter_count(LLAMA)
+    chunk = replace(linear(8, 1, 1).chunks[0], first=False, last=False)
+    weights = [Courses(program, sizes).of(replace(chunk, layers=n), "F").most["weights"] for n in (0, 1, 2, 9)]
+    layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in parameters(LLAMA) if one.per_layer)
+    read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
+    assert weights == [0, layer - read, 2 * layer - read, 2 * layer - read]
+
+
+def test_weights_that_are_not_sharded_are_not_gathered():
+    sizes = Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4}, loops(8))
+    program = lower(LLAMA, layout(dp=("D",), zero=0), PRACTICES["fsdp2"], Dtypes(), ("D",))
+    assert Courses(program, sizes).of(linear(8, 1, 1).chunks[0], "F").most["weights"] == 0
 
 
 def test_states_are_18_bytes_per_parameter_and_7_and_a_half_over_eight_data_ranks():

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 NOT_MODELLED = (
     "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
-    "memory that stands in no list of arrays: buckets of gradients, weights gathered ahead, what a library works in",
+    "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links",
     "stragglers, data loading, checkpoints, failures",
 )

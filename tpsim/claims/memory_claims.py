@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def memory_check(seen: Trial) -> Check:
     """Highest point and end of every action on every device, and what is held from step to step, byte for byte.
 
-    Interiors of fused kernels run and are not counted; weights gathered ahead and buckets of gradients do not run.
+    Interiors of fused kernels run and are not counted; buckets of gradients do not run.
     """
     each, run = seen.plan.each, seen.sharded
     actions = sum(len(levels) for levels in run.live.levels.values())

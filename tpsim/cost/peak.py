@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.memory import local_bytes
-from tpsim.program.lives import Lives, lives
+from tpsim.program.lives import Lives, is_gather, lives
 from tpsim.program.op import Array, Op, Reshard
 from tpsim.quantity.size import total
 
@@ -177,11 +177,14 @@ class Courses:
         ends = (chunk.first, chunk.last)
         layer = [op for op in self._turns["layer"] if op.where.act in acts]
         here = [op for op in self._turns["ends"] if op.where.act in acts and any(ends[i] for i in op.where.chunks)]
-        first = self.lives.turns[layer[0]] if layer else (len(self.program.ops), 0)
+        first = self.lives.turns[layer[0]] if layer else (len(self.program.ops),)
         before = [op for op in here if self.lives.turns[op] < first]
         got, sent = self._messages(chunk, acts)
         yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
-        for ops, times in ((before, 1), (layer, chunk.layers), ([op for op in here if op not in before], 1)):
+        gathers, own = [op for op in layer if is_gather(op)], [op for op in layer if not is_gather(op)]
+        some, more = min(chunk.layers, 1), max(chunk.layers - 1, 0)
+        layers = ((gathers, some), (layer, more), (own, some))  # each gathers for the next one, too
+        for ops, times in ((before, 1), *layers, ([op for op in here if op not in before], 1)):
             yield [change for op in ops for change in self._changed(op, acts)], times
         yield [change for op in sent for change in self._freed(op, acts)], 1
 

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.program.op import Where
 
 SLOT = "_slot"
 """How the names of index functions end that select from the slots of a fused projection."""
+
+
+Turn = tuple[int, bool, int]
+"""When an op runs, beside the others of its rank and action: they compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Lives:
     homes: Mapping[Array, Array]
     makers: Mapping[Array, Op]
     readers: Mapping[Array, tuple[Op, ...]]
-    turns: Mapping[Op, tuple[int, int]]
+    turns: Mapping[Op, Turn]
 
     def read_by(self, op: Op) -> list[Array]:
         """The arrays with bytes that an op reads; a view reads nothing."""
@@ -117,12 +121,33 @@ def _never_leaves(maker: Op, readers: Sequence[Op]) -> bool:
     )
 
 
-def _turns(ops: Sequence[Op]) -> dict[Op, tuple[int, int]]:
-    """An op has its turn as it is written, but what becomes of a gradient as soon as it is made."""
+def is_gather(op: Op) -> bool:
+    """True for weights that are brought together where they are used."""
+    return isinstance(op, Reshard) and op.output.role == "param" and not is_view(op)
+
+
+def _turns(ops: Sequence[Op]) -> dict[Op, Turn]:
+    """An op has its turn as it is written, but what becomes of a gradient as soon as it is made, and weights earlier.
+
+    Those of a layer are gathered when the layer that runs before it begins: one layer ahead.
+    """
+    begins: dict[Hashable, int] = {}
+    for place, op in enumerate(ops):
+        begins.setdefault(_run_of(op), place)
     made: dict[Array, int] = {}
     turns = {}
     for place, op in enumerate(ops):
         sooner = [made[x] for x in op.inputs if x in made] if op.output.role == "gradient" else []
-        made[op.output] = max(sooner, default=place)
-        turns[op] = (made[op.output], place)
+        if early := is_gather(op) and op.where.index("layers") is not None:
+            ahead = begins.get(_run_of(op, before=True), begins[_run_of(op)])
+        made[op.output] = ahead if early else max(sooner, default=place)
+        turns[op] = (made[op.output], not early, place)
     return turns
+
+
+def _run_of(op: Op, *, before: bool = False) -> Hashable:
+    """The run of a layer that an op stands in, or the one before it: layers run backward from the last to the first."""
+    where, layer = op.where, op.where.index("layers")
+    if before and layer is not None:
+        layer += -1 if where.act == "F" else 1
+    return layer, where.index("microbatches"), where.phase, where.chunks

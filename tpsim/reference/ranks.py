@@ -16,6 +16,7 @@ from tpsim.program.schedules import Pass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tpsim.program.lives import Turn
     from tpsim.program.op import Op, Program
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.reference.blocks import Blocks
@@ -37,7 +38,7 @@ class Ranks:
 
     program: Program
     schedule: PipelineSchedule
-    turns: Mapping[Op, tuple[int, int]]
+    turns: Mapping[Op, Turn]
     do: Callable[[Op], None]
     post: Callable[[Op], Blocks]
     take: Callable[[Op, Blocks], None]
