@@ -216,7 +216,8 @@ def test_a_change_says_the_peak_that_it_brings(answers):
     change = answers["fitting"].change
     assert change.set == "workload.microbatches=2"
     assert change.peak_bytes > answers["fitting"].memory.peak_bytes
-    assert lines(answers["fitting"])["change"].endswith(f" a step (-1.02 %), peak {show(change.peak_bytes, 'bytes')}")
+    step = f"{100 * change.relative:+.3g} %"
+    assert lines(answers["fitting"])["change"].endswith(f" a step ({step}), peak {show(change.peak_bytes, 'bytes')}")
 
 
 def test_what_does_not_fit_is_bettered_by_what_makes_it_fit():

@@ -119,18 +119,19 @@ def peak(courses: Courses, order: Order, chunks: Sequence[Chunk]) -> Peak:
 
     chunks  of the whole stack, by number
     """
+    taken = [(place, *one) for place, action in enumerate(order) for one in _taken_together(action)]
+    known = {(chunk, acts): courses.of(chunks[chunk], acts) for chunk, acts in {one[1:] for one in taken}}
+    run = [known[chunk, acts] for _, chunk, acts in taken]
     held, most, passed, course = 0, -1, 0, []
-    run = [courses.of(chunks[chunk], acts) for action in order for chunk, acts in _taken_together(action)]
-    places = [place for place, action in enumerate(order) for _ in _taken_together(action)]
     for number, one in enumerate(run):
         top, held = held + one.top, held + one.left
-        course.append((places[number], top, held))
+        course.append((taken[number][0], top, held))
         if top > most:
             most, passed = top, number
     before: Held = Held()
     for one, times in Counter(run[:passed]).items():
         before = _plus(before, one.net, times)
-    return Peak(places[passed], _plus(before, run[passed].most, 1), tuple(course))
+    return Peak(taken[passed][0], _plus(before, run[passed].most, 1), tuple(course))
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
