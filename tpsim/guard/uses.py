@@ -88,7 +88,7 @@ class Uses:
             "step": step,
             "exposed": exposed,
             "memory": memory,
-            "peak": memory,
+            "peak": (*memory, *flops),
             "mfu": step,
             "tokens_per_s": step,
         }
