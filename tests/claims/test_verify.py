@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,16 @@ from jsonschema import Draft202012Validator
 
 import tpsim
 from tpsim.algebra import moves
+from tpsim.answers import memory as memory_module
 from tpsim.answers import plan as plan_module
 from tpsim.answers.schema import schema
 from tpsim.claims import trial as trial_module
 from tpsim.claims.verify import verify
+from tpsim.cost import peak as peak_module
+from tpsim.cost.peak import Courses
 from tpsim.cost.rollup import Row, Total
 from tpsim.machine import algorithms, timing
+from tpsim.program import lives as lives_module
 from tpsim.program.op import Reshard
 from tpsim.program.transpose import Backward
 from tpsim.question import shelf as shelf_module
@@ -27,7 +32,7 @@ from tpsim.reference.functions import POINTWISE, Function
 verify_module = sys.modules["tpsim.claims.verify"]
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
-CHECKS = ["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas"]
+CHECKS = ["values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas", "memory"]
 SMALL = "gpt3-175b-a100-tp8"
 """A scenario that runs in a fraction of a second: tensor parallelism of four, 13 calls."""
 
@@ -223,10 +228,10 @@ def test_several_scenarios_are_one_answer_with_a_line_each():
     result = tpsim.verify(SMALL, "gpt3-175b-a100-tp8-sp", progress=lambda *what: told.append(what))
     assert told == [(0, 2, SMALL), (1, 2, "gpt3-175b-a100-tp8-sp")]
     assert result.verdict == (
-        "2 scenarios: all 16 checks hold; 1,017 arrays as on one device with differences below 1e-12, "
+        "2 scenarios: all 18 checks hold; 1,017 arrays as on one device with differences below 1e-12, "
         "56 collective calls as claimed"
     )
-    assert [(row["name"], row["check"]) for row in result.records()][:9] == [
+    assert [(row["name"], row["check"]) for row in result.records()][:10] == [
         *((SMALL, check) for check in CHECKS),
         ("gpt3-175b-a100-tp8-sp", "values"),
     ]
@@ -289,3 +294,47 @@ def test_sums_in_switches_of_nodes_and_of_the_network_are_run_as_they_are_priced
 def test_a_scenario_verifies_on_every_kind_of_machine(machine, mesh):
     result = verify("megatron-22b-a100", overrides=[f"hardware={machine}", *mesh])
     assert result.ok, result.verdict
+
+
+# Memory -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [(SMALL, []), ("gpt3-175b-a100-pipeline", ["pipeline={schedule: zb-h1}", "workload.microbatches=32"])],
+    ids=["one rank", "zb-h1"],
+)
+def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch, asked):
+    last = Courses._last
+
+    def too_soon(self, array, acts):
+        early = [op for op in self.lives.readers[array] if op.where.act != "W"]
+        return early[-1] if early else last(self, array, acts)
+
+    monkeypatch.setattr(Courses, "_last", too_soon)
+    found = failing(asked[0], overrides=asked[1])
+    assert set(found) == {"memory"}
+    assert re.match(
+        r"action \d+ of rank 0 held [\d,]+ bytes at most and [\d,]+ at its end, claimed were ", found["memory"]
+    )
+
+
+def test_a_view_that_is_counted_as_an_array_is_seen(monkeypatch):
+    """By the plan alone: the executor reads the program for itself."""
+    counted = peak_module.lives
+
+    def without_views(program):
+        with monkeypatch.context() as broken:
+            broken.setattr(lives_module, "is_view", lambda _: False)
+            return counted(program)
+
+    monkeypatch.setattr(peak_module, "lives", without_views)
+    assert set(failing(SMALL)) == {"memory"}
+
+
+def test_states_that_are_claimed_too_small_are_seen(monkeypatch):
+    held = memory_module.memory
+    monkeypatch.setattr(
+        memory_module, "memory", lambda *asked: replace(one := held(*asked), optimizer_bytes=one.optimizer_bytes - 1)
+    )
+    assert "bytes of role state, claimed were" in failing(SMALL)["memory"]

@@ -232,3 +232,23 @@ def test_an_edit_without_a_scenario_is_not_ignored(tpsim):
 
 def test_a_number_of_a_plan_without_a_scenario_asks_for_one(tpsim):
     assert 'error[missing-scenario]: "mfu" is a number of a plan' in tpsim("explain", "mfu").err
+
+
+def test_the_peak_is_explained_with_its_action_and_its_parts(tpsim):
+    (one,) = json.loads(tpsim("explain", "memory.peak", "llama3-70b-h100", "-f", "json").out)["result"]["derivations"]
+    assert one["what"] == "bytes on one chip where they are most, in backward (B, W) of microbatch 0"
+    assert one["formula"].startswith("states 56.23 GB + kept ")
+    held = json.loads(tpsim("plan", "llama3-70b-h100", "-f", "json").out)["result"]["memory"]
+    assert one["value"] == held["peak_bytes"]
+
+
+def test_what_is_kept_is_explained_array_by_array_in_symbols(tpsim):
+    explained = json.loads(tpsim("explain", "memory.kept", "megatron-22b-a100", "-f", "json").out)["result"]
+    forward, backward, around = explained["derivations"]
+    assert forward["what"] == "bytes that one microbatch keeps of one layer from forward to backward"
+    assert any(
+        one == "mlp.act[b_{data}, s, f_{tensor}] bf16: F of mlp to W, d.W2, 50.33 MB" for one in forward["because"]
+    )
+    assert any(one.startswith("d.mlp.up") for one in backward["because"])
+    assert any(one.startswith("tokens") for one in around["because"])
+    assert {"b", "h", "s", "t"} <= set(forward["symbols"])

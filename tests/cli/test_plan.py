@@ -109,17 +109,24 @@ def test_lines_that_differ_in_size_alone_name_their_arrays(tpsim):
 # Memory and number formats -------------------------------------------------------------------------------------------
 
 
-def test_memory_shows_logits_beside_states_and_that_the_rest_is_not_counted(tpsim):
+def test_memory_shows_states_what_is_kept_what_is_at_work_and_the_peak(tpsim):
     table = tpsim("plan", "llama3-70b-h100").out.split("\n\n")[4].splitlines()
-    assert [line[:30].strip() for line in table[2:]] == [
-        *("parameters", "gradients", "optimizer state", "states together"),
-        *("logits of a microbatch", "other activations: not counted"),
-    ]
+    names = [line.strip().split("  ")[0] for line in table[2:]]
+    assert names[:5] == ["parameters", "gradients", "optimizer state", "states together", "kept for backward"]
+    assert names[-1] == "peak"
+    assert all(name.startswith("at work: ") for name in names[5:-1])
     held = result(tpsim("plan", "llama3-70b-h100", "-f", "json"))["memory"]
-    assert table[-2].split()[-2:] == [
-        f"{held['logits_bytes'] / 1e9:.4f}",
-        f"{100 * held['logits_bytes'] / held['capacity_bytes']:.1f}",
+    assert table[-1].split()[-2:] == [
+        f"{held['peak_bytes'] / 1e9:.1f}",
+        f"{100 * held['peak_bytes'] / held['capacity_bytes']:.1f}",
     ]
+
+
+def test_the_peak_stands_with_its_action_and_in_a_pipeline_with_its_rank_and_that_of_every_stage(tpsim):
+    assert "\npeak: backward (B, W) of microbatch 0\n" in tpsim("plan", "llama3-70b-h100").out
+    out = tpsim("plan", "gpt3-175b-a100-pipeline").out
+    assert "\npeak on rank 0: backward (B, W) of microbatch 0 in chunk 0\n" in out
+    assert "states   kept   peak\n" in out
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,7 @@ def test_what_is_not_stated_is_named_on_the_page(tpsim):
 
 def test_a_demand_on_memory_says_what_it_counts(tpsim):
     out = tpsim("plan", "llama3-70b-h100", "--set", "require={memory: < 60 GB}").out
-    assert "\nrequire memory < 60 GB: holds (56.23 GB of states; activations are not counted)\n" in out
+    assert "\nrequire memory < 60 GB: holds (56.23 GB of states)\n" in out
 
 
 def test_the_break_even_stands_in_the_report(tpsim):

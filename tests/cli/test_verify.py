@@ -27,7 +27,7 @@ def test_a_scenario_is_answered_check_by_check(tpsim):
     ]
     verdict, following = ran.out.splitlines()[-2:]
     assert verdict == (
-        "gpt3-175b-a100-tp8: all 8 checks hold; 506 arrays as on one device with differences below 1e-12, "
+        "gpt3-175b-a100-tp8: all 9 checks hold; 506 arrays as on one device with differences below 1e-12, "
         "13 collective calls as claimed"
     )
     assert following == "next: tpsim plan gpt3-175b-a100-tp8"
@@ -43,7 +43,7 @@ def test_a_wrong_claim_is_code_1_with_the_collective_in_the_verdict(tpsim, monke
     assert (ran.code, ran.err) == (1, "")
     verdict, following = ran.out.splitlines()[-2:]
     assert verdict == (
-        "2 of 8 checks fail: collectives, formulas; first: "
+        "2 of 9 checks fail: collectives, formulas; first: "
         "all_reduce over tensor of embedding.out (forward, embedding): wire planned 24 B, counted 48 B"
     )
     assert following == "next: tpsim verify gpt3-175b-a100-tp8 -v"
@@ -54,12 +54,12 @@ def test_of_several_scenarios_the_failing_checks_are_listed_and_the_first_is_sug
     monkeypatch.setitem(moves.WIRE, "reduce_scatter", lambda V, n: moves.over(2 * V * (n - 1), n))
     ran = tpsim("verify", SMALL, "gpt3-175b-a100-tp8-sp")
     assert ran.code == 1
-    assert "8 of 8" in ran.out
-    assert "6 of 8" in ran.out
+    assert "9 of 9" in ran.out
+    assert "7 of 9" in ran.out
     assert "reduce_scatter over tensor of attention.out" in ran.out
     verdict, following = ran.out.splitlines()[-2:]
     assert verdict.startswith(
-        "2 of 16 checks fail in 1 of 2 scenarios: collectives, formulas; first: gpt3-175b-a100-tp8-sp, reduce_scatter "
+        "2 of 18 checks fail in 1 of 2 scenarios: collectives, formulas; first: gpt3-175b-a100-tp8-sp, reduce_scatter "
     )
     assert following == "next: tpsim verify gpt3-175b-a100-tp8-sp -v"
 
@@ -71,7 +71,7 @@ def test_every_mismatch_is_listed_when_verbose(tpsim, monkeypatch):
     assert "and 6 more" in short.out
     assert "more" not in long.out
     assert hidden not in short.out
-    assert long.out.count(" yes ") == 6
+    assert long.out.count(" yes ") == 7
     assert long.out.count(" wire planned ") == 9 + 1, "each once, and the first in the verdict again"
     assert long.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8 -v"
 
@@ -90,10 +90,10 @@ def test_an_expression_is_verified_and_shard_is_suggested_with_its_sizes(tpsim):
 def test_json_has_a_check_per_line_and_csv_too(tpsim, tmp_path):
     ran = tpsim("verify", SMALL, "-f", "json", "-o", str(tmp_path / "seen.csv"), "-o", str(tmp_path / "seen.md"))
     checks = json.loads(ran.out)["result"]["checks"]
-    assert [check["ok"] for check in checks] == [True] * 8
+    assert [check["ok"] for check in checks] == [True] * 9
     rows = (tmp_path / "seen.csv").read_text(encoding="utf-8").splitlines()
     assert rows[0] == "name,check,ok,detail"
-    assert len(rows) == 9
+    assert len(rows) == 10
     assert "| finite\\_differences | yes |" in (tmp_path / "seen.md").read_text(encoding="utf-8")
 
 
@@ -200,5 +200,5 @@ def test_a_folder_is_verified_scenario_by_scenario_and_other_files_in_it_are_pas
     (folder / "machine.yaml").write_text("tpsim: hardware/1\n", encoding="utf-8")
     ran = tpsim("verify", "mine")
     assert (ran.code, ran.err) == (0, "")
-    assert "2 scenarios: all 16 checks hold" in ran.out.splitlines()[-2]
+    assert "2 scenarios: all 18 checks hold" in ran.out.splitlines()[-2]
     assert ran.out.splitlines()[-1] == "next: tpsim plan mine/one.yaml"

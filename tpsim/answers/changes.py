@@ -34,7 +34,7 @@ class Change(Record):
     old, new  the plan as it is, and with the change
     """
 
-    told: ClassVar[tuple[str, ...]] = ("set", "time_s", "relative", "static_bytes")
+    told: ClassVar[tuple[str, ...]] = ("set", "time_s", "relative", "static_bytes", "peak_bytes")
 
     set: str
     old: PlanResult
@@ -48,14 +48,14 @@ class Change(Record):
         return float(self.new.step.time_s / self.old.step.time_s) - 1
 
     @property
-    def activations(self) -> float:
-        """How many times as large a microbatch is."""
-        return float(self.new.sizes.dims["b"] / self.old.sizes.dims["b"])
-
-    @property
     def static_bytes(self) -> Bytes:
         """What a chip then holds from step to step."""
         return float(self.new.memory.static_bytes)
+
+    @property
+    def peak_bytes(self) -> Bytes:
+        """What it then holds where that is most."""
+        return float(self.new.memory.peak_bytes)
 
 
 def best_change(plan: PlanResult, price: Priced) -> Change | None:
@@ -63,8 +63,8 @@ def best_change(plan: PlanResult, price: Priced) -> Change | None:
 
     price  prices a question with the programs of a shelf
 
-    Where states, or logits beside them, outgrow the chip, a change is better that makes them fit. Elsewhere it must
-    save `LEAST` of the step, and fit, too. None may violate a demand that the plan meets.
+    Where the peak outgrows the chip, a change is better that makes it fit. Elsewhere it must save `LEAST` of the step,
+    and fit, too. None may violate a demand that the plan meets.
     """
     asked = (_changed(plan, setting, price) for setting in _settings(plan))
     found = [one for one in asked if one and one.new.memory.room_bytes >= 0 and (one.new.ok or not plan.ok)]
@@ -85,7 +85,7 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more of them.
 
     Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
-    sums) and the memory that it saves are not counted. Nor are microbatches where they decide the batch.
+    sums) is not counted. Nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full = plan.memory.room_bytes < 0
@@ -97,8 +97,8 @@ def _settings(plan: PlanResult) -> Iterator[str]:
         yield "layout.sequence_parallel=true"
     if "workload.global_batch" in plan.question.left_open:
         return
-    beside_states = plan.memory.capacity_bytes - float(plan.memory.static_bytes)
+    wanted, beside_states = float(plan.memory.peak.total), float(plan.memory.room_bytes + plan.memory.peak.total)
     if full and beside_states > 0:
-        yield f"workload.microbatches={parts * 2 ** ceil(log2(plan.memory.logits_bytes / beside_states))}"
+        yield f"workload.microbatches={parts * 2 ** ceil(log2(wanted / beside_states))}"
     if not full and not parts % 2:
         yield f"workload.microbatches={parts // 2}"

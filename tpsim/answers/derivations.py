@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory
+from tpsim.cost.peak import kept
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import LOOPS, MEANINGS, ROLES
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.peak import Kept
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Where
+    from tpsim.program.op import Program, Where
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
@@ -75,7 +78,7 @@ def numbers() -> dict[str, str]:
         for phase, words in {"": "all phases", **dict(zip(PHASES, (*PHASES[:2], "all phases"), strict=True))}.items()
         for part in ("wire", "payload")
     }
-    held = {f"memory.{one}": f"bytes of {one} on one chip" for one in MEMORY}
+    held = {f"memory.{one}": f"bytes of {one} on one chip" for one in (*MEMORY, *OVER_TIME)}
     step = {f"step.{one}": f"{one.removesuffix('_s').replace('_', ' ')} of one step" for one in STEP}
     return {**layer, **held, **step, **{name: RATE[key] for name, key in RATES.items()}}
 
@@ -228,9 +231,11 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
 def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     """What a chip holds: ``parameters``, ``gradients``, ``optimizer``, or all with ``static``."""
     part = rest.removesuffix("_bytes")
+    if part in OVER_TIME:
+        yield from OVER_TIME[part](result)
     if part not in MEMORY:
         return
-    program, fullest = result.shelf.lowered(result.question).program, result.pipeline.fullest if result.pipeline else 0
+    program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
     yield _derived(
         result,
         f"bytes of {part} on one chip",
@@ -239,6 +244,53 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
         because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
         checks=CHECKS["memory"],
     )
+
+
+def _peak(result: PlanResult) -> Iterator[Derivation]:
+    """What the arrays of a step take together where that is most."""
+    held, stage = result.memory, f" of rank {result.memory.peak_rank}" if result.pipeline else ""
+    parts = {"states": held.static_bytes, "kept": held.kept_bytes, **held.working}
+    yield Derivation(
+        what=f"bytes on one chip{stage} where they are most, in {held.peak_action}",
+        dimension="bytes",
+        text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items()),
+        value=float(held.peak_bytes),
+        because=(
+            "what every action of the rank's order leaves behind stands beside the next; highest within it",
+            held.verdict,
+        ),
+        checks=CHECKS["peak"],
+    )
+
+
+def _kept(result: PlanResult) -> Iterator[Derivation]:
+    """What a microbatch keeps: of a layer from forward, and within backward, and of what is around the layers."""
+    program = result.shelf.lowered(result.question).program
+    sorts: Mapping[str, Callable[[Kept], bool]] = {
+        "of one layer from forward to backward": lambda one: one.per_layer and one.maker.where.act == "F",
+        "of one layer within backward, where gradients of weights wait": lambda one: (
+            one.per_layer and one.maker.where.act != "F"
+        ),
+        "around the layers": lambda one: not one.per_layer,
+    }
+    for what, belongs in sorts.items():
+        mine = partial(_kept_so, program, belongs)
+        yield _derived(
+            result,
+            f"bytes that one microbatch keeps {what}",
+            "bytes",
+            lambda sizes, mine=mine: total(one.bytes_each for one in mine(sizes)),  # type: ignore[misc]
+            because=tuple(f"{one}, {show(float(one.bytes_each), 'bytes')}" for one in mine(result.sizes)),
+            checks=CHECKS["peak"],
+        )
+
+
+def _kept_so(program: Program, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
+    return [one for one in kept(program, sizes) if belongs(one)]
+
+
+OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}
+"""What of memory changes within a step."""
 
 
 def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:

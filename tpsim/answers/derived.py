@@ -20,6 +20,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "seconds": ("tests/machine/test_algorithms.py",),
     "links": ("tests/reference/test_linkload.py",),
     "memory": ("tests/cost/test_memory.py",),
+    "peak": ("tests/cost/test_peak.py", "tests/claims/test_verify.py"),
     "compute": ("tests/cost/test_compute.py", "tests/cost/test_step.py"),
     "constant": ("tpsim hw validate",),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
+from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import FLOPS_COUNTED, Compute, compute
-from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
     KEYS,
     Collective,
@@ -31,14 +31,13 @@ from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import total
-from tpsim.quantity.units import show
 from tpsim.question.forced import shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.prices import pricer, route_over, sizes_of
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Bytes, Number, Of, Record, Seconds
+from tpsim.report.record import Number, Of, Record, Seconds
 from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 NOT_MODELLED = (
     "a host that launches kernels more slowly than the chip runs them; kernels that slow each other",
-    "activation memory; only what is held from step to step is counted",
+    "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links",
     "stragglers, data loading, checkpoints, failures",
 )
@@ -128,10 +127,9 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     work = compute(lowered.kernels, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
     rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    plan = PlanResult(
-        question, sizes, rows, work, chip_memory(question, memory(lowered.program, sizes)), lowered.path, shelf
-    )
-    plan = _in_stages(plan, lowered) if question.schedule else plan
+    each = chips(question, lowered.program, sizes)
+    plan = PlanResult(question, sizes, rows, work, fullest(each), lowered.path, shelf)
+    plan = _in_stages(plan, lowered, each) if question.schedule else plan
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -139,20 +137,13 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     return plan
 
 
-def _in_stages(plan: PlanResult, lowered: Lowered) -> PlanResult:
+def _in_stages(plan: PlanResult, lowered: Lowered, each: tuple[ChipMemory, ...]) -> PlanResult:
     """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
-    pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows)
+    pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows, each)
     pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)
     sizes = plan.sizes.of_stage(pacing.layers)
     work = replace(pacing.compute, useful_flops=total(useful))
-    held = chip_memory(plan.question, pipeline.each[pipeline.fullest])
-    return replace(plan, sizes=sizes, rows=pacing.rows, compute=work, memory=held, pipeline=pipeline)
-
-
-def chip_memory(question: Question, held: Memory) -> ChipMemory:
-    """What a chip holds, beside what the question's chip has."""
-    parts = {one.name: getattr(held, one.name) for one in fields(Memory)}
-    return ChipMemory(**parts, capacity_bytes=float(question.machine.chip.memory_capacity.value))
+    return replace(plan, sizes=sizes, rows=pacing.rows, compute=work, pipeline=pipeline)
 
 
 def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
@@ -187,41 +178,6 @@ def cheapest_path(question: Question) -> Paths:
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)
-
-
-@dataclass(frozen=True, slots=True)
-class ChipMemory(Memory):
-    """What a chip holds, and what it has."""
-
-    told: ClassVar[tuple[str, ...]] = (*Memory.told, "capacity_bytes", "fits", "verdict")
-
-    capacity_bytes: Bytes
-
-    @property
-    def room_bytes(self) -> Any:
-        """What states and logits leave of the chip's memory; below 0 they outgrow it."""
-        return self.capacity_bytes - float(self.static_bytes + self.logits_bytes)
-
-    @property
-    def states_fit(self) -> bool:
-        """True if what is held from step to step is no more than the chip's memory."""
-        return bool(self.static_bytes <= self.capacity_bytes)
-
-    @property
-    def fits(self) -> bool | None:
-        """False if what is held from step to step outgrows the chip; null if not: activations are not counted."""
-        return None if self.states_fit else False
-
-    @property
-    def verdict(self) -> str:
-        """What states take of a chip, what they cannot stand beside, and that activations are not in it."""
-        held, room = show(float(self.static_bytes), "bytes"), show(self.capacity_bytes, "bytes")
-        if not self.states_fit:
-            return f"DOES NOT FIT: states take {held} of {room}; activations not counted"
-        if self.room_bytes >= 0:
-            return f"states {held} of {room}; activations not counted"
-        logits = show(float(self.logits_bytes), "bytes")
-        return f"states {held} of {room}; logits of {logits} do not fit beside them; other activations not counted"
 
 
 @dataclass(frozen=True)
@@ -299,7 +255,7 @@ class PlanStep(Step):
 class Requirement(Record):
     """One limit of the scenario, and what came out.
 
-    value  SI; of memory what is held from step to step, without activations
+    value  SI; of memory what is held from step to step, of peak all arrays where they are most
     """
 
     told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
@@ -359,6 +315,11 @@ class PlanResult(Answer):
         return self.pipeline.rows if self.pipeline else self.rows
 
     @property
+    def each(self) -> tuple[ChipMemory, ...]:
+        """What a chip of every rank holds."""
+        return self.pipeline.each if self.pipeline else (self.memory,)
+
+    @property
     def stages(self) -> list[AlikeStages] | None:
         """With stages: those of the pipeline, in the order of its ranks."""
         return self.pipeline.alike if self.pipeline else None
@@ -400,6 +361,7 @@ class PlanResult(Answer):
             "step": self.step.time_s,
             "exposed": self.step.exposed_s,
             "memory": self.memory.static_bytes,
+            "peak": self.memory.peak_bytes,
             "mfu": self.step.mfu,
             "tokens_per_s": self.step.tokens_per_s,
         }

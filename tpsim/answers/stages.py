@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.memory import Memory, memory
 from tpsim.cost.pipeline import Pipelined, Stage, Work
-from tpsim.program.stages import Chunk, Stages
 from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tpsim.answers.memory import ChipMemory
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
     from tpsim.program.schedules import PipelineSchedule
@@ -30,6 +29,7 @@ class AlikeStages(Record):
 
     in_flight   microbatches of the rank between forward and backward, at most
     held_bytes  parameters, gradients and optimizer of a chip
+    kept_bytes, peak_bytes  where it holds most: arrays that later actions read, and all together
     """
 
     ranks: str
@@ -39,6 +39,8 @@ class AlikeStages(Record):
     bubble_s: Seconds
     in_flight: Number
     held_bytes: Bytes
+    kept_bytes: Bytes
+    peak_bytes: Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,6 @@ class Pipeline(Record):
 
     orders  of the ranks
     each    what a chip of each rank holds
-    capacity_bytes  of a chip's memory
     rows    every collective once, with its calls on the rank that has most layers
     """
 
@@ -58,8 +59,7 @@ class Pipeline(Record):
 
     orders: PipelineSchedule
     step: Pipelined
-    each: tuple[Memory, ...]
-    capacity_bytes: float
+    each: tuple[ChipMemory, ...]
     rows: tuple[Row, ...]
 
     schedule = Of[str]("orders.name", "in which order a rank works")
@@ -86,14 +86,6 @@ class Pipeline(Record):
         """One for each run of ranks that are alike."""
         runs = groupby(zip(self.step.stages, self.each, strict=True), key=lambda pair: _figures(*pair))
         return [AlikeStages(_listed([stage.rank for stage, _ in run]), *figures) for figures, run in runs]
-
-    @property
-    def fullest(self) -> int:
-        """The rank with the least room: by its states where these outgrow the chip, else with its logits."""
-        states = max(range(len(self.each)), key=lambda rank: self.each[rank].static_bytes)
-        if self.each[states].static_bytes > self.capacity_bytes:
-            return states
-        return max(range(len(self.each)), key=lambda rank: self.each[rank].static_bytes + self.each[rank].logits_bytes)
 
     @property
     def elsewhere(self) -> tuple[Row, ...]:
@@ -136,21 +128,15 @@ def pipelined(
     ).step()
 
 
-def in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Pipeline:
-    """The pipeline of a question that has one: its step, and what every rank holds from step to step."""
-    stages, capacity = question.stages, question.machine.chip.memory_capacity.value
-
-    @cache
-    def held(*chunks: Chunk) -> Memory:
-        alone = Stages(1, chunks)
-        return memory(lowered.program, sizes.of_stage(alone.layers(0)), partial(alone.runs, rank=0))
-
-    each = tuple(held(*(replace(chunk, rank=0) for chunk in stages.of(rank))) for rank in range(stages.ranks))
+def in_stages(
+    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], each: tuple[ChipMemory, ...]
+) -> Pipeline:
+    """The pipeline of a question that has one: its step beside what `each` rank holds."""
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
     whole = pipelined(question, question.schedule, lowered, sizes, rows)
-    return Pipeline(question.schedule, whole, each, float(capacity), tuple(rows))
+    return Pipeline(question.schedule, whole, each, tuple(rows))
 
 
 def ranks_of(question: Question, one: Collective) -> str | None:
@@ -177,6 +163,6 @@ def _listed(ranks: Sequence[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _figures(stage: Stage, holds: Memory) -> tuple[Any, ...]:
+def _figures(stage: Stage, holds: ChipMemory) -> tuple[Any, ...]:
     seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s)
-    return (stage.layers, *seconds, stage.in_flight, holds.static_bytes)
+    return (stage.layers, *seconds, stage.in_flight, holds.static_bytes, holds.kept_bytes, holds.peak_bytes)

@@ -20,16 +20,16 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     """The lines ``time``, ``memory`` and, where one is better, ``change``; a demand is broken where it belongs."""
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
-    about_memory = broken.pop("memory", "")
+    about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", ok=not broken)
-    yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.room_bytes >= 0 and not about_memory)
+    yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.fits is not False and not about_memory)
     if plan.change:
         yield Line(change_text(plan.change), "change")
 
 
 def time_text(plan: PlanResult) -> str:
     """Seconds of a step, what bounds it, what is lost to exposed communication, and the rates that follow."""
-    provided = "" if plan.memory.states_fit else " if it fitted"
+    provided = " if it fitted" if plan.memory.fits is False else ""
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
     lost = f"{_lost(plan)}{_waited(plan)}"
     return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
@@ -68,10 +68,8 @@ def change_text(change: Change) -> str:
     old, new = change.old.memory, change.new.memory
     full = old.room_bytes < 0
     step = f"{show(change.new.step.time_s, 'seconds')} a step ({100 * change.relative:+.3g} %)"
-    held = "" if old.static_bytes == new.static_bytes else f"states {show(float(new.static_bytes), 'bytes')}"
-    logits = f"logits {show(float(new.logits_bytes), 'bytes')}" if full and not held else ""
-    more = f"activations (not counted) {change.activations:g} times as large" if change.activations > 1 else ""
-    parts = (held, logits, step) if full else (step, held, more)
+    held = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
+    parts = (held, step) if full else (step, held)
     return f"--set {change.set}: {', '.join(filter(None, parts))}"
 
 

@@ -52,7 +52,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
     sizes = {**dims_of(question), "m": question.workload.microbatches}
     inputs = leaves(sizes)
     program = _program(plan)
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.schedule)
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.orders)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs))
 
 

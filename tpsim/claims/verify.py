@@ -17,6 +17,7 @@ from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_c
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import exact_bytes, injected, made
 from tpsim.claims.link_claims import links_check
+from tpsim.claims.memory_claims import memory_check
 from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import Stopped, Trial, dims_of, trial
 from tpsim.claims.verified import Verified, VerifyResult
@@ -129,7 +130,7 @@ def _sizes(question: Question) -> Iterator[str]:
 
 
 def _claims(seen: Trial) -> Iterator[Check]:
-    """Collectives, links and formulas of the plan against the calls of the run."""
+    """Collectives, links, formulas and memory of the plan against the calls and the arrays of the run."""
     plan, question, known = seen.plan, seen.plan.question, values(seen.plan)
     claims = [
         Claim(row, calls_of_all(question, row.call, plan.sizes), question.machine, _route(question, row))
@@ -143,6 +144,7 @@ def _claims(seen: Trial) -> Iterator[Check]:
     rows, layers = list(formulas(ledger)), list(_layer_formulas(plan, ledger))
     whose = f"{counted(len(rows), 'formula')} of calls and {len(layers)} of single layers"
     yield formulas_check([*rows, *layers], f"{whose} come to the bytes that were counted")
+    yield memory_check(seen)
 
 
 def _route(question: Question, row: Row) -> Route:

@@ -134,7 +134,7 @@ class Version(FormulaFacts):
 def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     steps = {"step_s": result["step"]["time_s"], **{key: result["step"][key] for key in RESULTS[1:]}}
     demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
-    states_fit = result["memory"]["fits"] is not False
+    states_fit = result["memory"]["static_bytes"] <= result["memory"]["capacity_bytes"]
     return {**steps, **{key: result["memory"][key] for key in MEMORY}, STATES_FIT: states_fit, **demands}
 
 

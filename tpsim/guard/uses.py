@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.plan import chip_memory, priced
+from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
 from tpsim.guard.lock import BASE, Asked
 from tpsim.guard.machine_facts import properties
@@ -83,8 +83,15 @@ class Uses:
         compute = (*self._of_machine(self._read(_computed)), *flops)
         exposed = (*rows, *compute) if self.plan.question.assume.overlap else rows
         step, memory = (*rows, *compute), tuple(chain.from_iterable(states))
-        room = self._of_machine(self._read(lambda plan: chip_memory(plan.question, plan.memory).states_fit))
-        demands = {"step": step, "exposed": exposed, "memory": memory, "mfu": step, "tokens_per_s": step}
+        room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
+        demands = {
+            "step": step,
+            "exposed": exposed,
+            "memory": memory,
+            "peak": (*memory, *flops),
+            "mfu": step,
+            "tokens_per_s": step,
+        }
         return {
             "step_s": step,
             "compute_s": compute,

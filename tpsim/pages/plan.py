@@ -74,6 +74,8 @@ STAGES = (
     Column("bubble_s", "bubble", "seconds"),
     Column("flying", "in flight"),
     Column("held_bytes", "states", "bytes"),
+    Column("kept_bytes", "kept", "bytes"),
+    Column("peak_bytes", "peak", "bytes"),
 )
 """One line per run of stages that are alike; in flight are microbatches between forward and backward, at most."""
 
@@ -275,10 +277,13 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
         "gradients": held.gradients_bytes,
         "optimizer state": held.optimizer_bytes,
         "states together": held.static_bytes,
-        "logits of a microbatch": held.logits_bytes,
+        "kept for backward": held.kept_bytes,
+        **{f"at work: {part}": size for part, size in held.working.items()},
+        "peak": held.peak_bytes,
+        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
     }
     rows = [{"what": what, "bytes": size, "share": float(size) / held.capacity_bytes} for what, size in lines.items()]
-    return Table(MEMORY, [*rows, {"what": "other activations: not counted"}], "Memory" if verbose else "")
+    return Table(MEMORY, rows, "Memory" if verbose else "")
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -289,8 +294,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}"
     if result.pipeline:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
+    rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
+    yield f"peak{rank}: {result.memory.peak_action}"
     for one in result.require:
-        counted = " of states; activations are not counted" if one.name == "memory" else ""
+        counted = " of states" if one.name == "memory" else ""
         found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
     yield from _replaced(result.question)

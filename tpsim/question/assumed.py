@@ -36,6 +36,7 @@ def run_assumptions(
 ) -> Iterator[Assumption]:
     """What is assumed of efficiency, overlap, placement, and of all that the scenario leaves open."""
     yield from _efficiency(file, machine)
+    yield from _overheads(file)
     overlap = [f"{axis} behind {what}" for axis, what in file.assume.overlap.items() if what != "none"]
     if "overlap" in file.assume.model_fields_set:
         yield Assumption("overlap: " + (", ".join(overlap) or "none"), "stated")
@@ -49,6 +50,15 @@ def run_assumptions(
     if placement.rule:
         yield Assumption(f"placement chosen by tpsim: {placement.rule}", "derived")
     yield from (Assumption(text, "derived") for text in placement.idle)
+
+
+def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
+    """What is assumed to stand in memory beside the arrays of a step."""
+    for name, one in file.assume.memory:
+        if one is not None:
+            share = name == "fragmentation"
+            much = f"{100 * one.value:.3g} % of the arrays" if share else show(one.value, "bytes")
+            yield Assumption(f"memory beside arrays: {name} {much}", "stated" if one.kind == "measured" else one.kind)
 
 
 def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:

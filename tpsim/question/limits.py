@@ -19,6 +19,7 @@ LIMITS: Mapping[str, Dimension] = {
     "step": "seconds",
     "exposed": "seconds",
     "memory": "bytes",
+    "peak": "bytes",
     "mfu": "ratio",
     "tokens_per_s": "count",
 }

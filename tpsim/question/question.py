@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.machine.additive import Choice
+from tpsim.program.schedules import DEFAULT, pipeline_schedule
 from tpsim.program.stages import linear
 
 if TYPE_CHECKING:
@@ -54,15 +55,35 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """What a chip's memory holds beside the arrays of a step.
+
+    context_bytes    of the driver, its libraries and their communicators
+    workspace_bytes  that kernels work in
+    fragmentation    what an allocator holds in vain, as a share of the arrays
+    """
+
+    context_bytes: float = 0
+    workspace_bytes: float = 0
+    fragmentation: float = 0
+
+    def beside(self, arrays_bytes: Any) -> Any:
+        """Bytes beside arrays of so many bytes."""
+        return self.context_bytes + self.workspace_bytes + self.fragmentation * arrays_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assume:
     """What is assumed about the run: the share of peak that products reach, and what hides behind compute.
 
     matmul_efficiency  share of peak FLOP/s, None for the machine's own figure
     overlap            mesh axis -> the phases whose compute hides its collectives; an axis not named hides nothing
+    memory             what stands beside arrays
     """
 
     matmul_efficiency: float | None = None
     overlap: Mapping[str, Overlap] = field(default_factory=dict)
+    memory: Overheads = Overheads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +164,11 @@ class Question:
     def stages(self) -> Stages:
         """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
         return linear(self.split or (self.model.layers,), self.schedule.ranks if self.schedule else 1)
+
+    @property
+    def orders(self) -> PipelineSchedule:
+        """The orders of the ranks; without a pipeline that of one rank with one chunk, microbatch after microbatch."""
+        return self.schedule or pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
 
     @property
     def matmul_efficiency(self) -> float | None:

@@ -40,7 +40,7 @@ from tpsim.question.foreign import FOREIGN, not_yet
 from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import balance, pipeline
-from tpsim.question.question import Assume, Limit, Question, Workload
+from tpsim.question.question import Assume, Limit, Overheads, Question, Workload
 from tpsim.question.recompute import recompute_remarks, recomputing
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
@@ -372,7 +372,13 @@ def _assume(read: _Read, split: Cut) -> Assume:
         if (parent := split.parents.get(axis, axis)) in fields.overlap
     }
     efficiency = fields.matmul_efficiency
-    return Assume(matmul_efficiency=efficiency.value if efficiency else None, overlap=overlap)
+    beside = {name: one.value for name, one in fields.memory if one is not None}
+    memory = Overheads(
+        context_bytes=beside.get("context", 0),
+        workspace_bytes=beside.get("workspace", 0),
+        fragmentation=beside.get("fragmentation", 0),
+    )
+    return Assume(matmul_efficiency=efficiency.value if efficiency else None, overlap=overlap, memory=memory)
 
 
 def _forced_at(read: _Read) -> Iterator[tuple[str, Place]]:
@@ -412,7 +418,11 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
         "practice": {"base": file.practice.base, **asdict(question.practice)},
         "workload": asdict(workload),
         "dtypes": {"products": question.products, **asdict(question.dtypes)},
-        "assume": {"matmul_efficiency": stated and stated.value, "overlap": dict(file.assume.overlap)},
+        "assume": {
+            "matmul_efficiency": stated and stated.value,
+            "overlap": dict(file.assume.overlap),
+            **({"memory": beside} if any((beside := asdict(question.assume.memory)).values()) else {}),
+        },
         "require": dict(question.require),
         "cost_model": question.cost_model,
         "planner": question.planner,

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchem
 
 from tpsim.program.layout import Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
-from tpsim.quantity.spec import Share, Strict
+from tpsim.quantity.spec import Bytes, Share, Strict
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -138,6 +138,22 @@ class ValueFields(Strict):
         return value if isinstance(value, Mapping) else {"value": value}
 
 
+class BytesFields(ValueFields):
+    """Bytes, and what kind of knowledge they are."""
+
+    value: Bytes
+
+
+class OverheadFields(Strict):
+    """What memory holds beside the arrays of a step."""
+
+    noun: ClassVar[str] = "an overhead of memory"
+
+    context: Annotated[BytesFields, _OrShort("string")] | None = None
+    workspace: Annotated[BytesFields, _OrShort("string")] | None = None
+    fragmentation: Annotated[ValueFields, _OrShort("number", "string")] | None = None
+
+
 class AssumeFields(Strict):
     """What is assumed about the run."""
 
@@ -145,6 +161,7 @@ class AssumeFields(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     overlap: dict[str, Literal["none", "forward", "backward", "both"]] = Field(default_factory=dict)
+    memory: OverheadFields = Field(default_factory=OverheadFields)
 
 
 class CollectivesFields(Strict):

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpsim.program.lives import lives
 from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Map, Max, Op, Program, Rename, Reshard, Scale
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.functions import INDEX, POINTWISE
+from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.wiring import Wiring, rings
 
@@ -51,6 +53,11 @@ class Run:
     schedule: PipelineSchedule | None = None
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
+    live: Live = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is held yet."""
+        self.live = Live(lives(self.program))
 
     @property
     def grid(self) -> Grid:
@@ -63,6 +70,15 @@ class Run:
             return self.grid.devices
         ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
         return [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
+
+    def of_rank(self, rank: int) -> list[Device]:
+        """The devices of a rank of the pipeline; without one all of them are of the first."""
+        return [device for device in self.grid.devices if self.grid.rank(device, self.program.pipe) == rank]
+
+    def bytes_on(self, device: Device, array: Array) -> int:
+        """Bytes of an array's block on a device, 0 where it has none."""
+        block = self.blocks[array].get(device)
+        return 0 if block is None else block.size * bytes_of(array.dtype)
 
     @property
     def calls(self) -> list[Call]:
@@ -122,12 +138,18 @@ def execute(
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
+        run.live.made(op, run.blocks[op.output])
+        run.live.read(op)
+
+    def ended(rank: int) -> None:
+        run.live.ended(rank, run.of_rank(rank))
 
     if schedule is None:
         for op in program.ops:
             do(op)
     else:
-        Ranks(program, schedule, do, partial(_posted, run), partial(_taken, run)).run()
+        turns = run.live.lives.turns
+        Ranks(program, schedule, turns, do, partial(_posted, run), partial(_taken, run), ended).run()
     return run
 
 
@@ -194,8 +216,10 @@ def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Ca
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
-    """What the sender's devices put into the mailbox."""
-    return {device: block.copy() for device, block in run.blocks[cut.inputs[0]].items()}
+    """What the sender's devices put into the mailbox; they hold it no longer."""
+    sent = {device: block.copy() for device, block in run.blocks[cut.inputs[0]].items()}
+    run.live.read(cut)
+    return sent
 
 
 def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
@@ -204,6 +228,7 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     at = run.grid.mesh.order.index(pipe)
     like = {(*device[:at], *device[at + 1 :]): block for device, block in blocks.items()}
     run.blocks[cut.output] = {device: like[(*device[:at], *device[at + 1 :])] for device in run.holders(cut.where)}
+    run.live.made(cut, run.blocks[cut.output])
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
     run.causes.append(Cause(cut, call))

@@ -10,11 +10,13 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tpsim.program.lives import in_microbatch
 from tpsim.program.schedules import Pass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from tpsim.program.lives import Turn
     from tpsim.program.op import Op, Program
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.reference.blocks import Blocks
@@ -27,31 +29,33 @@ Channel = tuple[int, int, str]
 class Ranks:
     """A program cut into stages, run rank by rank.
 
+    turns  when each op of a microbatch has its turn, beside others of one rank
     do    runs one op on the devices that hold its chunk
     post  takes what a cut sends off its sender's devices
     take  puts it on the receiver's
+    ended  is told of every action that a rank has run
     """
 
     program: Program
     schedule: PipelineSchedule
+    turns: Mapping[Op, Turn]
     do: Callable[[Op], None]
     post: Callable[[Op], Blocks]
     take: Callable[[Op, Blocks], None]
+    ended: Callable[[int], None]
     mail: dict[Channel, deque[tuple[Op, Blocks]]] = field(default_factory=lambda: defaultdict(deque))
     done: list[int] = field(default_factory=list)
     _work: dict[Pass, list[Op]] = field(default_factory=lambda: defaultdict(list))
     _cuts: dict[Pass, Op] = field(default_factory=dict)
-    _place: dict[Op, int] = field(default_factory=dict)
 
     def run(self) -> None:
         """All of it: weights first, the orders of the ranks, then what follows once per step.
 
         Raises ValueError where no rank can go on, or a message comes before another that is wanted first.
         """
-        inside = [at for at, op in enumerate(self.program.ops) if op.where.index("microbatches") is not None]
+        inside = [at for at, op in enumerate(self.program.ops) if in_microbatch(op.where)] or [0]
         self._all(self.program.ops[: inside[0]])
-        self._place = {op: at for at, op in enumerate(self.program.ops)}
-        for op in self.program.ops[inside[0] : inside[-1] + 1]:
+        for op in self.turns:
             self._sort(op)
         self.done = [0] * self.schedule.ranks
         while sum(self._advanced(rank) for rank in range(self.schedule.ranks)):
@@ -84,12 +88,13 @@ class Ranks:
             return False
         for of in self._wanted(action):
             self._receive(rank, of)
-        self._all(sorted((op for part in action for op in self._work[part]), key=self._place.__getitem__))
+        self._all(sorted((op for part in action for op in self._work[part]), key=self.turns.__getitem__))
         for part in action:
             if part in self._cuts:
                 channel = (rank, self.schedule.rank(self._cuts[part].where.chunks[0]), part.act)
                 self.mail[channel].append((self._cuts[part], self.post(self._cuts[part])))
         self.done[rank] += 1
+        self.ended(rank)
         return True
 
     def _wanted(self, action: Action) -> list[Pass]:

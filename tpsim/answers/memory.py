@@ -1,0 +1,153 @@
+"""What the chips of a plan hold over a step, where it is most, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tpsim.cost.memory import Memory, memory
+from tpsim.cost.peak import Courses, Peak, peak
+from tpsim.program.layout import PRACTICES
+from tpsim.quantity.units import show
+from tpsim.report.record import Bytes, Count, Number
+
+if TYPE_CHECKING:
+    from tpsim.cost.sizes import Sizes
+    from tpsim.program.op import Program
+    from tpsim.program.schedules import Action
+    from tpsim.question.question import Overheads, Question
+
+Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
+"""The answer to the question whether a step fits."""
+
+KNOWN: Mapping[str, float] = {"megatron": 0.05}
+"""Practices whose lists of kept arrays are the published ones, and how near such a peak comes to what is measured.
+
+Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2.
+"""
+
+UNKNOWN = 0.2
+"""How near it comes for other stacks: what they keep beside the kernels' own inputs differs from one to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChipMemory(Memory):
+    """What a chip of one rank holds, and what it has.
+
+    peak_rank, peak_action  where all arrays together are most: the rank of the pipeline, 0 without, and what it runs
+    margin  how far off a peak of this stack may be, as a share
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *(*Memory.told, "kept_bytes", "working_bytes", "working", "overhead_bytes", "peak_bytes"),
+        *("peak_rank", "peak_action", "capacity_bytes", "margin", "fits", "fit", "verdict"),
+    )
+
+    capacity_bytes: Bytes
+    peak: Peak
+    peak_rank: Count
+    peak_action: str
+    overheads: Overheads
+    margin: Number
+
+    @property
+    def kept_bytes(self) -> Bytes:
+        """At the peak: of arrays that a later action reads."""
+        return self.peak.kept
+
+    @property
+    def working_bytes(self) -> Bytes:
+        """At the peak: of all other arrays that microbatches make."""
+        return self.peak.total - self.kept_bytes
+
+    @property
+    def working(self) -> Mapping[str, Bytes]:
+        """What these are, in bytes."""
+        return {part: size for part, size in self.peak.parts.items() if part != "kept" and size}
+
+    @property
+    def peak_bytes(self) -> Bytes:
+        """What the arrays of a step take together where they are most: allocated, without overheads."""
+        return self.static_bytes + self.peak.total
+
+    @property
+    def overhead_bytes(self) -> Bytes:
+        """What is assumed to stand beside arrays."""
+        return self.overheads.beside(self.peak_bytes)
+
+    @property
+    def room_bytes(self) -> Any:
+        """What a step leaves of the chip's memory; below 0 it outgrows it."""
+        return self.capacity_bytes - float(self.peak_bytes + self.overhead_bytes)
+
+    @property
+    def states_fit(self) -> bool:
+        """True if what is held from step to step is no more than the chip's memory."""
+        return bool(self.static_bytes <= self.capacity_bytes)
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits, as far as a peak of this stack can be trusted."""
+        near, far = (self.capacity_bytes * (1 + sign * self.margin) for sign in (-1, 1))
+        whole = self.peak_bytes + self.overhead_bytes
+        if not self.states_fit or self.peak_bytes > far:
+            return "does not fit"
+        if whole <= near:
+            return "fits"
+        overheads_decide = self.peak_bytes <= near and whole > far
+        return "fits only without the assumed overheads" if overheads_decide else "too close to say"
+
+    @property
+    def fits(self) -> bool | None:
+        """True or false; null where overheads decide it, or where it is too close to say."""
+        return {"fits": True, "does not fit": False}.get(self.fit)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits, the peak, and what it is made of."""
+        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
+        parts = {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
+        listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items())
+        beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
+        have = show(self.capacity_bytes, "bytes")
+        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have} ({listed})"
+
+
+def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemory, ...]:
+    """What a chip of each rank holds, from a program with one traced layer and cut."""
+    stages, courses = question.stages, Courses(program, sizes)
+    capacity = float(question.machine.chip.memory_capacity.value)
+    margin = next((near for name, near in KNOWN.items() if question.practice == PRACTICES[name]), UNKNOWN)
+    found = []
+    for rank, order in enumerate(question.orders.orders):
+        held = memory(program, sizes.of_stage(stages.layers(rank)), partial(stages.runs, rank=rank))
+        highest = peak(courses, order, stages.chunks)
+        states = {one.name: getattr(held, one.name) for one in fields(Memory)}
+        action = _in_words(order[highest.action], several=len(stages.chunks) > 1)
+        found.append(
+            ChipMemory(
+                **states,
+                capacity_bytes=capacity,
+                peak=highest,
+                peak_rank=rank,
+                peak_action=action,
+                overheads=question.assume.memory,
+                margin=margin,
+            )
+        )
+    return tuple(found)
+
+
+def fullest(each: tuple[ChipMemory, ...]) -> ChipMemory:
+    """That of the rank with the least room."""
+    return min(each, key=lambda one: one.room_bytes)
+
+
+def _in_words(action: Action, *, several: bool) -> str:
+    """``backward (B, W) of microbatch 3``, with its chunk where there are several."""
+    first, acts = action[0], ", ".join(part.act for part in action)
+    chunk = f" in chunk {first.chunk}" if several else ""
+    name = "forward" if first.act == "F" else "backward"
+    return f"{name} ({acts}) of microbatch {first.microbatch}{chunk}"

@@ -1,0 +1,49 @@
+"""What chips hold: the plan's fold over the orders of ranks against the bytes that devices of the run held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.claims.checks import Check, counted, judged
+from tpsim.program.op import Leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.answers.memory import ChipMemory
+    from tpsim.claims.trial import Trial
+    from tpsim.reference.execute import Run
+
+
+def memory_check(seen: Trial) -> Check:
+    """Highest point and end of every action on every device, and what is held from step to step, byte for byte.
+
+    Interiors of fused kernels run and are not counted; buckets of gradients do not run.
+    """
+    each, run = seen.plan.each, seen.sharded
+    actions = sum(len(levels) for levels in run.live.levels.values())
+    wrong = [text for one in each for text in (*_states(one, run), *_course(one, run))]
+    text = f"{counted(actions, 'action')} of {counted(len(each), 'rank')}, each with the bytes that its devices held"
+    return judged("memory", text, wrong, tried=actions)
+
+
+def _course(one: ChipMemory, run: Run) -> Iterator[str]:
+    levels = run.live.levels[one.peak_rank]
+    if len(levels) != len(one.peak.course):
+        yield f"rank {one.peak_rank} ran {len(levels)} actions, claimed were {len(one.peak.course)}"
+    for (action, most, left), devices in zip(one.peak.course, levels, strict=False):
+        for held in sorted(set(devices) - {(most, left)}):
+            yield (
+                f"action {action} of rank {one.peak_rank} held {held[0]:,} bytes at most and {held[1]:,} at its end, "
+                f"claimed were {most:,} and {left:,}"
+            )
+
+
+def _states(one: ChipMemory, run: Run) -> Iterator[str]:
+    """Weights and the optimizer's states as they come in, and what is held of them by a device of the rank."""
+    for role, claimed in (("param", one.parameters_bytes), ("state", one.optimizer_bytes)):
+        leaves = [op.output for op in run.program.ops if isinstance(op, Leaf) and op.output.role == role]
+        for device in run.of_rank(one.peak_rank):
+            held = sum(run.bytes_on(device, array) for array in leaves)
+            if held != claimed:
+                yield f"device {device} holds {held:,} bytes of role {role}, claimed were {claimed:,}"

@@ -1,0 +1,274 @@
+"""Memory over time: what the microbatches of a rank hold beside states, folded over the order of its actions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpsim.cost.memory import local_bytes
+from tpsim.program.lives import Lives, is_gather, lives
+from tpsim.program.op import Array, Op, Reshard
+from tpsim.program.stages import Stages
+from tpsim.quantity.size import total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tpsim.cost.sizes import Sizes
+    from tpsim.program.op import Program
+    from tpsim.program.schedules import Action, Order
+    from tpsim.program.stages import Chunk
+
+Part = Literal["kept", "weights", "logits", "received", "gradients", "activations"]
+"""What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
+what another stage sent, gradients on their way to where they are added up, all other arrays of an action."""
+
+Held = Counter[Part]
+"""Bytes of each part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An array of forward or backward that a later part of the step reads.
+
+    maker, reader  the op that makes it, and the last one that reads it
+    bytes_each     of one microbatch and, within a layer, of one layer
+    """
+
+    array: Array
+    maker: Op
+    reader: Op
+    bytes_each: Any
+
+    def __str__(self) -> str:
+        """As ``attention.mixed[b, s, g, r, d] bf16: from forward (attention) to backward (W of d.Wo)``."""
+        made, read = self.maker.where, self.reader.where
+        return f"{self.array} {self.array.dtype}: {made.act} of {made.block} to {read.act}, {self.reader.output.name}"
+
+    @property
+    def per_layer(self) -> bool:
+        """True if every layer keeps one: what is kept belongs to where it is read last."""
+        return self.reader.where.index("layers") is not None
+
+
+def kept(program: Program, sizes: Sizes) -> tuple[Kept, ...]:
+    """What forward keeps for backward, and backward for gradients of parameters, as if these two ran apart."""
+    found = lives(program)
+    pairs = ((array, op, found.readers[array]) for array, op in found.makers.items())
+    return tuple(
+        Kept(array, op, _last(readers), local_bytes(array, sizes))
+        for array, op, readers in pairs
+        if any(one.where.act != op.where.act for one in readers)
+    )
+
+
+def _last(readers: Sequence[Op]) -> Op:
+    return max(readers, key=lambda op: "FBW".index(op.where.act))
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What an action does to memory.
+
+    most  bytes of each part where they are most together, beside what stood before
+    net   what is more, or less, when it ends
+    """
+
+    most: Held
+    net: Held
+
+    @cached_property
+    def top(self) -> Any:
+        """Bytes of all parts where they are most."""
+        return total(self.most.values())
+
+    @cached_property
+    def left(self) -> Any:
+        """Bytes of all parts that it adds."""
+        return total(self.net.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Where a rank holds most, beside states.
+
+    action  its place in the order of the rank
+    parts   bytes of each part there
+    course  of every action its place, the bytes at its highest point, and those when it ends
+    """
+
+    action: int
+    parts: Held
+    course: tuple[tuple[int, Any, Any], ...]
+
+    @property
+    def total(self) -> Any:
+        """Bytes of all parts."""
+        return total(self.parts.values())
+
+    @property
+    def kept(self) -> Any:
+        """Bytes that later actions read."""
+        return self.parts["kept"]
+
+
+def peak(courses: Courses, order: Order, chunks: Sequence[Chunk]) -> Peak:
+    """The order of a rank folded: what every action leaves behind stands beside the next.
+
+    chunks  of the whole stack, by number
+    """
+    taken = [(place, *one) for place, action in enumerate(order) for one in _taken_together(action)]
+    known = {(chunk, acts): courses.of(chunks[chunk], acts) for chunk, acts in {one[1:] for one in taken}}
+    run = [known[chunk, acts] for _, chunk, acts in taken]
+    held, most, passed, course = 0, -1, 0, []
+    for number, one in enumerate(run):
+        top, held = held + one.top, held + one.left
+        course.append((taken[number][0], top, held))
+        if top > most:
+            most, passed = top, number
+    before: Held = Held()
+    for one, times in Counter(run[:passed]).items():
+        before = _plus(before, one.net, times)
+    return Peak(taken[passed][0], _plus(before, run[passed].most, 1), tuple(course))
+
+
+def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
+    """The acts that one microbatch goes through in one chunk within an action: for each other they keep nothing."""
+    for (chunk, _), parts in groupby(action, key=lambda part: (part.chunk, part.microbatch)):
+        yield chunk, "".join(part.act for part in parts)
+
+
+@dataclass(frozen=True)
+class Courses:
+    """What every kind of action does to memory, from a program with one traced layer and cut."""
+
+    program: Program
+    sizes: Sizes
+    _known: dict[tuple[int, bool, bool, str], Course] = field(default_factory=dict)
+
+    @cached_property
+    def lives(self) -> Lives:
+        """The arrays of its microbatches."""
+        return lives(self.program)
+
+    def of(self, chunk: Chunk, acts: str) -> Course:
+        """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
+        key = chunk.layers, chunk.first, chunk.last, acts
+        if key not in self._known:
+            self._known[key] = _course(self._changes(chunk, acts))
+        return self._known[key]
+
+    @cached_property
+    def _turns(self) -> dict[str, list[Op]]:
+        """The ops of each part of the stack in turn: of layers, of its first chunk, of its last, of cuts."""
+        sorts: dict[str, list[Op]] = {"layer": [], "ends": [], "cut": []}
+        for op in sorted(self.lives.turns, key=self.lives.turns.__getitem__):
+            layer = op.where.index("layers") is not None
+            sorts["layer" if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
+        return sorts
+
+    def _changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[list[tuple[Part, Any]], int]]:
+        """What grows and shrinks, in order, and how often that repeats: what is received, ends, layers, what is sent.
+
+        A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own
+        changes, repeated, are those of all layers.
+        """
+        layer = [op for op in self._turns["layer"] if op.where.act in acts]
+        alone = Stages(1, (chunk,))
+        here = [op for op in self._turns["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
+        first = self.lives.turns[layer[0]] if layer else (len(self.program.ops),)
+        before = [op for op in here if _is_ahead(op, traced=self.lives.turns[op] < first)]
+        got, sent = self._messages(chunk, acts)
+        yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
+        gathers, own = [op for op in layer if is_gather(op)], [op for op in layer if not is_gather(op)]
+        some, more = min(chunk.layers, 1), max(chunk.layers - 1, 0)
+        layers = ((gathers, some), (layer, more), (own, some))  # each gathers for the next one, too
+        for ops, times in ((before, 1), *layers, ([op for op in here if op not in before], 1)):
+            yield [change for op in ops for change in self._changed(op, acts)], times
+        yield [change for op in sent for change in self._freed(op, acts)], 1
+
+    def _messages(self, chunk: Chunk, acts: str) -> tuple[list[Op], list[Op]]:
+        """The cuts over which a chunk receives, and over which it sends."""
+        cuts = [op for op in self._turns["cut"] if op.where.act in acts]
+        forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
+        got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
+        return got, ([] if chunk.last else forward) + ([] if chunk.first else backward)
+
+    def _changed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
+        if op.output in self.lives.makers:
+            yield self._part(op.output, acts), self._bytes(op.output)
+        yield from self._freed(op, acts)
+        if op.output in self.lives.makers and not self.lives.readers[op.output]:
+            yield self._part(op.output, acts), -self._bytes(op.output)
+
+    def _freed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
+        """What `op` reads as the last one."""
+        for home in self.lives.read_by(op):
+            if self._last(home, acts) is op:
+                yield self._part(home, acts), -self._bytes(home)
+
+    def _last(self, array: Array, acts: str) -> Op:
+        """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
+        turn = {"F": 0, "B": 1, "W": 1 if {"B", "W"} <= set(acts) else 2}
+        return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
+
+    def _bytes(self, array: Array) -> Any:
+        return local_bytes(array, self.sizes)
+
+    def _part(self, array: Array, acts: str) -> Part:
+        maker, readers = self.lives.makers[array], self.lives.readers[array]
+        if array.role == "param":
+            return "weights"
+        if array.role == "gradient":
+            return "gradients"
+        if _handed_on(maker, readers):
+            return "kept" if maker.where.act == "F" else "activations"
+        if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
+            return "kept"
+        if isinstance(maker, Reshard) and maker.where.place == "cut":
+            return "received"
+        return "logits" if {"b", "v"} <= set(array.dims) else "activations"
+
+
+def _is_ahead(op: Op, traced: bool) -> bool:
+    """True for what stands before the layers of its chunk: as traced, but for the sides of a cut, which is one."""
+    where = op.where
+    return (where.act == "F") == (where.chunks[0] > 0) if where.place == "side" else traced
+
+
+def _handed_on(maker: Op, readers: Iterable[Op]) -> bool:
+    """True for the stream, or its cotangent, between parts of the stack: every layer hands on one like it."""
+    return any((op.where.place, op.where.index("layers")) != _stands(maker) for op in readers)
+
+
+def _stands(op: Op) -> tuple[str, int | None]:
+    return op.where.place, op.where.index("layers")
+
+
+def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course:
+    """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
+    held, most, top = Held(), Held(), 0
+    for run, times in changes:
+        start, net = Held(held), _sum(run)
+        for before in sorted({0, times - 1} if times else ()):
+            held = _plus(start, net, before)
+            for part, change in run:
+                held[part] += change
+                if (here := total(held.values())) > top:
+                    top, most = here, Held(held)
+        held = _plus(start, net, times)
+    return Course(most, held)
+
+
+def _sum(run: Iterable[tuple[Part, Any]]) -> Mapping[Part, Any]:
+    net = Held()
+    for part, change in run:
+        net[part] += change
+    return net
+
+
+def _plus(held: Held, net: Mapping[Part, Any], times: int) -> Held:
+    return Held({part: held[part] + times * net.get(part, 0) for part in (*held, *net)})

@@ -1,0 +1,153 @@
+"""From when to when arrays of a microbatch live: who makes each, who reads it last, and which have bytes of their own.
+
+What stands from step to step (weights, gradients, optimizer) is none of them: gradients are added up and weights
+updated where they lie.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from tpsim.program.op import Where
+
+SLOT = "_slot"
+"""How the names of index functions end that select from the slots of a fused projection."""
+
+
+Turn = tuple[int, bool, int]
+"""When an op runs, beside the others of its rank and action: they compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """The arrays of a program's microbatches that have bytes.
+
+    homes    array -> the array whose bytes it has, its own or those that it is a view of; none for what has no bytes
+    makers   array with bytes of its own -> the op that makes it
+    readers  the same -> the ops that read it, through views too, in turn
+    turns    op of a microbatch -> when it has its turn, beside the others of its rank
+    """
+
+    homes: Mapping[Array, Array]
+    makers: Mapping[Array, Op]
+    readers: Mapping[Array, tuple[Op, ...]]
+    turns: Mapping[Op, Turn]
+
+    def read_by(self, op: Op) -> list[Array]:
+        """The arrays with bytes that an op reads; a view reads nothing."""
+        if self.homes.get(op.output, op.output) is not op.output:
+            return []
+        return list(dict.fromkeys(self.homes[x] for x in op.inputs if x in self.homes))
+
+
+def lives(program: Program, *, interiors: bool = False) -> Lives:
+    """Read off the ops of a program, whole or with one traced layer.
+
+    interiors  True to count what never leaves the fused kernel that makes it, too: it is neither stored nor moved
+    """
+    ops = [op for op in program.ops if in_microbatch(op.where)]
+    homes: dict[Array, Array] = {}
+    for op in ops:
+        if (home := _home(op, homes)) is not None:
+            homes[op.output] = home
+    everything, turns = Lives(homes, {}, {}, {}), _turns(ops)
+    readers: dict[Array, list[Op]] = defaultdict(list)
+    for op in sorted(ops, key=turns.__getitem__):
+        for home in everything.read_by(op):
+            readers[home].append(op)
+    makers = {op.output: op for op in ops if homes.get(op.output) is op.output}
+    nowhere = _added_up(program, homes)
+    if not interiors:
+        nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home])}
+    return Lives(
+        {array: home for array, home in homes.items() if home not in nowhere},
+        {home: op for home, op in makers.items() if home not in nowhere},
+        {home: tuple(readers[home]) for home in makers if home not in nowhere},
+        turns,
+    )
+
+
+def in_microbatch(where: Where) -> bool:
+    """True for what runs once per microbatch, or more often."""
+    return where.index("microbatches") is not None
+
+
+def is_view(op: Op) -> bool:
+    """True for an op whose output has no bytes of its own: the same numbers under another name, or in place.
+
+    A sum over devices is taken where its operand lies; a slot of a fused projection is a part of it.
+    """
+    if isinstance(op, Reshard):
+        in_place = {"all_reduce", "slice"} if op.inputs[0].role == "param" else {"all_reduce"}
+        return all(move.kind in in_place for move in op.moves)
+    if isinstance(op, Einsum):
+        return any(x.role == "index" and x.name.endswith(SLOT) for x in op.inputs)
+    return isinstance(op, Rename | Bcast)
+
+
+def _home(op: Op, homes: Mapping[Array, Array]) -> Array | None:
+    """Whose bytes the output of an op has; None for parameters, their views, and what indices alone decide."""
+    if isinstance(op, Index) or (op.output.role == "index" and not isinstance(op, Leaf)) or is_view(op):
+        return next((homes[x] for x in op.inputs if x in homes), None)
+    return op.output
+
+
+def _added_up(program: Program, homes: Mapping[Array, Array]) -> set[Array]:
+    """What is read outside the microbatches alone: it is added up in what is held for the whole step."""
+    outside = set(program.results.values())
+    inside: set[Array] = set()
+    for op in program.ops:
+        if not in_microbatch(op.where):
+            outside.update(op.inputs)
+        elif not is_view(op):
+            inside.update(homes[x] for x in op.inputs if x in homes)
+    return {homes[x] for x in outside if x in homes} - inside
+
+
+def _never_leaves(maker: Op, readers: Sequence[Op]) -> bool:
+    """True if all readers are of one kernel with the maker."""
+    here = maker.where
+    return bool(here.kernel) and all(
+        (op.where.kernel, op.where.act, op.where.loops, op.where.chunks)
+        == (here.kernel, here.act, here.loops, here.chunks)
+        for op in readers
+    )
+
+
+def is_gather(op: Op) -> bool:
+    """True for weights that are brought together where they are used."""
+    return isinstance(op, Reshard) and op.output.role == "param" and not is_view(op)
+
+
+def _turns(ops: Sequence[Op]) -> dict[Op, Turn]:
+    """An op has its turn as it is written, but what becomes of a gradient as soon as it is made, and weights earlier.
+
+    Those of a layer are gathered when the layer that runs before it begins: one layer ahead.
+    """
+    begins: dict[Hashable, int] = {}
+    for place, op in enumerate(ops):
+        begins.setdefault(_run_of(op), place)
+    made: dict[Array, int] = {}
+    turns = {}
+    for place, op in enumerate(ops):
+        sooner = [made[x] for x in op.inputs if x in made] if op.output.role == "gradient" else []
+        if early := is_gather(op) and op.where.index("layers") is not None:
+            ahead = begins.get(_run_of(op, before=True), begins[_run_of(op)])
+        made[op.output] = ahead if early else max(sooner, default=place)
+        turns[op] = (made[op.output], not early, place)
+    return turns
+
+
+def _run_of(op: Op, *, before: bool = False) -> Hashable:
+    """The run of a layer that an op stands in, or the one before it: layers run backward from the last to the first."""
+    where, layer = op.where, op.where.index("layers")
+    if before and layer is not None:
+        layer += -1 if where.act == "F" else 1
+    return layer, where.index("microbatches"), where.phase, where.chunks
