@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
-from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, route_over, slowest_send
+from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, route_over, slowest_send, work_of
 from tpsim.answers.verdict import verdict_lines
-from tpsim.cost.compute import Compute, compute
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.rollup import (
     KEYS,
@@ -27,7 +26,7 @@ from tpsim.cost.rollup import (
     travelling,
 )
 from tpsim.cost.sizes import Sizes
-from tpsim.cost.step import Step, expose, turning_scale
+from tpsim.cost.step import Step, crossing
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
+    from tpsim.cost.compute import Compute
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.size import Size
     from tpsim.quantity.spec import Document
@@ -117,13 +117,10 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
 def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
-    work = compute(lowered.products, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
-    rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
-    plan = PlanResult(
-        question, sizes, rows, work, chip_memory(question, memory(lowered.program, sizes)), lowered.path, shelf
-    )
-    plan = _in_stages(plan, lowered) if question.schedule else plan
+    rows = price(found, sizes, pricer(question))
+    held = chip_memory(question, memory(lowered.program, sizes))
+    plan = (_in_stages if question.schedule else _in_one)(question, lowered, sizes, rows, held, shelf)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -131,13 +128,23 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     return plan
 
 
-def _in_stages(plan: PlanResult, lowered: Lowered) -> PlanResult:
-    """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
-    pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows)
+def _in_one(
+    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], held: ChipMemory, shelf: Shelf
+) -> PlanResult:
+    """The plan of a step without stages."""
+    only = work_of(question, lowered, sizes, rows).step().pacing
+    return PlanResult(question, sizes, only.rows, only.compute, held, lowered, shelf)
+
+
+def _in_stages(
+    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], _held: ChipMemory, shelf: Shelf
+) -> PlanResult:
+    """The plan of a pipeline: the step and its sums are those of the rank that ends last."""
+    pipeline = in_stages(question, lowered, sizes, rows)
     pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)
     work = replace(pacing.compute, useful_flops=total(useful))
-    held = chip_memory(plan.question, pipeline.each[pipeline.fullest])
-    return replace(plan, rows=pacing.rows, compute=work, memory=held, pipeline=pipeline)
+    held = chip_memory(question, pipeline.each[pipeline.fullest])
+    return PlanResult(question, sizes, pacing.rows, work, held, lowered, shelf, pipeline)
 
 
 def chip_memory(question: Question, held: Memory) -> ChipMemory:
@@ -292,8 +299,7 @@ class PlanStep(Step):
         """
         if self.plan.pipeline:
             return None
-        work, overlap = self.plan.question.workload, self.plan.question.assume.overlap
-        scale = turning_scale(self.plan.rows_at, self.compute, work.microbatches, overlap)
+        scale = crossing(self.plan.pace_at)
         return None if scale is None else scale * self.plan.tokens / self.plan.chips
 
     @property
@@ -340,9 +346,9 @@ class PlanResult(Answer):
 
     rows     every collective with its numbers
     compute, memory  see `tpsim.cost`
-    path     how arrays that must change their type get there
+    lowered  the program
     shelf    what the request has read and lowered, for what is asked beside it
-    pipeline  with stages: then rows, compute and step are those of the rank that sets the pace, and memory is that of
+    pipeline  with stages: then rows, compute and step are those of the rank that ends last, and memory is that of
               the rank with the least room
     """
 
@@ -357,7 +363,7 @@ class PlanResult(Answer):
     rows: tuple[Row, ...]
     compute: Compute
     memory: ChipMemory
-    path: Paths
+    lowered: Lowered
     shelf: Shelf
     pipeline: Pipeline | None = None
 
@@ -368,7 +374,7 @@ class PlanResult(Answer):
 
     @cached_property
     def collectives(self) -> tuple[Row, ...]:
-        """The rows, and those of other ranks: none of these is exposed to the rank that sets the pace."""
+        """The rows, and those of other ranks: none of these is exposed to the rank that ends last."""
         return (*self.rows, *(self.pipeline.elsewhere if self.pipeline else ()))
 
     @property
@@ -396,7 +402,7 @@ class PlanResult(Answer):
     @cached_property
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
-        waits = self.pipeline.bubble_s if self.pipeline else None
+        waits = self.pipeline.bubble_s if self.pipeline else 0
         return PlanStep(self.rows, self.compute, self, bubble_s=waits)
 
     def rows_at(self, scale: float) -> list[Row]:
@@ -405,6 +411,12 @@ class PlanResult(Answer):
         growing = [row.call for row in self.rows if row.call.grows]
         again = iter(price(growing, grown, pricer(self.question)))
         return [next(again) if row.call.grows else row for row in self.rows]
+
+    def pace_at(self, scale: float) -> float:
+        """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
+        work = work_of(self.question, self.lowered, self.sizes, self.rows_at(scale), scale)
+        only = work.step().pacing
+        return Step(only.rows, only.compute).pace
 
     @cached_property
     def change(self) -> Change | None:

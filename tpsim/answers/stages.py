@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tpsim.cost.memory import Memory, memory
 from tpsim.cost.pipeline import Pipelined, Stage, Work
 from tpsim.machine import timing
+from tpsim.program.schedules import DEFAULT, PipelineSchedule, pipeline_schedule
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
     from tpsim.fabric.wires import Route
-    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.question.shelf import Lowered
 
@@ -70,7 +70,7 @@ class Pipeline(Record):
     ranks = Of[Count]("orders.ranks", "stages of the pipeline")
     chunks = Of[Count]("orders.chunks", "of layers on each rank")
     microbatches = Of[Count]("orders.microbatches", "that go through")
-    pacing_rank = Of[Count]("step.pacing.rank", "the rank that waits least: sums of the plan are its own")
+    pacing_rank = Of[Count]("step.pacing.rank", "the rank that ends last: sums of the plan are its own")
     bubble_s = Of[Seconds]("step.pacing.bubble_s", "what this rank waits for others")
     formula = Of[str]("step.formula", "how often each pass, and each send, stands on the critical path")
     parts_s = Of[Mapping[str, Seconds]]("step.seconds", "seconds of one of each")
@@ -112,7 +112,7 @@ class Pipeline(Record):
         beside = "run beside compute and delay only who waits for them"
         return (
             f"sends between stages {how if self.orders.blocking else beside}, as {self.orders.name} is run",
-            f"sums and the step are those of rank {self.pacing_rank}, which waits least and so sets the pace",
+            f"sums and the step are those of rank {self.pacing_rank}, which ends last",
         )
 
 
@@ -154,28 +154,35 @@ def slowest_send(question: Question, schedule: PipelineSchedule, axes: Sequence[
     return max((sent(question, route, volume) for route in routes), key=lambda one: one.time_s)
 
 
-def pipelined(
-    question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]
-) -> Pipelined:
-    """The step from the orders of the schedule; without a cut that is sent over nothing is on its way."""
+def work_of(
+    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], scale: float = 1
+) -> Work:
+    """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way.
+
+    scale  times which products take, as with so many more tokens
+    """
     axes = question.layout.stages
-    volume = next(row.logical_bytes for row in rows if row.call.where.place == "cut")
+    volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
+    stages = question.practice.overlap.stages
 
     @cache
     def hop(source: int, target: int) -> Any:
         return sent(question, route_of(question, axes, source, target), volume).time_s
 
     return Work(
-        schedule,
+        question.schedule or pipeline_schedule(DEFAULT, 1, 1, question.workload.microbatches),
         question.stages,
         sizes,
         rows,
         lowered.products,
+        lowered.actions(question, sizes, [row.call for row in rows]),
         question.machine,
         question.products,
         question.matmul_efficiency,
         hop,
-    ).step()
+        None if stages == "auto" else stages == "none",
+        scale,
+    )
 
 
 def in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Pipeline:
@@ -185,7 +192,7 @@ def in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
-    whole = pipelined(question, question.schedule, lowered, sizes, rows)
+    whole = work_of(question, lowered, sizes, rows).step()
     return Pipeline(question.schedule, whole, each, float(capacity), tuple(rows))
 
 

@@ -1,25 +1,31 @@
-"""The step of a pipeline: per rank its work, its rows and its waiting, from one pass over the orders."""
+"""The step: per rank its work, its rows and its waiting, from one pass over the orders of actions that were timed.
+
+A plan without stages is a pipeline of one rank.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.actions import Timed
 from tpsim.cost.compute import Compute, compute, product_s
-from tpsim.cost.timeline import Message, Ran, run
+from tpsim.cost.orders import Message, Ran, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tpsim.cost.actions import Actions, Piece
     from tpsim.cost.compute import Matmul
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.schedules import Order, PipelineSchedule
-    from tpsim.program.stages import Chunk, Stages
+    from tpsim.program.schedules import Action, Order, Pass, PipelineSchedule
+    from tpsim.program.stages import Stages
 
 Hop = Callable[[int, int], Any]
 """Seconds on the way of what a cut sends from one rank to another."""
@@ -33,6 +39,7 @@ class Stage:
                way is exposed, sent or received
     compute    its products
     bubble_s   seconds in which it waits for other ranks, from the step's start to its end
+    host_s     seconds in which it waits for its host; none as long as no host is a lane
     in_flight  microbatches of all its chunks between forward and backward, at most
     """
 
@@ -42,6 +49,7 @@ class Stage:
     compute: Compute
     bubble_s: Any
     in_flight: float
+    host_s: Any = 0
 
     @property
     def exposed_s(self) -> Any:
@@ -54,6 +62,7 @@ class Pipelined:
     """A step in stages.
 
     time_s   from the step's start until the last rank has ended
+    last     that rank
     counts   what that hangs on: how often each pass and send stands on the path that is critical
     seconds  of one of each
     """
@@ -61,13 +70,14 @@ class Pipelined:
     ran: Ran
     stages: tuple[Stage, ...]
     time_s: Any
+    last: int
     counts: Mapping[str, int]
     seconds: Mapping[str, Any]
 
     @property
     def pacing(self) -> Stage:
-        """The rank that waits least: it sets the pace."""
-        return min(self.stages, key=lambda stage: stage.bubble_s)
+        """The rank that ends last."""
+        return self.stages[self.last]
 
     @property
     def formula(self) -> str:
@@ -89,7 +99,10 @@ class Work:
 
     rows      every collective once, priced
     products  every matrix product
+    actions   the program's, as tasks
     hop       seconds of a message between two ranks
+    blocking  True if messages hold their ranks up; None: as those do who run the schedule
+    scale     times which products take
     """
 
     schedule: PipelineSchedule
@@ -97,41 +110,64 @@ class Work:
     sizes: Sizes
     rows: Sequence[Row]
     products: Sequence[Matmul]
+    actions: Actions
     machine: Machine
     dtype: str
     efficiency: float | None
     hop: Hop
+    blocking: bool | None = None
+    scale: float = 1
+    _known: dict[Any, Any] = field(default_factory=dict)
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""
-        passes = {(k, act): self._seconds(chunk, act) for k, chunk in enumerate(self.stages.chunks) for act in "FBW"}
         rank_of, to = self.schedule.rank, self.schedule.receiver
         ran = run(
             self.schedule,
-            lambda action: sum(passes[part.chunk, part.act] for part in action),
+            lambda action: self.timed(action).through.seconds,
             lambda of: self.hop(rank_of(of.chunk), rank_of(to(of) or 0)),
+            blocking=self.blocking,
         )
-        ends, last = self._ends(ran)
-        counts, seconds = self._critical(ran, passes, last)
-        once = ends[last] - ran.done(last)
+        tails = [self._tail(ran, rank) for rank in range(self.stages.ranks)]
+        own, ends = self._ends(ran, tails)
+        last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
+        time_s = ends[last]
+        counts, seconds, pulls = self._critical(ran, last, tails[last])
+        once = time_s - ran.done(last)
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
-        time_s = max(ends)
-        stages = tuple(self._stage(ran, rank, time_s) for rank in range(self.stages.ranks))
-        return Pipelined(ran, stages, time_s, counts, seconds)
-
-    def _seconds(self, chunk: Chunk, act: str) -> Any:
-        """One microbatch through a chunk in one act: its products and the collectives between them, which block."""
-        products = ((one.where, self._product_s(one)) for one in self.products)
-        calls = ((row.call.where, row.timing.time_s) for row in self.rows)
-        return total(
-            seconds * self.stages.times(where, chunk)
-            for where, seconds in (*products, *calls)
-            if where.act == act and where.place != "cut" and where.index("microbatches") is not None
+        stages = tuple(
+            self._stage(ran, rank, tails[rank], time_s - own[rank] - self._shared_s(rank), pulls)
+            for rank in range(self.stages.ranks)
         )
+        return Pipelined(ran, stages, time_s, last, counts, seconds)
 
-    def _product_s(self, one: Matmul) -> Any:
-        return product_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
+    def timed(self, action: Action) -> Timed:
+        """What an action takes; passes of one chunk and microbatch are one list of tasks."""
+        last = self.schedule.microbatches - 1
+        key = tuple((part.act, part.chunk, part.microbatch == 0, part.microbatch == last) for part in action)
+        if key not in self._known:
+            whole = Timed()
+            for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
+                acts = "".join(part.act for part in parts)
+                tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
+                whole = whole.then(tasks.timed(self._piece_s))
+            self._known[key] = whole
+        return self._known[key]  # type: ignore[no-any-return]  # put there above
+
+    def _piece_s(self, piece: Piece) -> Any:
+        """Seconds of one kernel, product or call."""
+        if "calls" not in self._known:
+            self._known["calls"] = {id(row.call): row.timing.time_s for row in self.rows}
+            self._known["products"] = {id(one.op): one for one in self.products}
+        if piece.call:
+            return self._known["calls"][id(piece.call)]
+        if piece not in self._known:
+            ours = [one for op in piece.ops if (one := self._known["products"].get(id(op)))]
+            self._known[piece] = total(
+                product_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale for one in ours
+            )
+        return self._known[piece]
 
     def _rows(self, rank: int) -> Iterator[Row]:
         """The collectives of a rank with its calls; at a cut those that it sends."""
@@ -143,65 +179,127 @@ class Work:
             elif self.stages.runs(where, rank):
                 yield row
 
-    def _ends(self, ran: Ran) -> tuple[list[Any], int]:
-        """When every rank has done what follows its order once per step, and the rank that all of it hangs on.
+    def _once(self, rank: int, *, shared: bool) -> Iterator[Row]:
+        """The collectives of a rank that run once per step, and hold it up."""
+        for row in self._rows(rank):
+            if not row.call.per_microbatch and row.call.shared == shared and not self.actions.beside_once(row.call):
+                yield row
+
+    def _shared_s(self, rank: int) -> Any:
+        return total(row.busy_s for row in self._once(rank, shared=True))
+
+    def _tail(self, ran: Ran, rank: int) -> Tail:
+        """Gradients that are still being reduced when a rank has ended its order."""
+        free: Any = 0
+        path: list[tuple[int, Timed]] = []
+        for place, action in enumerate(self.schedule.orders[rank]):
+            timed = self.timed(action)
+            if timed.settled:
+                late, own = free + timed.busy.seconds, ran.starts[rank][place] + timed.tail.seconds
+                path = [*path, (place, timed)] if late > own else [(place, timed)]
+                free = max(late, own)
+        return Tail(free, tuple(path), max(free - ran.done(rank), 0))
+
+    def _ends(self, ran: Ran, tails: Sequence[Tail]) -> tuple[list[Any], list[Any]]:
+        """When every rank has done what it does alone, and when it has ended.
 
         What several stages have together begins when the last of them comes.
         """
-        own, shared = [], []
-        for rank in range(self.stages.ranks):
-            once = [row for row in self._rows(rank) if not row.call.per_microbatch]
-            together = total(row.busy_s for row in once if row.call.shared)
-            own.append(ran.done(rank) + total(row.busy_s for row in once if not row.call.shared))
-            shared.append(together)
+        ranks = range(self.stages.ranks)
+        own = [
+            ran.done(rank) + tails[rank].late_s + total(row.busy_s for row in self._once(rank, shared=False))
+            for rank in ranks
+        ]
+        shared = [self._shared_s(rank) for rank in ranks]
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
-        ends = [met + together if together else end for end, together in zip(own, shared, strict=True)]
-        last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
-        return ends, last
+        return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
-    def _stage(self, ran: Ran, rank: int, time_s: Any) -> Stage:
-        gaps = ran.gaps[rank]
-        flights: Counter[str] = Counter()
+    def _stage(self, ran: Ran, rank: int, tail: Tail, behind: Any, pulls: Mapping[int, int]) -> Stage:
+        """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
+        gaps, order = ran.gaps[rank], self.schedule.orders[rank]
+        exposed: Counter[Any] = Counter(tail.exposed)
+        for timed, count in Counter(id(self.timed(action)) for action in order).items():
+            one = next(one for one in self._known.values() if id(one) == timed)
+            for call, seconds in one.exposed.items():
+                exposed[call] += seconds * count
         rows = list(self._rows(rank))
-        sent = [row.call.where.act for row in rows if row.call.where.place == "cut"]
+        sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
         for gap in gaps:
             if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
-                flights[gap.message.of.act if gap.message.of.act in sent else sent[0]] += gap.flight_s
-        rows = [
-            replace(row, exposed_s=flights[row.call.where.act]) if row.call.where.place == "cut" else row
-            for row in rows
-        ]
+                act = gap.message.of.act
+                exposed[sent[act] if act in sent else next(iter(sent.values()))] += gap.flight_s
+        for shared in (False, True):
+            exposed.update({id(row.call): row.busy_s for row in self._once(rank, shared=shared)})
+        rows = [replace(row, exposed_s=exposed[id(row.call)], pulls=pulls.get(id(row.call), 0)) for row in rows]
         products = [one for one in self.products if self.stages.runs(one.where, rank)]
         work = compute(products, self.sizes, self.machine, self.dtype, self.efficiency)
-        once = total(row.exposed_s for row in rows if not row.call.per_microbatch)
-        waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - once)
+        work = replace(work, seconds={phase: s * self.scale for phase, s in work.seconds.items()})
+        bubble_s = total(gap.wait_s for gap in gaps) + behind
         layers = sum(chunk.layers for chunk in self.stages.of(rank))
-        return Stage(
-            rank, layers, tuple(rows), work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks)
-        )
+        return Stage(rank, layers, tuple(rows), work, bubble_s, in_flight(order, self.schedule.chunks))
 
-    def _critical(
-        self, ran: Ran, passes: Mapping[tuple[int, str], Any], last: int
-    ) -> tuple[dict[str, int], dict[str, Any]]:
-        """How often each pass and each send stands on the path to the end of rank `last`, and the seconds of each."""
+    def _critical(self, ran: Ran, last: int, tail: Tail) -> tuple[dict[str, int], dict[str, Any], Counter[int]]:
+        """How often each pass, each send and each call stands on the path to the step's end, and seconds of the first."""
         counts: Counter[str] = Counter()
+        pulls: Counter[int] = Counter({id(row.call): row.count for one in (0, 1) for row in self._once(last, shared=bool(one))})
         seconds: dict[str, Any] = {}
+        sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
         for one in ran.critical(last):
             if isinstance(one, Message):
                 named = [("send", one.end - one.start)]
             else:
                 rank, place = one
-                parts = self.schedule.orders[rank][place]
-                named = [(self._name(part.act, part.chunk), passes[part.chunk, part.act]) for part in parts]
+                named = [self._named(self.schedule.orders[rank][place])]
             for name, s in named:
                 counts[name] += 1
                 seconds[name] = s
+        late = tail.path if tail.late_s else ()
+        for place, timed in late[1:]:
+            pulls.update(timed.busy.calls)
+        if late:
+            pulls.update(late[0][1].tail.calls)
+        for one in ran.critical(last, late[0][0] if late else None):
+            if isinstance(one, Message):
+                pulls[sends[one.of.act]] += 1
+            else:
+                pulls.update(self.timed(self.schedule.orders[one[0]][one[1]]).through.calls)
         order = sorted(counts, key=lambda name: (name == "send", name.partition("_")[2], "FBW".find(name[0])))
-        return {name: counts[name] for name in order}, seconds
+        return {name: counts[name] for name in order}, seconds, pulls
 
-    def _name(self, act: str, chunk: int) -> str:
-        one = self.stages.chunks[chunk]
-        return act + ("_first" if one.first else "_last" if one.last else "")
+    def _named(self, action: Action) -> tuple[str, Any]:
+        """An action by its acts and its chunk's place in the stack."""
+        one = self.stages.chunks[action[0].chunk]
+        acts, j = "".join(part.act for part in action), action[-1].microbatch
+        where = "_first" if one.first and not one.last else "_last" if one.last and not one.first else ""
+        timed = self.timed(action)
+        plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
+        odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
+        return f"{acts}{where}{odd}", timed.through.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Reductions of gradients beside compute that a rank waits for at its end.
+
+    free    when the last of them has ended
+    path    the actions whose reductions follow each other without a pause until then, by place in the order
+    late_s  seconds from the end of the rank's order until then
+    """
+
+    free: Any
+    path: tuple[tuple[int, Timed], ...]
+    late_s: Any
+
+    @property
+    def exposed(self) -> dict[int, Any]:
+        """These seconds by call: walked back from the last."""
+        left, found = self.late_s, Counter[int]()
+        for _, timed in reversed(self.path):
+            for call, seconds in reversed(timed.settled):
+                part = min(left, seconds)
+                found[call] += part
+                left -= part
+        return dict(found)
 
 
 def in_flight(order: Order, chunks: int, *, until_b: float = 1, until_w: float = 0) -> float:
