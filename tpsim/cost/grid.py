@@ -7,25 +7,28 @@ chips an axis has, and the batch, are only sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import Compute, Matmul, compute, matmuls
+from tpsim.cost.actions import Actions, Timed
+from tpsim.cost.compute import Matmul, matmuls, product_s
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price
 from tpsim.cost.sizes import Sizes
-from tpsim.cost.step import exposed_s
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, smallest, total
+from tpsim.quantity.size import largest, over, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.actions import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
@@ -58,29 +61,60 @@ class Traced:
     program: Program
     groups: tuple[tuple[Collective, ...], ...]
     products: tuple[tuple[Matmul, ...], ...]
+    actions: Actions
 
-    def priced(
-        self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, overlap: Mapping[str, str] | None = None
-    ) -> Priced:
-        """The step at `sizes`; every layout of the arrays has this program's structure."""
+    def priced(self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str) -> Priced:
+        """The step at `sizes`; every layout of the arrays has this program's structure.
+
+        Raises InputError where the practice counts elements, of which every layout has others.
+        """
         rows = merged_rows(self.groups, sizes, pricer)
-        work = _work(self.products, sizes, machine, dtype)
+        products = [product_s(group[0], sizes, machine, dtype, None) for group in self.products]
+        compute_s = total(s * group[0].count(sizes) * len(group) for s, group in zip(products, self.products, strict=True))
         return Priced(
-            compute_s=work.time_s,
+            compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
-            exposed_s=exposed_s(rows, work, sizes.loops["microbatches"], overlap or {}),
+            exposed_s=self._step_s(rows, products, sizes) - compute_s,
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
             static_bytes=memory(self.program, sizes).static_bytes,
         )
 
+    def _step_s(self, rows: Sequence[Row], products: Sequence[Any], sizes: Sizes) -> Any:
+        """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once."""
+        found = {id(one): row.timing.time_s for row, group in zip(rows, self.groups, strict=True) for one in group}
+        found |= {id(one.op): s for s, group in zip(products, self.products, strict=True) for one in group}
 
-def traced(program: Program, *, coalesce: bool) -> Traced:
+        def seconds(piece: Piece) -> Any:
+            return found[id(piece.call)] if piece.call else total(found.get(id(op), 0) for op in piece.ops)
+
+        only, microbatches, actions = Chunk(0, sizes.loops["layers"], True, True), sizes.loops["microbatches"], self.actions
+        whole = Timed()
+        turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
+        for (first, last), alike in groupby(turns):
+            both = (actions.action(only, "F", first=first), actions.action(only, "BW", last=last))
+            forward, backward = (one.timed(seconds, attributed=False) for one in both)
+            whole = whole.then(forward.then(backward).times(len(list(alike))))
+        once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
+        return largest(whole.through.seconds, whole.tail.seconds) + total(row.busy_s for row in once)
+
+
+def _elements(_call: Collective) -> Any:
+    raise InputError.one(
+        "unsupported-grid",
+        "layouts that gather or reduce by numbers of elements beside compute cannot be priced in arrays",
+        remedy="write bucket: layer, and ahead: {layers: 1}, or plan the layouts one by one",
+    )
+
+
+def traced(program: Program, practice: Practice) -> Traced:
     """`program` with its equal collectives and equal products merged."""
-    groups = alike(collectives(program, coalesce=coalesce)).values()
+    groups = alike(collectives(program, coalesce=practice.coalesce)).values()
     products: dict[Hashable, list[Matmul]] = {}
     for one in matmuls(program):
         products.setdefault(one.shape, []).append(one)
-    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, products.values())))
+    calls = [one for group in groups for one in group]
+    actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, _elements)
+    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, products.values())), actions)
 
 
 def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:
@@ -92,17 +126,6 @@ def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pr
         count = row.count * len(group)
         counted.append(replace(row, count=count, exposed_s=row.timing.time_s * count))
     return counted
-
-
-def _work(products: Iterable[Sequence[Matmul]], sizes: Sizes, machine: Machine, dtype: str) -> Compute:
-    """The compute of all products, a group of equal ones evaluated once."""
-    parts = [(compute([group[0]], sizes, machine, dtype), len(group)) for group in products]
-    phases = parts[0][0].seconds if parts else {}
-    return Compute(
-        flops=total(part.flops * many for part, many in parts),
-        useful_flops=total(part.useful_flops * many for part, many in parts),
-        seconds={phase: total(part.seconds[phase] * many for part, many in parts) for phase in phases},
-    )
 
 
 def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Sequence[str]) -> dict[str, Route]:
@@ -158,8 +181,9 @@ class Study:
     def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
         """The program of one structure; its sizes are still open."""
         placed = layout(tp=(TENSOR,), dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel)
-        program = lower(self.model, placed, self.practice, self.dtypes, (DATA, TENSOR))
-        return traced(program, coalesce=self.practice.coalesce)
+        practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
+        program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
+        return traced(program, practice)
 
     def priced(self, found: Traced, *, tp: Size, dp: Size, batch: Size) -> Priced:
         """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.
