@@ -112,7 +112,7 @@ def test_a_send_on_neighbouring_chips_of_a_torus_takes_its_own_link():
         microbatches=4,
         batch=64,
         chips=64,
-        overrides=("placement={pipe: ici.0, data: ici.1, tensor: ici.2}", "assume.overlap={}"),
+        overrides=("placement={pipe: ici.0, data: ici.1, tensor: ici.2}"),
     )
     (route,) = {result.question.placement.hop(("pipe",), 0, 1), result.question.placement.hop(("pipe",), 3, 2)}
     assert [(segment.axis, segment.topology, segment.n) for segment in route] == [("ici.0", "line", 2)]
@@ -144,7 +144,6 @@ def refused(*overrides, **flags):
         ((), {"pp": 7, "chips": 448}, "96 layers cannot be split evenly over 7 stages"),
         (("pipeline.layers=[11,13]",), {}, "a split of layers over stages that is not even is not supported yet"),
         (("offload={state: host}",), {}, "offload: offload of states or activations is not supported yet"),
-        (("assume.overlap={data: both}",), {}, "overlap of collectives with compute is not supported with stages yet"),
         ((), {"planner": "cheapest"}, "the planner cheapest is not supported with stages yet"),
         (("layout.pp=[pipe,data]", "layout.dp=[]"), {}, "stages over several mesh axes are not supported yet"),
     ],
@@ -173,5 +172,5 @@ def test_a_pipeline_is_verified_on_ranks_that_hold_their_own_stage(way):
 
 def test_an_untied_model_with_tiny_layers_needs_no_sum_over_stages():
     assert LLAMA.tie_embeddings is False
-    rows = plan("llama3-8b-b200-fsdp", pp=2, overrides=("assume.overlap={}",)).to_json()["result"]["collectives"]
+    rows = plan("llama3-8b-b200-fsdp", pp=2).to_json()["result"]["collectives"]
     assert not [row for row in rows if row["axis"] == "pipe" and row["collective"] != "send"]

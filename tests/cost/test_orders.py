@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.program.test_schedules import asked
 from tpsim.cost.pipeline import in_flight
-from tpsim.cost.timeline import Message, run
+from tpsim.cost.orders import Message, run
 from tpsim.program.schedules import Pass, PipelineSchedule, pipeline_schedule
 from tpsim.quantity.errors import InputError
 
