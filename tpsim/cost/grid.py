@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.actions import Actions, Timed
 from tpsim.cost.compute import Matmul, matmuls, product_s
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price
+from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
@@ -95,7 +95,8 @@ class Traced:
             forward, backward = (one.timed(seconds, attributed=False) for one in both)
             whole = whole.then(forward.then(backward).times(len(list(alike))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
-        return largest(whole.through.seconds, whole.tail.seconds) + total(row.busy_s for row in once)
+        ended = largest(whole.through.seconds, whole.tail.seconds) + total(row.busy_s for row in once)
+        return largest(ended, *wires_s(rows).values())
 
 
 def _elements(_call: Collective) -> Any:

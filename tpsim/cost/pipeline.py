@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.actions import Timed
 from tpsim.cost.compute import Compute, compute, product_s
 from tpsim.cost.orders import Message, Ran, run
+from tpsim.cost.rollup import wires_s
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -129,15 +130,18 @@ class Work:
             blocking=self.blocking,
         )
         tails = [self._tail(ran, rank) for rank in range(self.stages.ranks)]
-        own, ends = self._ends(ran, tails)
+        full = [self._full(ran, tail, rank) for rank, tail in enumerate(tails)]
+        own, ends = self._ends([one.end for one in full])
         last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
         time_s = ends[last]
         counts, seconds, pulls = self._critical(ran, last, tails[last])
+        if full[last].late_s:
+            pulls = {id(row.call): row.count for row in self._rows(last) if full[last].wire in row.wires_s}
         once = time_s - ran.done(last)
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         stages = tuple(
-            self._stage(ran, rank, tails[rank], time_s - own[rank] - self._shared_s(rank), pulls)
+            self._stage(ran, rank, tails[rank], full[rank], time_s - own[rank] - self._shared_s(rank), pulls)
             for rank in range(self.stages.ranks)
         )
         return Pipelined(ran, stages, time_s, last, counts, seconds)
@@ -200,21 +204,25 @@ class Work:
                 free = max(late, own)
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
-    def _ends(self, ran: Ran, tails: Sequence[Tail]) -> tuple[list[Any], list[Any]]:
+    def _full(self, ran: Ran, tail: Tail, rank: int) -> Full:
+        """When a rank has done what it does alone: not before its links have sent all of it."""
+        end = ran.done(rank) + tail.late_s + total(row.busy_s for row in self._once(rank, shared=False))
+        wires = wires_s(self._rows(rank))
+        wire = max(wires, key=lambda name: wires[name], default="")
+        return Full(wire, end, max(wires.get(wire, 0) - end, 0))
+
+    def _ends(self, own: list[Any]) -> tuple[list[Any], list[Any]]:
         """When every rank has done what it does alone, and when it has ended.
 
         What several stages have together begins when the last of them comes.
         """
-        ranks = range(self.stages.ranks)
-        own = [
-            ran.done(rank) + tails[rank].late_s + total(row.busy_s for row in self._once(rank, shared=False))
-            for rank in ranks
-        ]
-        shared = [self._shared_s(rank) for rank in ranks]
+        shared = [self._shared_s(rank) for rank in range(self.stages.ranks)]
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
-    def _stage(self, ran: Ran, rank: int, tail: Tail, behind: Any, pulls: Mapping[int, int]) -> Stage:
+    def _stage(
+        self, ran: Ran, rank: int, tail: Tail, full: Full, behind: Any, pulls: Mapping[int, int]
+    ) -> Stage:
         """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
         gaps, order = ran.gaps[rank], self.schedule.orders[rank]
         exposed: Counter[Any] = Counter(tail.exposed)
@@ -228,15 +236,25 @@ class Work:
             if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
                 act = gap.message.of.act
                 exposed[sent[act] if act in sent else next(iter(sent.values()))] += gap.flight_s
-        for shared in (False, True):
-            exposed.update({id(row.call): row.busy_s for row in self._once(rank, shared=shared)})
-        rows = [replace(row, exposed_s=exposed[id(row.call)], pulls=pulls.get(id(row.call), 0)) for row in rows]
+        rows = [
+            replace(row, exposed_s=self._exposed_s(row, exposed[id(row.call)]), pulls=pulls.get(id(row.call), 0))
+            for row in rows
+        ]
+        rows = full.spread(rows)
         products = [one for one in self.products if self.stages.runs(one.where, rank)]
         work = compute(products, self.sizes, self.machine, self.dtype, self.efficiency)
         work = replace(work, seconds={phase: s * self.scale for phase, s in work.seconds.items()})
         bubble_s = total(gap.wait_s for gap in gaps) + behind
         layers = sum(chunk.layers for chunk in self.stages.of(rank))
         return Stage(rank, layers, tuple(rows), work, bubble_s, in_flight(order, self.schedule.chunks))
+
+    def _exposed_s(self, row: Row, walked: Any) -> Any:
+        """Of what blocks all seconds; of what runs beside compute, and of messages, those that were walked back over."""
+        if row.call.where.place == "cut":
+            return walked
+        if row.call.shared or not self.actions.beside(row.call) or (not row.call.per_microbatch and not self.actions.beside_once(row.call)):
+            return row.busy_s
+        return min(walked, row.busy_s)
 
     def _critical(self, ran: Ran, last: int, tail: Tail) -> tuple[dict[str, int], dict[str, Any], Counter[int]]:
         """How often each pass, each send and each call stands on the path to the step's end, and seconds of the first."""
@@ -275,6 +293,32 @@ class Work:
         plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The links that a rank fills longest, and whether it must wait for them.
+
+    tasks_s  when its tasks have ended, as if every sort of collective had links of its own
+    late_s   seconds that the links need beyond that
+    """
+
+    wire: str
+    tasks_s: Any
+    late_s: Any
+
+    @property
+    def end(self) -> Any:
+        """When both have ended."""
+        return self.tasks_s + self.late_s
+
+    def spread(self, rows: list[Row]) -> list[Row]:
+        """The rows with these seconds exposed, shared by what was hidden of those on the links."""
+        hidden = [row.hidden_s if self.wire in row.wires_s else 0 for row in rows]
+        if not self.late_s:
+            return rows
+        part = self.late_s / total(hidden)
+        return [replace(row, exposed_s=row.exposed_s + one * part) for row, one in zip(rows, hidden, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,6 +298,18 @@ class Row(Record):
         return self.timing.time_s * self.count
 
     @property
+    def wires_s(self) -> dict[str, Any]:
+        """Seconds in which all calls fill the links of each level, or of each axis of a torus."""
+        asked = self.timing.asked
+        places = [(one.level, one.axis) for one in asked.route] if asked else []
+        return {
+            axis: stage.bandwidth_s * self.count
+            for stage in self.timing.stages
+            for level, axis in places
+            if level == stage.level
+        }
+
+    @property
     def hidden_s(self) -> Seconds:
         """Of these, what runs beside compute or while the rank waits for others."""
         return largest(self.busy_s - self.exposed_s, 0)
@@ -345,6 +357,15 @@ def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:
         return over(every, whole.rows[0].sizes.repeats) if whole.alone and whole.rows else every
 
     return sums
+
+
+def wires_s(rows: Iterable[Row]) -> dict[str, Any]:
+    """Seconds in which rows together fill the links of each level: less than that no step takes."""
+    found: dict[str, Any] = {}
+    for row in rows:
+        for wire, seconds in row.wires_s.items():
+            found[wire] = found.get(wire, 0) + seconds
+    return found
 
 
 def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
