@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.program.test_schedules import asked
-from tpsim.cost.pipeline import in_flight
 from tpsim.cost.orders import Message, run
+from tpsim.cost.pipeline import in_flight
 from tpsim.program.schedules import Pass, PipelineSchedule, pipeline_schedule
 from tpsim.quantity.errors import InputError
 

@@ -205,7 +205,9 @@ def test_overlap_is_stated_only_if_somebody_stated_it(tmp_path: Path) -> None:
 def test_overlap_by_mesh_axes_is_refused_with_the_switch_that_replaces_it(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         asked(tmp_path, add="assume: {overlap: {data: backward}}\n")
-    assert "error[overlap-is-practice]: assume.overlap is gone: what runs beside compute is a switch" in str(error.value)
+    assert "error[overlap-is-practice]: assume.overlap is gone: what runs beside compute is a switch" in str(
+        error.value
+    )
     assert "^^^^^^^ write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor," in str(error.value)
 
 

@@ -119,8 +119,12 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     found = travelling(lowered.collectives, question.mesh.axes)
     _algorithm_is_known(question, found)
     rows = price(found, sizes, pricer(question))
-    held = chip_memory(question, memory(lowered.program, sizes))
-    plan = (_in_stages if question.schedule else _in_one)(question, lowered, sizes, rows, held, shelf)
+    if question.schedule:
+        plan = _in_stages(question, lowered, sizes, rows, shelf)
+    else:
+        only = work_of(question, lowered, sizes, rows).step().pacing
+        held = chip_memory(question, memory(lowered.program, sizes))
+        plan = PlanResult(question, sizes, only.rows, only.compute, held, lowered, shelf)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -128,17 +132,7 @@ def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     return plan
 
 
-def _in_one(
-    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], held: ChipMemory, shelf: Shelf
-) -> PlanResult:
-    """The plan of a step without stages."""
-    only = work_of(question, lowered, sizes, rows).step().pacing
-    return PlanResult(question, sizes, only.rows, only.compute, held, lowered, shelf)
-
-
-def _in_stages(
-    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], _held: ChipMemory, shelf: Shelf
-) -> PlanResult:
+def _in_stages(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], shelf: Shelf) -> PlanResult:
     """The plan of a pipeline: the step and its sums are those of the rank that ends last."""
     pipeline = in_stages(question, lowered, sizes, rows)
     pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)

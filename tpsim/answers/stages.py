@@ -154,9 +154,7 @@ def slowest_send(question: Question, schedule: PipelineSchedule, axes: Sequence[
     return max((sent(question, route, volume) for route in routes), key=lambda one: one.time_s)
 
 
-def work_of(
-    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], scale: float = 1
-) -> Work:
+def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], scale: float = 1) -> Work:
     """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way.
 
     scale  times which products take, as with so many more tokens

@@ -20,7 +20,7 @@ from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.rollup import Collective
     from tpsim.program.layout import Practice
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
 LANE: Mapping[str, str] = {"activation": TENSOR, "gradient": GRADIENTS, "param": WEIGHTS, "state": WEIGHTS}
 """The lane of a collective by the role of its arrays: its sort."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
@@ -125,7 +126,7 @@ class Length(NamedTuple):
         return Length(self.seconds * n, {call: count * n for call, count in self.calls.items()})
 
 
-NEVER = Length(-inf)
+NOTHING, NEVER = Length(), Length(-inf)
 
 
 def longer(one: Length, other: Length) -> Length:
@@ -145,8 +146,8 @@ class Timed:
     settled  seconds of the calls on the lane of gradients, the first first
     """
 
-    through: Length = Length()
-    busy: Length = Length()
+    through: Length = NOTHING
+    busy: Length = NOTHING
     tail: Length = NEVER
     exposed: Mapping[int, Any] = field(default_factory=dict)
     settled: tuple[tuple[int, Any], ...] = ()
@@ -245,7 +246,7 @@ def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int,
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """All actions of a program.
+    """All actions of a program, each made once.
 
     calls     the collectives that are priced
     practice  whose switches say how a framework issues them; `Overlap.at` its ZeRO stage
@@ -277,6 +278,10 @@ class Actions:
         """True if a call runs beside compute."""
         return bool(getattr(self.practice.overlap, LANE[call.op]) == "beside")
 
+    def hides(self, call: Collective) -> bool:
+        """True for a call that compute may hide."""
+        return (call.per_microbatch and self.beside(call)) or self.beside_once(call)
+
     def beside_once(self, call: Collective) -> bool:
         """True for a call of the whole step that its first or its last microbatch runs beside compute."""
         lanes = (GRADIENTS, WEIGHTS)
@@ -286,6 +291,7 @@ class Actions:
         return any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
+        """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead."""
         nodes: list[Node] = []
         starts: list[int] = []
         gives: tuple[int, ...] = ()
@@ -319,7 +325,7 @@ class Actions:
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
-        """The part of the stack where a call stands whose arrays belong to several: of gradients the last, else the first."""
+        """The part of the stack where a call of several parts stands: of gradients the last, else the first."""
         maker = self.maker()
         wheres = [maker[part.output].where for part in call.parts]
         homes = [place for place in _places(acts) if any(_stands(w, place) and self._runs(w, chunk) for w in wheres)]
@@ -414,7 +420,9 @@ class _Builder:
             return ()
         phase, mine = self.often[0].where.phase, set(map(id, self.often))
         outside = (
-            op for op in ops if op.where.phase == phase and op.where.index("microbatches") is not None and id(op) not in mine
+            op
+            for op in ops
+            if op.where.phase == phase and op.where.index("microbatches") is not None and id(op) not in mine
         )
         found = {node for op in outside for x in op.inputs for node in self.made.get(x, ())}
         return tuple(sorted(node for node in found if self.acts == "W" or not self.pieces[node].late))
@@ -451,9 +459,7 @@ class _Builder:
             if self.actions.home(call, self.chunk, self.acts) != self.place:
                 continue
             if key not in self.calls:
-                self.calls[key] = self._new(
-                    Piece(op.where.act, (), call, not self.actions.beside(call)), frozenset()
-                )
+                self.calls[key] = self._new(Piece(op.where.act, (), call, not self.actions.beside(call)), frozenset())
             node = self.calls[key]
             if LANE[call.op] != WEIGHTS:
                 self.reads[node] |= reads - {node}
@@ -484,8 +490,8 @@ class _Issue:
     """The order in which nodes are issued: it knows no seconds.
 
     What the stream's cotangent needs (B) goes in traced order, its moves as soon as their inputs are there. Before
-    something reads a move that is in flight, everything that only gradients of parameters need (W) and that could run is
-    run; a gather that only this reads goes before the product ahead of it. So B's moves run beside W's products.
+    something reads a move that is in flight, all that only gradients of parameters need (W) and that could run is run; a
+    gather that only this reads goes before the product ahead of it. So B's moves run beside W's products.
     """
 
     nodes: Sequence[Node]
@@ -627,7 +633,9 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
             if not piece.settles:
                 flying[at] = None
             continue
-        for read in waited if not piece.call else [*waited, *(one for one in flying if nodes[one].piece.lane == piece.lane)]:
+        for read in (
+            waited if not piece.call else [*waited, *(one for one in flying if nodes[one].piece.lane == piece.lane)]
+        ):
             _land(nodes, flying, read)
         if place + 1 < len(order):
             layer = max(layer, bisect_right(starts, order[place + 1]))

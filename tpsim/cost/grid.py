@@ -70,7 +70,9 @@ class Traced:
         """
         rows = merged_rows(self.groups, sizes, pricer)
         products = [product_s(group[0], sizes, machine, dtype, None) for group in self.products]
-        compute_s = total(s * group[0].count(sizes) * len(group) for s, group in zip(products, self.products, strict=True))
+        compute_s = total(
+            s * group[0].count(sizes) * len(group) for s, group in zip(products, self.products, strict=True)
+        )
         return Priced(
             compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
@@ -87,13 +89,17 @@ class Traced:
         def seconds(piece: Piece) -> Any:
             return found[id(piece.call)] if piece.call else total(found.get(id(op), 0) for op in piece.ops)
 
-        only, microbatches, actions = Chunk(0, sizes.loops["layers"], True, True), sizes.loops["microbatches"], self.actions
+        only, microbatches, actions = (
+            Chunk(0, sizes.loops["layers"], True, True),
+            sizes.loops["microbatches"],
+            self.actions,
+        )
         whole = Timed()
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
-        for (first, last), alike in groupby(turns):
+        for (first, last), same in groupby(turns):
             both = (actions.action(only, "F", first=first), actions.action(only, "BW", last=last))
             forward, backward = (one.timed(seconds, attributed=False) for one in both)
-            whole = whole.then(forward.then(backward).times(len(list(alike))))
+            whole = whole.then(forward.then(backward).times(len(list(same))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
         ended = largest(whole.through.seconds, whole.tail.seconds) + total(row.busy_s for row in once)
         return largest(ended, *wires_s(rows).values())

@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.program.schedules import Pass
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.program.schedules import Action, Order, Pass, PipelineSchedule
+    from tpsim.program.schedules import Action, Order, PipelineSchedule
 
 MOST_ACTIONS = 300_000
 """Actions of all ranks beyond which a schedule is refused: they take a second and more."""
@@ -106,7 +107,11 @@ def run(
 
 @dataclass(slots=True)
 class _Pass:
-    """One run: where every rank stands, what it waits for, and which messages have set off."""
+    """One run: where every rank stands, what it waits for, and which messages have set off.
+
+    given, wanted  by act and chunk: the rank that a pass sends to, and how far the chunk lies that it takes from
+    missing        messages that a rank in a gap waits for and that have not set off
+    """
 
     schedule: PipelineSchedule
     seconds: Callable[[Action], Any]
@@ -115,15 +120,22 @@ class _Pass:
     starts: list[list[Any]] = field(init=False)
     ends: list[list[Any]] = field(init=False)
     gaps: list[list[Gap]] = field(init=False)
+    given: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    wanted: dict[tuple[str, int], int | None] = field(default_factory=dict)
     waits: dict[int, Sequence[Pass]] = field(default_factory=dict)
-    came: dict[Pass, list[int]] = field(default_factory=dict)
+    missing: dict[int, int] = field(default_factory=dict)
+    came: dict[Pass, int] = field(default_factory=dict)
     messages: dict[Pass, Message] = field(default_factory=dict)
     free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
     ready: list[int] = field(default_factory=list)
 
     def ran(self) -> Ran:
         """All of it."""
-        ranks = range(self.schedule.ranks)
+        ranks, schedule = range(self.schedule.ranks), self.schedule
+        for of in {part[:2]: part for order in schedule.orders for action in order for part in action}.values():
+            to, source = schedule.receiver(of), schedule.wanted(of)
+            self.given[of[:2]] = None if to is None else schedule.rank(to)
+            self.wanted[of[:2]] = None if source is None else source.chunk
         self.starts, self.ends, self.gaps = [[] for _ in ranks], [[] for _ in ranks], [[] for _ in ranks]
         for rank in ranks:
             self._open(rank)
@@ -131,33 +143,42 @@ class _Pass:
             self._go_on(self.ready.pop())
         if self.waits:
             raise self._deadlock()
-        return Ran(self.schedule, self.starts, self.ends, self.gaps)
+        return Ran(schedule, self.starts, self.ends, self.gaps)
 
     def _open(self, rank: int) -> None:
         """A gap begins: the rank gives what its last action made, and waits for what the next one wants."""
-        order, place, schedule = self.schedule.orders[rank], len(self.ends[rank]), self.schedule
-        given = [part for part in order[place - 1] if schedule.receiver(part) is not None] if place else []
-        asked = [of for part in order[place] if (of := schedule.wanted(part))] if place < len(order) else []
-        self.waits[rank] = [*given, *asked] if self.blocking else asked
-        concerned = {rank}
-        for of in (*given, *asked) if self.blocking else given:
-            self.came.setdefault(of, []).append(rank)
-            if len(self.came[of]) == (PAIR if self.blocking else 1):
-                concerned |= self._set_off(of)
-        for one in concerned & self.waits.keys():
-            if all(of in self.messages for of in self.waits[one]) and one not in self.ready:
-                self.ready.append(one)
+        order, place = self.schedule.orders[rank], len(self.ends[rank])
+        given = [part for part in order[place - 1] if self.given[part[:2]] is not None] if place else []
+        waits = [
+            Pass(part.act, source, part.microbatch)
+            for part in (order[place] if place < len(order) else ())
+            if (source := self.wanted[part[:2]]) is not None
+        ]
+        if self.blocking:
+            given = waits = [*given, *waits]
+        self.waits[rank] = waits
+        self.missing[rank] = missing = sum([of not in self.messages for of in waits])
+        if not missing:
+            self.ready.append(rank)
+        for of in given:
+            other = self.came.setdefault(of, rank)
+            if other != rank or not self.blocking:
+                self._set_off(of, other if self._opened(other) > self._opened(rank) else rank)
 
-    def _set_off(self, of: Pass) -> set[int]:
-        """The message flies, behind others of its channel: both its ranks."""
-        sender, receiver = self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
-        late = max(self.came.pop(of), key=self._opened)
-        start, before = self._opened(late), self.free.get((sender, receiver, of.act))
+    def _set_off(self, of: Pass, late: int) -> None:
+        """The message flies, behind others of its channel, when the later of its ranks is there."""
+        sender, receiver = self.schedule.rank(of.chunk), self.given[of[:2]]
+        start, channel = self._opened(late), (sender, receiver or 0, of.act)
+        before = self.free.get(channel)
         cause: Place | Message | None = (late, len(self.ends[late]) - 1) if self.ends[late] else None
         if before is not None and before.end > start:
             start, cause = before.end, before
-        self.messages[of] = self.free[sender, receiver, of.act] = Message(of, start, start + self.sends(of), cause)
-        return {sender, receiver}
+        self.messages[of] = self.free[channel] = Message(of, start, start + self.sends(of), cause)
+        for rank in (sender, receiver or 0):
+            if of in self.waits.get(rank, ()):
+                self.missing[rank] -= 1
+                if not self.missing[rank]:
+                    self.ready.append(rank)
 
     def _opened(self, rank: int) -> Any:
         """When the gap began in which the rank is."""
@@ -166,10 +187,13 @@ class _Pass:
     def _go_on(self, rank: int) -> None:
         """A gap ends: the next action runs, and the gap behind it begins."""
         opened, place, order = self._opened(rank), len(self.ends[rank]), self.schedule.orders[rank]
-        last = max((self.messages[of] for of in self.waits.pop(rank)), key=lambda one: one.end, default=None)
-        late = last if last is not None and last.end > opened else None
+        late: Message | None = None
+        for of in self.waits.pop(rank):
+            one = self.messages[of]
+            if one.end > (late.end if late else opened):
+                late = one
         off = max(opened, late.start) if late else opened
-        self.gaps[rank].append(Gap(late, late.end - off, off - opened) if late else Gap())
+        self.gaps[rank].append(Gap(late, late.end - off, off - opened) if late else NO_GAP)
         if place < len(order):
             start = late.end if late else opened
             self.starts[rank].append(start)
@@ -190,7 +214,7 @@ class _Pass:
         return f"the message of {next(of for of in self.waits[rank] if of not in self.messages)}"
 
 
-PAIR, SHOWN = 2, 4
+SHOWN, NO_GAP = 4, Gap()
 
 
 def _named(order: Order, place: int) -> str:

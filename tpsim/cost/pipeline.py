@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.schedules import Action, Order, Pass, PipelineSchedule
+    from tpsim.program.schedules import Action, Order, PipelineSchedule
     from tpsim.program.stages import Stages
 
 Hop = Callable[[int, int], Any]
@@ -129,35 +129,39 @@ class Work:
             lambda of: self.hop(rank_of(of.chunk), rank_of(to(of) or 0)),
             blocking=self.blocking,
         )
-        tails = [self._tail(ran, rank) for rank in range(self.stages.ranks)]
-        full = [self._full(ran, tail, rank) for rank, tail in enumerate(tails)]
+        full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
         own, ends = self._ends([one.end for one in full])
         last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
         time_s = ends[last]
-        counts, seconds, pulls = self._critical(ran, last, tails[last])
+        counts, seconds = self._counts(ran, last)
+        pulls = self._pulls(ran, last, full[last].tail)
         if full[last].late_s:
-            pulls = {id(row.call): row.count for row in self._rows(last) if full[last].wire in row.wires_s}
+            pulls = Counter({id(row.call): row.count for row in self._rows(last) if full[last].wire in row.wires_s})
         once = time_s - ran.done(last)
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         stages = tuple(
-            self._stage(ran, rank, tails[rank], full[rank], time_s - own[rank] - self._shared_s(rank), pulls)
+            self._stage(ran, full[rank], time_s - own[rank] - self._shared_s(rank), pulls)
             for rank in range(self.stages.ranks)
         )
         return Pipelined(ran, stages, time_s, last, counts, seconds)
 
     def timed(self, action: Action) -> Timed:
         """What an action takes; passes of one chunk and microbatch are one list of tasks."""
-        last = self.schedule.microbatches - 1
-        key = tuple((part.act, part.chunk, part.microbatch == 0, part.microbatch == last) for part in action)
+        key = self._key(action)
         if key not in self._known:
-            whole = Timed()
+            whole, last = Timed(), self.schedule.microbatches - 1
             for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
                 acts = "".join(part.act for part in parts)
                 tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
                 whole = whole.then(tasks.timed(self._piece_s))
             self._known[key] = whole
         return self._known[key]  # type: ignore[no-any-return]  # put there above
+
+    def _key(self, action: Action) -> tuple[Any, ...]:
+        """What the seconds of an action hang on: of microbatches only whether one is the first or the last."""
+        last = self.schedule.microbatches - 1
+        return tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
 
     def _piece_s(self, piece: Piece) -> Any:
         """Seconds of one kernel, product or call."""
@@ -204,12 +208,13 @@ class Work:
                 free = max(late, own)
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
-    def _full(self, ran: Ran, tail: Tail, rank: int) -> Full:
+    def _full(self, ran: Ran, rank: int) -> Full:
         """When a rank has done what it does alone: not before its links have sent all of it."""
+        tail = self._tail(ran, rank)
         end = ran.done(rank) + tail.late_s + total(row.busy_s for row in self._once(rank, shared=False))
         wires = wires_s(self._rows(rank))
         wire = max(wires, key=lambda name: wires[name], default="")
-        return Full(wire, end, max(wires.get(wire, 0) - end, 0))
+        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
 
     def _ends(self, own: list[Any]) -> tuple[list[Any], list[Any]]:
         """When every rank has done what it does alone, and when it has ended.
@@ -220,69 +225,73 @@ class Work:
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
-    def _stage(
-        self, ran: Ran, rank: int, tail: Tail, full: Full, behind: Any, pulls: Mapping[int, int]
-    ) -> Stage:
+    def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
-        gaps, order = ran.gaps[rank], self.schedule.orders[rank]
-        exposed: Counter[Any] = Counter(tail.exposed)
-        for timed, count in Counter(id(self.timed(action)) for action in order).items():
-            one = next(one for one in self._known.values() if id(one) == timed)
-            for call, seconds in one.exposed.items():
-                exposed[call] += seconds * count
-        rows = list(self._rows(rank))
-        sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
-        for gap in gaps:
-            if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
-                act = gap.message.of.act
-                exposed[sent[act] if act in sent else next(iter(sent.values()))] += gap.flight_s
-        rows = [
-            replace(row, exposed_s=self._exposed_s(row, exposed[id(row.call)]), pulls=pulls.get(id(row.call), 0))
-            for row in rows
-        ]
-        rows = full.spread(rows)
+        rank, gaps, order = full.rank, ran.gaps[full.rank], self.schedule.orders[full.rank]
+        walked = self._walked(ran, full)
+        rows = full.spread(
+            [
+                replace(row, exposed_s=self._exposed_s(row, walked[id(row.call)]), pulls=pulls.get(id(row.call), 0))
+                for row in self._rows(rank)
+            ]
+        )
         products = [one for one in self.products if self.stages.runs(one.where, rank)]
         work = compute(products, self.sizes, self.machine, self.dtype, self.efficiency)
         work = replace(work, seconds={phase: s * self.scale for phase, s in work.seconds.items()})
-        bubble_s = total(gap.wait_s for gap in gaps) + behind
+        bubble_s = total([gap.wait_s for gap in gaps]) + behind
         layers = sum(chunk.layers for chunk in self.stages.of(rank))
         return Stage(rank, layers, tuple(rows), work, bubble_s, in_flight(order, self.schedule.chunks))
 
+    def _walked(self, ran: Ran, full: Full) -> Counter[int]:
+        """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
+        exposed: Counter[Any] = Counter(full.tail.exposed)
+        counts = Counter(self._key(action) for action in self.schedule.orders[full.rank])
+        for key, count in counts.items():
+            for call, seconds in self._known[key].exposed.items():
+                exposed[call] += seconds * count
+        sent = {row.call.where.act: id(row.call) for row in self._rows(full.rank) if row.call.where.place == "cut"}
+        for gap in ran.gaps[full.rank]:
+            if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
+                act = gap.message.of.act
+                exposed[sent[act] if act in sent else next(iter(sent.values()))] += gap.flight_s
+        return exposed
+
     def _exposed_s(self, row: Row, walked: Any) -> Any:
-        """Of what blocks all seconds; of what runs beside compute, and of messages, those that were walked back over."""
+        """Of what blocks all seconds; of what runs beside compute, and of messages, those walked back over."""
         if row.call.where.place == "cut":
             return walked
-        if row.call.shared or not self.actions.beside(row.call) or (not row.call.per_microbatch and not self.actions.beside_once(row.call)):
-            return row.busy_s
-        return min(walked, row.busy_s)
+        return min(walked, row.busy_s) if self.actions.hides(row.call) else row.busy_s
 
-    def _critical(self, ran: Ran, last: int, tail: Tail) -> tuple[dict[str, int], dict[str, Any], Counter[int]]:
-        """How often each pass, each send and each call stands on the path to the step's end, and seconds of the first."""
+    def _counts(self, ran: Ran, last: int) -> tuple[dict[str, int], dict[str, Any]]:
+        """How often each pass and each send stands on the path to the end of a rank, and the seconds of each."""
         counts: Counter[str] = Counter()
-        pulls: Counter[int] = Counter({id(row.call): row.count for one in (0, 1) for row in self._once(last, shared=bool(one))})
         seconds: dict[str, Any] = {}
-        sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
         for one in ran.critical(last):
             if isinstance(one, Message):
-                named = [("send", one.end - one.start)]
+                name, s = "send", one.end - one.start
             else:
-                rank, place = one
-                named = [self._named(self.schedule.orders[rank][place])]
-            for name, s in named:
-                counts[name] += 1
-                seconds[name] = s
+                name, s = self._named(self.schedule.orders[one[0]][one[1]])
+            counts[name] += 1
+            seconds[name] = s
+        order = sorted(counts, key=lambda name: (name == "send", name.partition("_")[2], "FBW".find(name[0])))
+        return {name: counts[name] for name in order}, seconds
+
+    def _pulls(self, ran: Ran, last: int, tail: Tail) -> Counter[int]:
+        """How often each call stands on the path to the step's end."""
+        once = [*self._once(last, shared=False), *self._once(last, shared=True)]
+        pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
+        sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
         late = tail.path if tail.late_s else ()
-        for place, timed in late[1:]:
+        for _, timed in late[1:]:
             pulls.update(timed.busy.calls)
-        if late:
-            pulls.update(late[0][1].tail.calls)
+        for _, timed in late[:1]:
+            pulls.update(timed.tail.calls)
         for one in ran.critical(last, late[0][0] if late else None):
             if isinstance(one, Message):
                 pulls[sends[one.of.act]] += 1
             else:
                 pulls.update(self.timed(self.schedule.orders[one[0]][one[1]]).through.calls)
-        order = sorted(counts, key=lambda name: (name == "send", name.partition("_")[2], "FBW".find(name[0])))
-        return {name: counts[name] for name in order}, seconds, pulls
+        return pulls
 
     def _named(self, action: Action) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""
@@ -303,6 +312,8 @@ class Full:
     late_s   seconds that the links need beyond that
     """
 
+    rank: int
+    tail: Tail
     wire: str
     tasks_s: Any
     late_s: Any

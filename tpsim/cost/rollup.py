@@ -363,8 +363,8 @@ def wires_s(rows: Iterable[Row]) -> dict[str, Any]:
     """Seconds in which rows together fill the links of each level: less than that no step takes."""
     found: dict[str, Any] = {}
     for row in rows:
-        for wire, seconds in row.wires_s.items():
-            found[wire] = found.get(wire, 0) + seconds
+        for links, seconds in row.wires_s.items():
+            found[links] = found.get(links, 0) + seconds
     return found
 
 

@@ -81,8 +81,9 @@ class Overlap:
 
     def at(self, zero: int) -> Overlap:
         """These switches at a ZeRO stage."""
-        then = "beside" if zero == ALL_SHARDED else "none"
-        return replace(self, **{name: then for name, value in asdict(self).items() if value == "zero3"})
+        then: Literal["beside", "none"] = "beside" if zero == ALL_SHARDED else "none"
+        late = [name for name, value in asdict(self).items() if value == "zero3"]
+        return replace(self, **dict.fromkeys(late, then))  # type: ignore[arg-type]  # each has both words
 
 
 ALL_SHARDED = 3
