@@ -9,9 +9,10 @@ import sys
 import time
 
 from tpsim.cost.orders import run
-from tpsim.program.schedules import Pass, pipeline_schedule
+from tpsim.program.schedules import Action, pipeline_schedule
 
 SECONDS = {"F": 18.5, "B": 18.1, "W": 9.3}
+SEND = 0.6
 SCHEDULES = {"1f1b": 1, "zb-h1": 1, "interleaved": 2}
 """Each with its chunks per rank."""
 
@@ -21,15 +22,15 @@ def main(ranks: str = "128", microbatches: str = "512") -> None:
     for name, chunks in SCHEDULES.items():
         made = pipeline_schedule(name, int(ranks), chunks, int(microbatches))
         started = time.process_time()
-        ran = run(made, lambda action: sum([SECONDS[part.act] for part in action]) / made.chunks, _send)
+        ran = run(made, _seconds, lambda _: SEND)
         spent = time.process_time() - started
         count = sum(map(len, made.orders))
         rate = f"{count:>8,} actions in {spent:5.2f} s of one core: {count / spent:>9,.0f} per second"
         sys.stdout.write(f"{name:>12}: {rate}, step {ran.end:,.1f}\n")
 
 
-def _send(_: Pass) -> float:
-    return 0.6
+def _seconds(action: Action) -> float:
+    return sum([SECONDS[part.act] for part in action])
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ ROW_KEYS = [
     "bandwidth_s",
     "busy_s",
     "exposed_s",
+    "hidden_s",
+    "pulls",
     "algorithm",
     "protocol",
     "formula",

@@ -490,7 +490,7 @@ class _Issue:
     """The order in which nodes are issued: it knows no seconds.
 
     What the stream's cotangent needs (B) goes in traced order, its moves as soon as their inputs are there. Before
-    something reads a move that is in flight, all that only gradients of parameters need (W) and that could run is run; a
+    something reads a move that is in flight, all that only gradients of parameters need (W) if it can, is run; a
     gather that only this reads goes before the product ahead of it. So B's moves run beside W's products.
     """
 

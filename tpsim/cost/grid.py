@@ -22,7 +22,7 @@ from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import largest, over, smallest, total
+from tpsim.quantity.size import largest, over, smallest, total, whole
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -89,19 +89,16 @@ class Traced:
         def seconds(piece: Piece) -> Any:
             return found[id(piece.call)] if piece.call else total(found.get(id(op), 0) for op in piece.ops)
 
-        only, microbatches, actions = (
-            Chunk(0, sizes.loops["layers"], True, True),
-            sizes.loops["microbatches"],
-            self.actions,
-        )
-        whole = Timed()
+        layers, microbatches = whole(sizes.loops["layers"]), whole(sizes.loops["microbatches"])
+        only, actions = Chunk(0, layers, True, True), self.actions
+        timed = Timed()
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
         for (first, last), same in groupby(turns):
             both = (actions.action(only, "F", first=first), actions.action(only, "BW", last=last))
             forward, backward = (one.timed(seconds, attributed=False) for one in both)
-            whole = whole.then(forward.then(backward).times(len(list(same))))
+            timed = timed.then(forward.then(backward).times(len(list(same))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
-        ended = largest(whole.through.seconds, whole.tail.seconds) + total(row.busy_s for row in once)
+        ended = largest(timed.through.seconds, timed.tail.seconds) + total(row.busy_s for row in once)
         return largest(ended, *wires_s(rows).values())
 
 

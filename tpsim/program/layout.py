@@ -83,7 +83,7 @@ class Overlap:
         """These switches at a ZeRO stage."""
         then: Literal["beside", "none"] = "beside" if zero == ALL_SHARDED else "none"
         late = [name for name, value in asdict(self).items() if value == "zero3"]
-        return replace(self, **dict.fromkeys(late, then))  # type: ignore[arg-type]  # each has both words
+        return replace(self, **dict.fromkeys(late, then))
 
 
 ALL_SHARDED = 3
