@@ -58,13 +58,12 @@ if TYPE_CHECKING:
 NOT_MODELLED = (
     "seconds and memory traffic of everything but matrix products and collectives (norms, softmax, optimizer)",
     "activation memory; only what is held from step to step is counted",
-    "collectives that disturb each other on shared links",
+    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
     "stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
 
 NOT_OF_STAGES = (
-    "collectives of a stage beside its compute: every one of them blocks",
     "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
     "recompute of activations, which pipelines of large models mostly need: about a third more compute",
 )

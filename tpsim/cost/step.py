@@ -98,9 +98,10 @@ class Step(Record):
 
     @property
     def outlasting(self) -> str:
-        """The collective that is longest busy of those that compute hides in part; "" if it hides all or nothing."""
-        groups = rolled_up((row for row in self.rows if 0 < row.exposed_s < row.busy_s), by=_name)
-        return max(groups, key=lambda name: groups[name].time_s, default="")
+        """The collective that is exposed longest, if compute hides a part of it; else ""."""
+        groups = rolled_up(self.rows, by=_name)
+        name = next(iter(exposed_by_name(self.rows)), "")
+        return name if name and 0 < groups[name].exposed_s < groups[name].time_s else ""
 
 
 def exposed_by_name(rows: Iterable[Row]) -> dict[str, Any]:

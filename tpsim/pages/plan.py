@@ -164,13 +164,16 @@ def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
     >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
     'xla: cotangents per_use, no regather, coalesce'
     """
-    said = [
-        f"{name.replace('_', ' ')} {value}"
-        if isinstance(value, str)
-        else f"{'' if value else 'no '}{name.replace('_', ' ')}"
-        for name, value in switches.items()
-    ]
-    return f"{base or 'stated'}: {', '.join(said)}"
+    return (
+        f"{base or 'stated'}: {', '.join(_switch(name.replace('_', ' '), value) for name, value in switches.items())}"
+    )
+
+
+def _switch(name: str, value: Any) -> str:
+    """One switch; of several together those that say something."""
+    if isinstance(value, Mapping):
+        return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
+    return f"{name} {value}" if isinstance(value, str) else f"{'' if value else 'no '}{name}"
 
 
 def _many(count: int, word: str, plural: str) -> str:
