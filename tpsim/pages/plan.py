@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from tpsim.question.limits import LIMITS
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
     from tpsim.program.schedules import PipelineSchedule
