@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
-from tpsim.cost import compute, grid, memory, rollup, step
+from tpsim.cost import compute, grid, memory, rollup
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -671,14 +671,6 @@ FAULTS = [
         "if not _stays_on_chip(array)",
         "",
         "attention_keeps_its_scores_on_the_chip",
-        "broken",
-    ),
-    Fault(
-        "a collective once per step hides behind all microbatches",
-        step.budgets,
-        "over(s, microbatches)",
-        "s",
-        "what_runs_once_per_step_hides_behind_one_microbatch",
         "broken",
     ),
     Fault(
