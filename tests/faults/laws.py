@@ -355,7 +355,6 @@ LAWS = [
     seconds_are_steps_by_hops_and_bytes_by_bandwidth,
     a_change_of_axes_loads_real_links_as_claimed,
     a_measured_curve_says_what_was_measured_and_nothing_else,
-    what_runs_once_per_step_hides_behind_one_microbatch,
     a_layout_without_a_name_equals_one_device,
     machines_close_what_their_makers_say,
     a_grid_prices_a_layout_as_a_plan_does,

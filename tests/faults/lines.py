@@ -683,9 +683,9 @@ FAULTS = [
     ),
     Fault(
         "a grid counts one of equal products",
-        grid._work,
-        "part.seconds[phase] * many",
-        "part.seconds[phase]",
+        grid.Traced.priced,
+        "group[0].count(sizes) * len(group)",
+        "group[0].count(sizes)",
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
