@@ -192,7 +192,6 @@ def test_one_typo_is_said_once(refused):
     ("line", "wrong", "carets"),
     [
         ("placement: {tensr: ici.0}", "tensr", '^^^^^ did you mean "tensor"?'),
-        ("assume: {overlap: {dat: backward}}", "dat", '^^^ did you mean "data"?'),
         ("require: {stp: < 30 s}", "stp", '^^^ did you mean "step"?'),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_plan_says_what_is_stored_and_sent_in_which_number_format(tpsim, asked
 def test_what_is_not_stated_is_named_on_the_page(tpsim):
     out = tpsim("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--dp", "8", "--seq", "4096", "--batch", "8").out
     assert (
-        "8 guesses; not stated: workload.microbatches, workload.dtype, workload.grad_dtype, practice, assume.overlap, "
+        "6 guesses; not stated: workload.microbatches, workload.dtype, workload.grad_dtype, practice, "
         "collectives.launch; -v lists them\n"
     ) in out
 
@@ -156,6 +156,6 @@ def test_a_demand_on_memory_says_what_it_counts(tpsim):
 
 
 def test_the_break_even_stands_in_the_report(tpsim):
-    said = "compute outlasts exposed communication above 2,760 tokens per chip and step; 8,192 now\n"
+    said = "compute outlasts exposed communication above 2,103 tokens per chip and step; 8,192 now\n"
     assert said in tpsim("plan", "llama3-70b-h100", "-v").out
-    assert "2,760" not in tpsim("plan", "llama3-70b-h100").out
+    assert "2,103" not in tpsim("plan", "llama3-70b-h100").out

@@ -176,6 +176,6 @@ def test_zero_1_slices_are_free_and_new_weights_of_a_layer_travel_together(coale
 def test_shapes_that_differ_in_dtype_or_axes_are_priced_apart(program):
     y, *_, gradient = collectives(program, coalesce=False)
     (part,) = y.parts
-    wider = replace(y, parts=(replace(part, dtype="f32"),))
+    wider = replace(y, parts=(replace(part, output=replace(part.output, dtype="f32")),))
     elsewhere = replace(y, parts=(replace(part, move=replace(part.move, axes=("data",))),))
     assert len({y.shape, wider.shape, elsewhere.shape, gradient.shape}) == 4

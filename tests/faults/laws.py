@@ -291,15 +291,6 @@ def a_measured_curve_says_what_was_measured_and_nothing_else():
     assert times == sorted(times), "more bytes take less"
 
 
-def what_runs_once_per_step_hides_behind_one_microbatch():
-    """Gradients are complete in the last backward only, and new weights are wanted by the first forward."""
-    for name, many in (("gpt2-xl-a100-dp", 8), (LLAMA, 16)):
-        plan = tpsim.plan(name, overrides=[f"workload.microbatches={many}"])
-        once = [row for row in plan.rows if not row.call.per_microbatch]
-        hidden, phases = sum(row.busy_s - row.exposed_s for row in once), plan.compute.seconds
-        assert 0 < hidden <= (phases["forward"] + phases["backward"]) / many, name
-
-
 WRAPS = {("tpu-v5e", 16): "ring", ("tpu-v5e", 8): "line", ("tpu-v4", 4): "ring", ("tpu-v4", 2): "line"}
 """A v5e closes only whole axes of 16; a v4 closes axes of whole cubes of 4 (Google Cloud TPU documentation)."""
 
@@ -365,7 +356,6 @@ LAWS = [
     seconds_are_steps_by_hops_and_bytes_by_bandwidth,
     a_change_of_axes_loads_real_links_as_claimed,
     a_measured_curve_says_what_was_measured_and_nothing_else,
-    what_runs_once_per_step_hides_behind_one_microbatch,
     a_layout_without_a_name_equals_one_device,
     machines_close_what_their_makers_say,
     a_grid_prices_a_layout_as_a_plan_does,

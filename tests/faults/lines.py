@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
-from tpsim.cost import compute, grid, kernels, memory, rollup, step
+from tpsim.cost import grid, kernels, memory, rollup
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -674,14 +674,6 @@ FAULTS = [
         "broken",
     ),
     Fault(
-        "a collective once per step hides behind all microbatches",
-        step.budgets,
-        "over(s, microbatches)",
-        "s",
-        "what_runs_once_per_step_hides_behind_one_microbatch",
-        "broken",
-    ),
-    Fault(
         "a grid counts one of equal collectives",
         grid.merged_rows,
         "row.count * len(group)",
@@ -691,9 +683,9 @@ FAULTS = [
     ),
     Fault(
         "a grid counts one of equal products",
-        compute.seconds,
-        "(one.count(sizes) * many)",
-        "one.count(sizes)",
+        grid.Traced.priced,
+        "total(one.count(sizes) for one in group)",
+        "group[0].count(sizes)",
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -131,13 +132,6 @@ def test_tp_of_two_axes_that_fit_the_kv_heads_is_not_split_again(tmp_path: Path)
     assert any("replicated 2 times over rep" in text for text in texts(question))
 
 
-def test_overlap_on_a_split_axis_holds_for_its_parts(tmp_path: Path) -> None:
-    question = asked(
-        tmp_path, ("data: 32, tensor: 8", "data: 16, tensor: 16"), add="assume: {overlap: {tensor: forward}}\n"
-    )
-    assert question.assume.overlap == {"tensor_kv": "forward", "tensor_rep": "forward"}
-
-
 def test_a_model_field_can_be_set_from_the_scenario(tmp_path: Path) -> None:
     question = asked(tmp_path, overrides=["model.layers=2", "layout.zero=0"])
     assert (question.model.layers, question.model.hidden, question.layout.zero) == (2, 8192, 0)
@@ -179,7 +173,6 @@ OPEN = {
     "workload.dtype": (", dtype: bf16", "products and parameters in bf16"),
     "workload.grad_dtype": (", grad_dtype: f32", "gradients in f32"),
     "practice": ("practice: megatron\n", "the switches of megatron"),
-    "assume.overlap": ("assume: {overlap: {data: none}}\n", "no collective runs beside compute"),
     "collectives.launch": ("collectives: {launch: threads}\n", "the launch latency of threads"),
 }
 """What a run decides, with the text that states it as it would be guessed."""
@@ -188,14 +181,12 @@ OPEN = {
 @pytest.mark.parametrize("name", OPEN)
 def test_what_a_run_decides_is_a_guess_unless_it_is_stated(tmp_path: Path, name: str) -> None:
     text, guessed = OPEN[name]
-    whole = BASE.replace("microbatches: 4", "microbatches: 1") + OPEN["assume.overlap"][0]
-    whole += OPEN["collectives.launch"][0]
+    whole = BASE.replace("microbatches: 4", "microbatches: 1") + OPEN["collectives.launch"][0]
     stated, silent = asked(tmp_path, (BASE, whole)), asked(tmp_path, (BASE, whole.replace(text, "")))
     assert (stated.left_open, silent.left_open) == ((), (name,))
     assert silent.guesses == stated.guesses + 1
     assert {(one.text, one.kind) for one in silent.assumptions} > {(f"{guessed}: {name} is not stated", "guess")}
-    left = {**stated.resolved, "assume": {**stated.resolved["assume"], "overlap": {}}, "collectives": None}
-    assert {**silent.resolved, "assume": {**silent.resolved["assume"], "overlap": {}}, "collectives": None} == left
+    assert {**silent.resolved, "collectives": None} == {**stated.resolved, "collectives": None}
 
 
 def test_a_single_switch_does_not_state_the_bundle_that_it_changes(tmp_path: Path) -> None:
@@ -203,9 +194,44 @@ def test_a_single_switch_does_not_state_the_bundle_that_it_changes(tmp_path: Pat
 
 
 def test_overlap_is_stated_only_if_somebody_stated_it(tmp_path: Path) -> None:
-    stated = asked(tmp_path, add="assume: {overlap: {data: backward}}\n")
-    assert Assumption("overlap: data behind backward", "stated") in stated.assumptions
-    assert not any(text.startswith("overlap: ") for text in texts(asked(tmp_path)))
+    mine = "practice: {base: megatron, overlap: {gradients: beside}}"
+    stated = asked(tmp_path, ("practice: megatron", mine))
+    assert Assumption("collectives beside compute: tensor, gradients", "stated") in stated.assumptions
+    (default,) = [one for one in asked(tmp_path).assumptions if one.text.startswith("collectives beside compute")]
+    assert default.kind == "default"
+    assert default.text.startswith("collectives beside compute: tensor, as megatron has it (Megatron-LM: ")
+
+
+def test_overlap_by_mesh_axes_is_refused_with_the_switch_that_replaces_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        asked(tmp_path, add="assume: {overlap: {data: backward}}\n")
+    assert "error[overlap-is-practice]: assume.overlap is gone: what runs beside compute is a switch" in str(
+        error.value
+    )
+    assert "^^^^^^^ write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor," in str(error.value)
+
+
+@pytest.mark.parametrize(("sort", "word"), [("tensor", "split"), ("stages", "steady")])
+def test_overlap_that_is_not_modelled_yet_is_refused_by_name(tmp_path: Path, sort: str, word: str) -> None:
+    with pytest.raises(InputError) as error:
+        asked(tmp_path, ("practice: megatron", f"practice: {{overlap: {{{sort}: {word}}}}}"))
+    assert f"error[not-supported-yet]: overlap of {sort}: {word} (" in str(error.value)
+    assert "is not modelled yet" in str(error.value)
+    assert "write none or beside" in str(error.value)
+
+
+@pytest.mark.parametrize(("zero", "beside"), [(1, "none"), (2, "none"), (3, "beside")])
+def test_deepspeed_reduces_beside_compute_at_zero_3_alone(tmp_path: Path, zero: int, beside: str) -> None:
+    question = asked(tmp_path, ("practice: megatron", "practice: deepspeed"), ("zero: 1", f"zero: {zero}"))
+    assert question.practice.overlap == Overlap(gradients=beside, weights=beside, stages="none")
+    assert (question.practice.bucket.elements, question.practice.ahead.elements) == (500_000_000, 50_000_000)
+
+
+def test_a_bucket_and_a_distance_can_be_stated(tmp_path: Path) -> None:
+    text = "practice: {base: fsdp2, ahead: {layers: 2}, bucket: step}"
+    practice = asked(tmp_path, ("practice: megatron", text)).practice
+    assert (practice.ahead, practice.bucket) == (Ahead(layers=2), Bucket(of="step"))
+    assert practice.overlap == PRACTICES["fsdp2"].overlap
 
 
 def test_a_batch_that_flags_leave_open_is_one_of_the_guesses() -> None:
@@ -219,7 +245,7 @@ def test_defaults_that_are_no_guesses_are_named_in_one_assumption(tmp_path: Path
     said = "where nothing else is stated: loss in f32, optimizer state in f32, cost model additive, planner book"
     assert Assumption(said, "default") in asked(tmp_path).assumptions
     bare = asked(tmp_path, (", zero: 1, sequence_parallel: true", ""), add="planner: book\n")
-    (usual,) = [one.text for one in bare.assumptions if one.kind == "default"]
+    (usual,) = [one.text for one in bare.assumptions if one.text.startswith("where nothing else is stated")]
     assert "ZeRO 0, no sequence parallelism, " in usual
     assert "planner" not in usual
 
@@ -471,7 +497,7 @@ def test_layout_and_shardings_together_are_refused(tmp_path: Path) -> None:
         ("kind: train", "kind: serve", "train"),
         ("tpsim: scenario/1", "tpsim: scenario/2", "this tpsim reads version 1"),
         ("chips: 256", "chips: 256\nchips: 512", "chips"),
-        ("chips: 256", "assume: {overlap: {dta: backward}}", 'did you mean "data"?'),
+        ("practice: megatron", "practice: {overlap: {gradient: beside}}", 'did you mean "gradients"?'),
         ("chips: 256", "require: {stp: < 3 s}", 'did you mean "step"?'),
         ("chips: 256", "require: {step: 30 s}", "write a relation and a value: < 30 s"),
         ("chips: 256", 'require: {step: "< 30"}', '"< 30" is no limit on step'),

@@ -302,8 +302,8 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
         + _waiting(result),
         "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
-        "exposed_s": "communication - what compute hides, per axis as assume.overlap states",
-        "bubble_s": "of the rank that waits least: from the step's start to its end, what others keep it waiting"
+        "exposed_s": "communication - what runs beside compute, as practice.overlap states",
+        "bubble_s": "of the rank that ends last: from the step's start to its end, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",

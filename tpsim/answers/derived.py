@@ -21,7 +21,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "links": ("tests/reference/test_linkload.py",),
     "memory": ("tests/cost/test_memory.py",),
     "peak": ("tests/cost/test_peak.py", "tests/claims/test_verify.py"),
-    "compute": ("tests/cost/test_compute.py", "tests/cost/test_step.py"),
+    "compute": ("tests/cost/test_compute.py", "tests/cost/test_step.py", "tests/cost/test_timeline.py"),
     "constant": ("tpsim hw validate",),
 }
 """What holds a kind of number against something that does not know its formula."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.memory import ChipMemory, chips, fullest
-from tpsim.answers.stages import AlikeStages, Pipeline, in_stages
+from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import verdict_lines
-from tpsim.cost.compute import FLOPS_COUNTED, Compute, compute
+from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.rollup import (
     KEYS,
     Collective,
@@ -25,7 +25,7 @@ from tpsim.cost.rollup import (
     rolled_up,
     travelling,
 )
-from tpsim.cost.step import Step, expose, turning_scale
+from tpsim.cost.step import Step, crossing
 from tpsim.machine import timing
 from tpsim.machine.curve_file import said
 from tpsim.program.layout import DTYPE_BYTES
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
+    from tpsim.cost.compute import Compute
     from tpsim.cost.sizes import Sizes
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.spec import Document
@@ -56,13 +57,12 @@ if TYPE_CHECKING:
 NOT_MODELLED = (
     "a host that launches kernels more slowly than the chip runs them; kernels that slow each other",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
-    "collectives that disturb each other on shared links",
+    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
     "stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
 
 NOT_OF_STAGES = (
-    "collectives of a stage beside its compute: every one of them blocks",
     "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
 )
 """What a plan in stages leaves out beside that."""
@@ -124,26 +124,19 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
 def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
-    work = compute(lowered.kernels, sizes, question.machine, question.products, question.matmul_efficiency)
     _algorithm_is_known(question, found)
-    rows = expose(price(found, sizes, pricer(question)), work, question.workload.microbatches, question.assume.overlap)
+    rows = price(found, sizes, pricer(question))
     each = chips(question, lowered.program, sizes)
-    plan = PlanResult(question, sizes, rows, work, fullest(each), lowered.path, shelf)
-    plan = _in_stages(plan, lowered, each) if question.schedule else plan
+    pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
+    step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
+    pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
+    work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(pacing.layers)
+    plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
     return plan
-
-
-def _in_stages(plan: PlanResult, lowered: Lowered, each: tuple[ChipMemory, ...]) -> PlanResult:
-    """The plan of a pipeline: the step and its sums are those of the rank that sets the pace."""
-    pipeline = in_stages(plan.question, lowered, plan.sizes, plan.rows, each)
-    pacing, useful = pipeline.step.pacing, (stage.compute.useful_flops for stage in pipeline.step.stages)
-    sizes = plan.sizes.of_stage(pacing.layers)
-    work = replace(pacing.compute, useful_flops=total(useful))
-    return replace(plan, sizes=sizes, rows=pacing.rows, compute=work, pipeline=pipeline)
 
 
 def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
@@ -230,8 +223,7 @@ class PlanStep(Step):
         """
         if self.plan.pipeline:
             return None
-        work, overlap = self.plan.question.workload, self.plan.question.assume.overlap
-        scale = turning_scale(self.plan.rows_at, self.compute, work.microbatches, overlap)
+        scale = crossing(self.plan.pace_at)
         return None if scale is None else scale * self.plan.tokens / self.plan.chips
 
     @property
@@ -278,9 +270,9 @@ class PlanResult(Answer):
 
     rows     every collective with its numbers
     compute, memory  see `tpsim.cost`
-    path     how arrays that must change their type get there
+    lowered  the program
     shelf    what the request has read and lowered, for what is asked beside it
-    pipeline  with stages: then rows, compute and step are those of the rank that sets the pace, and memory is that of
+    pipeline  with stages: then rows, compute and step are those of the rank that ends last, and memory is that of
               the rank with the least room
     """
 
@@ -295,7 +287,7 @@ class PlanResult(Answer):
     rows: tuple[Row, ...]
     compute: Compute
     memory: ChipMemory
-    path: Paths
+    lowered: Lowered
     shelf: Shelf
     pipeline: Pipeline | None = None
 
@@ -306,7 +298,7 @@ class PlanResult(Answer):
 
     @cached_property
     def collectives(self) -> tuple[Row, ...]:
-        """The rows, and those of other ranks: none of these is exposed to the rank that sets the pace."""
+        """The rows, and those of other ranks: none of these is exposed to the rank that ends last."""
         return (*self.rows, *(self.pipeline.elsewhere if self.pipeline else ()))
 
     @property
@@ -339,7 +331,7 @@ class PlanResult(Answer):
     @cached_property
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
-        waits = self.pipeline.bubble_s if self.pipeline else None
+        waits = self.pipeline.bubble_s if self.pipeline else 0
         return PlanStep(self.rows, self.compute, self, bubble_s=waits)
 
     def rows_at(self, scale: float) -> list[Row]:
@@ -348,6 +340,12 @@ class PlanResult(Answer):
         growing = [row.call for row in self.rows if row.call.grows]
         again = iter(price(growing, grown, pricer(self.question)))
         return [next(again) if row.call.grows else row for row in self.rows]
+
+    def pace_at(self, scale: float) -> float:
+        """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
+        work = work_of(self.question, self.lowered, self.sizes, self.rows_at(scale), scale)
+        only = work.step().pacing
+        return Step(only.rows, only.compute).pace
 
     @cached_property
     def change(self) -> Change | None:

@@ -66,7 +66,7 @@ class Pipeline(Record):
     ranks = Of[Count]("orders.ranks", "stages of the pipeline")
     chunks = Of[Count]("orders.chunks", "of layers on each rank")
     microbatches = Of[Count]("orders.microbatches", "that go through")
-    pacing_rank = Of[Count]("step.pacing.rank", "the rank that waits least: sums of the plan are its own")
+    pacing_rank = Of[Count]("step.pacing.rank", "the rank that ends last: sums of the plan are its own")
     bubble_s = Of[Seconds]("step.pacing.bubble_s", "what this rank waits for others")
     formula = Of[str]("step.formula", "how often each pass, and each send, stands on the critical path")
     parts_s = Of[Mapping[str, Seconds]]("step.seconds", "seconds of one of each")
@@ -100,32 +100,37 @@ class Pipeline(Record):
         beside = "run beside compute and delay only who waits for them"
         return (
             f"sends between stages {how if self.orders.blocking else beside}, as {self.orders.name} is run",
-            f"sums and the step are those of rank {self.pacing_rank}, which waits least and so sets the pace",
+            f"sums and the step are those of rank {self.pacing_rank}, which ends last",
         )
 
 
-def pipelined(
-    question: Question, schedule: PipelineSchedule, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]
-) -> Pipelined:
-    """The step from the orders of the schedule; without a cut that is sent over nothing is on its way."""
+def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], scale: float = 1) -> Work:
+    """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way.
+
+    scale  times which products take, as with so many more tokens
+    """
     axes = question.layout.stages
-    volume = next(row.logical_bytes for row in rows if row.call.where.place == "cut")
+    volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
+    stages = question.practice.overlap.stages
 
     @cache
     def hop(source: int, target: int) -> Any:
         return sent(question, route_of(question, axes, source, target), volume).time_s
 
     return Work(
-        schedule,
+        question.orders,
         question.stages,
         sizes,
         rows,
         lowered.kernels,
+        lowered.actions(question, sizes, [row.call for row in rows]),
         question.machine,
         question.products,
         question.matmul_efficiency,
         hop,
-    ).step()
+        None if stages == "auto" else stages == "none",
+        scale,
+    )
 
 
 def in_stages(
@@ -135,7 +140,7 @@ def in_stages(
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
-    whole = pipelined(question, question.schedule, lowered, sizes, rows)
+    whole = work_of(question, lowered, sizes, rows).step()
     return Pipeline(question.schedule, whole, each, tuple(rows))
 
 

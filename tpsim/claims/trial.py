@@ -107,7 +107,7 @@ def _program(plan: PlanResult) -> Program:
         one.mesh.order,
         layers=tuple(chunk.layers for chunk in one.stages.chunks),
         microbatches=one.workload.microbatches,
-        path=plan.path,
+        path=plan.lowered.path,
     )
 
 

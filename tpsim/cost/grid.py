@@ -7,26 +7,29 @@ chips an axis has, and the batch, are only sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import seconds
-from tpsim.cost.kernels import Kernel, kernels, merged
+from tpsim.cost.actions import Actions, Timed
+from tpsim.cost.compute import kernel_s
+from tpsim.cost.kernels import Kernel, kernels
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price
+from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
 from tpsim.cost.sizes import Sizes
-from tpsim.cost.step import exposed_s
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, smallest, total
+from tpsim.quantity.size import largest, over, smallest, total, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.actions import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
@@ -58,27 +61,67 @@ class Traced:
 
     program: Program
     groups: tuple[tuple[Collective, ...], ...]
-    kernels: tuple[tuple[Kernel, int], ...]
+    kernels: tuple[tuple[Kernel, ...], ...]
+    actions: Actions
 
-    def priced(
-        self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, overlap: Mapping[str, str] | None = None
-    ) -> Priced:
-        """The step at `sizes`; every layout of the arrays has this program's structure."""
+    def priced(self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str) -> Priced:
+        """The step at `sizes`; every layout of the arrays has this program's structure.
+
+        Raises InputError where the practice counts elements, of which every layout has others.
+        """
         rows = merged_rows(self.groups, sizes, pricer)
-        work = seconds(self.kernels, sizes, machine, dtype)
+        works = [kernel_s(group[0], sizes, machine, dtype, None) for group in self.kernels]
+        compute_s = total(
+            s * total(one.count(sizes) for one in group) for s, group in zip(works, self.kernels, strict=True)
+        )
         return Priced(
-            compute_s=total(work.values()),
+            compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
-            exposed_s=exposed_s(rows, work, sizes.loops["microbatches"], overlap or {}),
+            exposed_s=self._step_s(rows, works, sizes) - compute_s,
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
             static_bytes=memory(self.program, sizes).static_bytes,
         )
+
+    def _step_s(self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes) -> Any:
+        """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once."""
+        found = {id(one): row.timing.time_s for row, group in zip(rows, self.groups, strict=True) for one in group}
+        each = [(one, s) for s, group in zip(works, self.kernels, strict=True) for one in group]
+        found |= {id(one.ops[0]): s for one, s in each}
+
+        def seconds(piece: Piece) -> Any:
+            return found[id(piece.call)] if piece.call else total(found.get(id(op), 0) for op in piece.ops)
+
+        layers, microbatches = whole(sizes.loops["layers"]), whole(sizes.loops["microbatches"])
+        only, actions = Chunk(0, layers, True, True), self.actions
+        timed = Timed()
+        turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
+        for (first, last), same in groupby(turns):
+            both = (actions.action(only, "F", first=first), actions.action(only, "BW", last=last))
+            forward, backward = (one.timed(seconds, attributed=False) for one in both)
+            timed = timed.then(forward.then(backward).times(len(list(same))))
+        once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
+        updates = [s * one.count(sizes) for one, s in each if one.where.index("microbatches") is None]
+        ended = largest(timed.through.seconds, timed.tail.seconds) + total([*(row.busy_s for row in once), *updates])
+        return largest(ended, *wires_s(rows).values())
+
+
+def _elements(_call: Collective) -> Any:
+    raise InputError.one(
+        "unsupported-grid",
+        "layouts that gather or reduce by numbers of elements beside compute cannot be priced in arrays",
+        remedy="write bucket: layer, and ahead: {layers: 1}, or plan the layouts one by one",
+    )
 
 
 def traced(program: Program, practice: Practice) -> Traced:
     """`program` with its equal collectives and equal kernels merged."""
     groups = alike(collectives(program, coalesce=practice.coalesce)).values()
-    return Traced(program, tuple(map(tuple, groups)), merged(kernels(program, practice)))
+    works: dict[Hashable, list[Kernel]] = {}
+    for one in kernels(program, practice):
+        works.setdefault(one.shape, []).append(one)
+    calls = [one for group in groups for one in group]
+    actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, _elements)
+    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions)
 
 
 def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:
@@ -145,8 +188,9 @@ class Study:
     def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
         """The program of one structure; its sizes are still open."""
         placed = layout(tp=(TENSOR,), dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel)
-        program = lower(self.model, placed, self.practice, self.dtypes, (DATA, TENSOR))
-        return traced(program, self.practice)
+        practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
+        program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
+        return traced(program, practice)
 
     def priced(self, found: Traced, *, tp: Size, dp: Size, batch: Size) -> Priced:
         """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.
@@ -157,13 +201,13 @@ class Study:
         dims = self.model.dims(sequences=over(batch, self.microbatches), seq=self.seq)
         routes = packed_routes(self.machine, axes, (TENSOR, DATA))
 
-        def timed(move: Move, volume: Size) -> Timing:
+        def seconds(move: Move, volume: Size) -> Timing:
             route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
         loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
-        return found.priced(sizes, timed, self.machine, self.dtypes.activations)
+        return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
 
 
 DATA, TENSOR = "data", "tensor"

@@ -1,26 +1,32 @@
-"""The step of a pipeline: per rank its work, its rows and its waiting, from one pass over the orders."""
+"""The step: per rank its work, its rows and its waiting, from one pass over the orders of actions that were timed.
+
+A plan without stages is a pipeline of one rank.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.actions import Timed
 from tpsim.cost.compute import Compute, compute, kernel_s
-from tpsim.cost.timeline import Message, Ran, run
+from tpsim.cost.orders import Message, Ran, run
+from tpsim.cost.rollup import wires_s
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tpsim.cost.actions import Actions, Piece
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.schedules import Order, Pass, PipelineSchedule
+    from tpsim.program.schedules import Action, Order, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
@@ -33,8 +39,9 @@ class Stage:
 
     rows       the collectives that it takes part in, its own calls counted; what it waits for a message that is on its
                way is exposed, sent or received
-    compute    its products
+    compute    its kernels
     bubble_s   seconds in which it waits for other ranks, from the step's start to its end
+    host_s     seconds in which it waits for its host; none as long as no host is a lane
     in_flight  microbatches of all its chunks between forward and backward, at most
     """
 
@@ -44,6 +51,7 @@ class Stage:
     compute: Compute
     bubble_s: Any
     in_flight: float
+    host_s: Any = 0
 
     @property
     def exposed_s(self) -> Any:
@@ -56,6 +64,7 @@ class Pipelined:
     """A step in stages.
 
     time_s   from the step's start until the last rank has ended
+    last     that rank
     counts   what that hangs on: how often each pass and send stands on the path that is critical
     seconds  of one of each
     """
@@ -63,13 +72,14 @@ class Pipelined:
     ran: Ran
     stages: tuple[Stage, ...]
     time_s: Any
+    last: int
     counts: Mapping[str, int]
     seconds: Mapping[str, Any]
 
     @property
     def pacing(self) -> Stage:
-        """The rank that waits least: it sets the pace."""
-        return min(self.stages, key=lambda stage: stage.bubble_s)
+        """The rank that ends last."""
+        return self.stages[self.last]
 
     @property
     def formula(self) -> str:
@@ -91,7 +101,10 @@ class Work:
 
     rows      every collective once, priced
     kernels   every kernel
+    actions   the program's, as tasks
     hop       seconds of a message between two ranks
+    blocking  True if messages hold their ranks up; None: as those do who run the schedule
+    scale     times which kernels of microbatches take
     """
 
     schedule: PipelineSchedule
@@ -99,43 +112,70 @@ class Work:
     sizes: Sizes
     rows: Sequence[Row]
     kernels: Sequence[Kernel]
+    actions: Actions
     machine: Machine
     dtype: str
     efficiency: float | None
     hop: Hop
+    blocking: bool | None = None
+    scale: float = 1
+    _known: dict[Any, Any] = field(default_factory=dict)
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""
-        alike = cache(self._seconds)
-        passes = {
-            (k, act): alike(replace(chunk, rank=0), act) for k, chunk in enumerate(self.stages.chunks) for act in "FBW"
-        }
         ran = run(
             self.schedule,
-            lambda action: total(passes[part.chunk, part.act] for part in action),
+            lambda action: self.timed(action).through.seconds,
             lambda of: self.hop(*self._ends_of(of)),
+            blocking=self.blocking,
         )
-        ends, last = self._ends(ran)
-        counts, seconds = self._critical(ran, passes, last)
-        once = ends[last] - ran.done(last)
+        full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
+        own, ends = self._ends([one.end for one in full])
+        last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
+        time_s = ends[last]
+        counts, seconds = self._counts(ran, last)
+        pulls = self._pulls(ran, last, full[last].tail)
+        if full[last].late_s:
+            pulls = Counter({id(row.call): row.count for row in self._rows(last) if full[last].wire in row.wires_s})
+        once = time_s - ran.done(last)
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
-        time_s = max(ends)
-        stages = tuple(self._stage(ran, rank, time_s) for rank in range(self.stages.ranks))
-        return Pipelined(ran, stages, time_s, counts, seconds)
-
-    def _seconds(self, chunk: Chunk, act: str) -> Any:
-        """One microbatch through a chunk in one act: its kernels and the collectives between them, which block."""
-        kernels = ((one.where, self._kernel_s(one)) for one in self.kernels)
-        calls = ((row.call.where, row.timing.time_s) for row in self.rows)
-        return total(
-            seconds * self.stages.times(where, chunk)
-            for where, seconds in (*kernels, *calls)
-            if where.act == act and where.place != "cut" and where.index("microbatches") is not None
+        stages = tuple(
+            self._stage(ran, full[rank], time_s - own[rank] - self._shared_s(rank), pulls)
+            for rank in range(self.stages.ranks)
         )
+        return Pipelined(ran, stages, time_s, last, counts, seconds)
 
-    def _kernel_s(self, one: Kernel) -> Any:
-        return kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency)
+    def timed(self, action: Action) -> Timed:
+        """What an action takes; passes of one chunk and microbatch are one list of tasks."""
+        key = self._key(action)
+        if key not in self._known:
+            whole, last = Timed(), self.schedule.microbatches - 1
+            for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
+                acts = "".join(part.act for part in parts)
+                tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
+                whole = whole.then(tasks.timed(self._piece_s))
+            self._known[key] = whole
+        return self._known[key]  # type: ignore[no-any-return]  # put there above
+
+    def _key(self, action: Action) -> tuple[Any, ...]:
+        """What the seconds of an action hang on: of microbatches only whether one is the first or the last."""
+        last = self.schedule.microbatches - 1
+        return tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
+
+    def _piece_s(self, piece: Piece) -> Any:
+        """Seconds of one kernel or call; a kernel stands where its first op does."""
+        if "calls" not in self._known:
+            self._known["calls"] = {id(row.call): row.timing.time_s for row in self.rows}
+            self._known["kernels"] = {id(one.ops[0]): one for one in self.kernels}
+        if piece.call:
+            return self._known["calls"][id(piece.call)]
+        if piece not in self._known:
+            ours = [one for op in piece.ops if (one := self._known["kernels"].get(id(op)))]
+            self._known[piece] = total(
+                kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale for one in ours
+            )
+        return self._known[piece]
 
     def _rows(self, rank: int) -> Iterator[Row]:
         """The collectives of a rank with its calls."""
@@ -144,57 +184,93 @@ class Work:
                 count, sizes = often * row.call.repeats(self.sizes), self.sizes.of_stage(self.stages.layers(rank))
                 yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 
-    def _once_s(self, rank: int) -> Any:
-        """Seconds of what a rank computes once per step: its update."""
-        once = [one for one in self.kernels if one.where.index("microbatches") is None]
-        return self._worked(once, self.stages.of(rank)).time_s
+    def _worked(self, rank: int) -> Compute:
+        """What a rank computes; ranks with chunks alike compute alike."""
+        chunks = tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank))
+        if chunks not in self._known:
+            alone = Stages(1, chunks)
+            mine = [one for one in self.kernels if alone.runs(one.where, 0)]
+            sizes = self.sizes.of_stage(alone.layers(0))
+            work = compute(mine, sizes, self.machine, self.dtype, self.efficiency)
+            seconds = {phase: s if phase == "update" else s * self.scale for phase, s in work.seconds.items()}
+            self._known[chunks] = replace(work, seconds=seconds)
+        return self._known[chunks]  # type: ignore[no-any-return]  # put there above
 
-    def _ends(self, ran: Ran) -> tuple[list[Any], int]:
-        """When every rank has done what follows its order once per step, and the rank that all of it hangs on.
+    def _once(self, rank: int, *, shared: bool) -> Iterator[Row]:
+        """The collectives of a rank that run once per step, and hold it up."""
+        for row in self._rows(rank):
+            if not row.call.per_microbatch and row.call.shared == shared and not self.actions.beside_once(row.call):
+                yield row
+
+    def _shared_s(self, rank: int) -> Any:
+        return total(row.busy_s for row in self._once(rank, shared=True))
+
+    def _tail(self, ran: Ran, rank: int) -> Tail:
+        """Gradients that are still being reduced when a rank has ended its order."""
+        free: Any = 0
+        path: list[tuple[int, Timed]] = []
+        for place, action in enumerate(self.schedule.orders[rank]):
+            timed = self.timed(action)
+            if timed.settled:
+                late, own = free + timed.busy.seconds, ran.starts[rank][place] + timed.tail.seconds
+                path = [*path, (place, timed)] if late > own else [(place, timed)]
+                free = max(late, own)
+        return Tail(free, tuple(path), max(free - ran.done(rank), 0))
+
+    def _full(self, ran: Ran, rank: int) -> Full:
+        """When a rank has done what it does alone: not before its links have sent all of it."""
+        tail = self._tail(ran, rank)
+        once = total(row.busy_s for row in self._once(rank, shared=False)) + self._worked(rank).seconds["update"]
+        end = ran.done(rank) + tail.late_s + once
+        wires = wires_s(self._rows(rank))
+        wire = max(wires, key=lambda name: wires[name], default="")
+        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
+
+    def _ends(self, own: list[Any]) -> tuple[list[Any], list[Any]]:
+        """When every rank has done what it does alone, and when it has ended.
 
         What several stages have together begins when the last of them comes.
         """
-        own, shared = [], []
-        for rank in range(self.stages.ranks):
-            once = [row for row in self._rows(rank) if not row.call.per_microbatch]
-            together = total(row.busy_s for row in once if row.call.shared)
-            own.append(ran.done(rank) + self._once_s(rank) + total(row.busy_s for row in once if not row.call.shared))
-            shared.append(together)
+        shared = [self._shared_s(rank) for rank in range(self.stages.ranks)]
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
-        ends = [met + together if together else end for end, together in zip(own, shared, strict=True)]
-        last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
-        return ends, last
+        return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
-    def _worked(self, kernels: Sequence[Kernel], chunks: Sequence[Chunk]) -> Compute:
-        """Those kernels that a rank with these chunks runs."""
-        alone = Stages(1, tuple(replace(chunk, rank=0) for chunk in chunks))
-        mine = [one for one in kernels if alone.runs(one.where, 0)]
-        return compute(mine, self.sizes.of_stage(alone.layers(0)), self.machine, self.dtype, self.efficiency)
-
-    def _stage(self, ran: Ran, rank: int, time_s: Any) -> Stage:
-        gaps = ran.gaps[rank]
-        flights: Counter[str] = Counter()
-        rows = list(self._rows(rank))
-        sent = [row.call.where.act for row in rows if row.call.where.place == "cut"]
-        for gap in gaps:
-            if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
-                flights[gap.message.of.act if gap.message.of.act in sent else sent[0]] += gap.flight_s
-        rows = [
-            replace(row, exposed_s=flights[row.call.where.act]) if row.call.where.place == "cut" else row
-            for row in rows
-        ]
-        layers = self.stages.layers(rank)
-        work = self._worked(self.kernels, self.stages.of(rank))
-        once = total(row.exposed_s for row in rows if not row.call.per_microbatch)
-        waits = total(gap.wait_s for gap in gaps) + (time_s - ran.done(rank) - self._once_s(rank) - once)
-        return Stage(
-            rank, layers, tuple(rows), work, waits, in_flight(self.schedule.orders[rank], self.schedule.chunks)
+    def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
+        """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
+        rank, gaps, order = full.rank, ran.gaps[full.rank], self.schedule.orders[full.rank]
+        walked = self._walked(ran, full)
+        rows = full.spread(
+            [
+                replace(row, exposed_s=self._exposed_s(row, walked[id(row.call)]), pulls=pulls.get(id(row.call), 0))
+                for row in self._rows(rank)
+            ]
         )
+        bubble_s = total([gap.wait_s for gap in gaps]) + behind
+        in_order = in_flight(order, self.schedule.chunks)
+        return Stage(rank, self.stages.layers(rank), tuple(rows), self._worked(rank), bubble_s, in_order)
 
-    def _critical(
-        self, ran: Ran, passes: Mapping[tuple[int, str], Any], last: int
-    ) -> tuple[dict[str, int], dict[str, Any]]:
-        """How often each pass and each send stands on the path to the end of rank `last`, and the seconds of each."""
+    def _walked(self, ran: Ran, full: Full) -> Counter[int]:
+        """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
+        exposed: Counter[Any] = Counter(full.tail.exposed)
+        counts = Counter(self._key(action) for action in self.schedule.orders[full.rank])
+        for key, count in counts.items():
+            for call, seconds in self._known[key].exposed.items():
+                exposed[call] += seconds * count
+        sent = {row.call.where.act: id(row.call) for row in self._rows(full.rank) if row.call.where.place == "cut"}
+        for gap in ran.gaps[full.rank]:
+            if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
+                act = gap.message.of.act
+                exposed[sent[act] if act in sent else next(iter(sent.values()))] += gap.flight_s
+        return exposed
+
+    def _exposed_s(self, row: Row, walked: Any) -> Any:
+        """Of what blocks all seconds; of what runs beside compute, and of messages, those walked back over."""
+        if row.call.where.place == "cut":
+            return walked
+        return min(walked, row.busy_s) if self.actions.hides(row.call) else row.busy_s
+
+    def _counts(self, ran: Ran, last: int) -> tuple[dict[str, int], dict[str, Any]]:
+        """How often each pass and each send stands on the path to the end of a rank, and the seconds of each."""
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
         path = list(ran.critical(last))
@@ -202,25 +278,103 @@ class Work:
         for one in path:
             if isinstance(one, Message):
                 source, target = self._ends_of(one.of)
-                named = [(f"send_{source}_{target}" if apart else "send", self.hop(source, target))]
+                name, s = f"send_{source}_{target}" if apart else "send", self.hop(source, target)
             else:
-                rank, place = one
-                parts = self.schedule.orders[rank][place]
-                named = [(self._name(part.act, part.chunk), passes[part.chunk, part.act]) for part in parts]
-            for name, s in named:
-                counts[name] += 1
-                seconds[name] = s
+                name, s = self._named(self.schedule.orders[one[0]][one[1]])
+            counts[name] += 1
+            seconds[name] = s
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order}, seconds
+
+    def _pulls(self, ran: Ran, last: int, tail: Tail) -> Counter[int]:
+        """How often each call stands on the path to the step's end."""
+        once = [*self._once(last, shared=False), *self._once(last, shared=True)]
+        pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
+        sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
+        late = tail.path if tail.late_s else ()
+        for _, timed in late[1:]:
+            pulls.update(timed.busy.calls)
+        for _, timed in late[:1]:
+            pulls.update(timed.tail.calls)
+        for one in ran.critical(last, late[0][0] if late else None):
+            if isinstance(one, Message):
+                pulls[sends[one.of.act]] += 1
+            else:
+                pulls.update(self.timed(self.schedule.orders[one[0]][one[1]]).through.calls)
+        return pulls
+
+    def _named(self, action: Action) -> tuple[str, Any]:
+        """An action by its acts and its chunk's place in the stack."""
+        acts, j = "".join(part.act for part in action), action[-1].microbatch
+        where = self._place(self.stages.chunks[action[0].chunk])
+        timed = self.timed(action)
+        plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
+        odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
+        return f"{acts}{where}{odd}", timed.through.seconds
+
+    def _place(self, chunk: Chunk) -> str:
+        """Where a chunk stands, and its layers if those between the ends are unlike."""
+        if chunk.first != chunk.last:
+            return "_first" if chunk.first else "_last"
+        apart = len({other.layers for other in self.stages.chunks[1:-1]}) > 1
+        return f"_{chunk.layers}" if apart else ""
 
     def _ends_of(self, of: Pass) -> tuple[int, int]:
         """The rank that sends a message, and the one that it is for."""
         return self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
 
-    def _name(self, act: str, chunk: int) -> str:
-        one, inside = self.stages.chunks[chunk], self.stages.chunks[1:-1]
-        apart = len({other.layers for other in inside}) > 1
-        return act + ("_first" if one.first else "_last" if one.last else f"_{one.layers}" if apart else "")
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The links that a rank fills longest, and whether it must wait for them.
+
+    tasks_s  when its tasks have ended, as if every sort of collective had links of its own
+    late_s   seconds that the links need beyond that
+    """
+
+    rank: int
+    tail: Tail
+    wire: str
+    tasks_s: Any
+    late_s: Any
+
+    @property
+    def end(self) -> Any:
+        """When both have ended."""
+        return self.tasks_s + self.late_s
+
+    def spread(self, rows: list[Row]) -> list[Row]:
+        """The rows with these seconds exposed, shared by what was hidden of those on the links."""
+        hidden = [row.hidden_s if self.wire in row.wires_s else 0 for row in rows]
+        if not self.late_s:
+            return rows
+        part = self.late_s / total(hidden)
+        return [replace(row, exposed_s=row.exposed_s + one * part) for row, one in zip(rows, hidden, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Reductions of gradients beside compute that a rank waits for at its end.
+
+    free    when the last of them has ended
+    path    the actions whose reductions follow each other without a pause until then, by place in the order
+    late_s  seconds from the end of the rank's order until then
+    """
+
+    free: Any
+    path: tuple[tuple[int, Timed], ...]
+    late_s: Any
+
+    @property
+    def exposed(self) -> dict[int, Any]:
+        """These seconds by call: walked back from the last."""
+        left, found = self.late_s, Counter[int]()
+        for _, timed in reversed(self.path):
+            for call, seconds in reversed(timed.settled):
+                part = min(left, seconds)
+                found[call] += part
+                left -= part
+        return dict(found)
 
 
 def in_flight(order: Order, chunks: int, *, until_b: float = 1, until_w: float = 0) -> float:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.cost import formula
 from tpsim.program.layout import DTYPE_BYTES, Dtype
-from tpsim.program.op import Phase, Program, Reshard, Role
-from tpsim.quantity.size import Size, over, product, total
+from tpsim.program.op import Array, Phase, Program, Reshard, Role
+from tpsim.quantity.size import Size, largest, over, product, total
 from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -31,12 +31,22 @@ TRAVEL_TOGETHER: frozenset[Role] = frozenset({"param", "gradient", "state"})
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One array's share of a call."""
+    """One array's share of a call: a move of the op that makes it, in its place among those of the op."""
 
-    array: str
+    output: Array = field(repr=False)
     block: str
-    dtype: str
     move: Move
+    place: int = 0
+
+    @property
+    def array(self) -> str:
+        """The array's name."""
+        return self.output.name
+
+    @property
+    def dtype(self) -> str:
+        """The type of its numbers."""
+        return self.output.dtype
 
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V: bytes of the full array taking part, per remaining shard of the other axes."""
@@ -113,6 +123,10 @@ class Collective:
         """Devices that take part in one call."""
         return self.parts[0].move.ranks(sizes.axes)
 
+    def elements(self, sizes: Sizes) -> Any:
+        """V of one call, in elements."""
+        return total(part.move.logical_elements(sizes.dims, sizes.axes) for part in self.parts)
+
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V of one call, in bytes."""
         return total(part.logical_bytes(sizes) for part in self.parts)
@@ -163,8 +177,8 @@ def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
 def moves(program: Program) -> Iterator[Collective]:
     """Every move of `program` by itself, in order, free slices too."""
     for op in program.ops:
-        for move in op.moves if isinstance(op, Reshard) else ():
-            part = Part(op.output.name, op.where.block, op.output.dtype, move)
+        for place, move in enumerate(op.moves if isinstance(op, Reshard) else ()):
+            part = Part(op.output, op.where.block, move, place)
             purpose = RECOMPUTED if op.where.again == "replay" else op.output.role
             yield Collective(op.where, purpose, (part,), op.because, program)
 
@@ -233,12 +247,13 @@ class Row(Record):
     timing  seconds of one call, the way that it takes, and what they rest on
     exposed_s  of all calls, what nothing hides
     stage   with stages: the ranks of the pipeline that have it, as 0-6 or 0,7
+    pulls   calls of it that the step's end hangs on: how much faster the step is per second less of one call
     """
 
     told: ClassVar[tuple[str, ...]] = (
         *("phase", "layer", "block", "op", "array", "collective", "axis", "ranks", "dtype", "count"),
         *("logical_bytes", "wire_bytes_per_device", "payload_bytes"),
-        *("time_s", "latency_s", "bandwidth_s", "busy_s", "exposed_s"),
+        *("time_s", "latency_s", "bandwidth_s", "busy_s", "exposed_s", "hidden_s", "pulls"),
         *("algorithm", "protocol", "stage?", "formula", "because"),
     )
 
@@ -251,6 +266,7 @@ class Row(Record):
     timing: Timing
     exposed_s: Seconds
     stage: str | None = None
+    pulls: Count = 0
 
     phase = Of[Phase]("call.where.phase", "the part of a step that it belongs to")
     block = Of[str]("call.block", "the block that it belongs to; several joined by commas")
@@ -287,6 +303,23 @@ class Row(Record):
     def busy_s(self) -> Seconds:
         """Seconds that all calls keep the network busy."""
         return self.timing.time_s * self.count
+
+    @property
+    def wires_s(self) -> dict[str, Any]:
+        """Seconds in which all calls fill the links of each level, or of each axis of a torus."""
+        asked = self.timing.asked
+        places = [(one.level, one.axis) for one in asked.route] if asked else []
+        return {
+            axis: stage.bandwidth_s * self.count
+            for stage in self.timing.stages
+            for level, axis in places
+            if level == stage.level
+        }
+
+    @property
+    def hidden_s(self) -> Seconds:
+        """Of these, what runs beside compute or while the rank waits for others."""
+        return largest(self.busy_s - self.exposed_s, 0)
 
     @property
     def formula(self) -> str:
@@ -331,6 +364,15 @@ def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:
         return over(every, whole.rows[0].sizes.repeats) if whole.alone and whole.rows else every
 
     return sums
+
+
+def wires_s(rows: Iterable[Row]) -> dict[str, Any]:
+    """Seconds in which rows together fill the links of each level: less than that no step takes."""
+    found: dict[str, Any] = {}
+    for row in rows:
+        for links, seconds in row.wires_s.items():
+            found[links] = found.get(links, 0) + seconds
+    return found
 
 
 def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.rollup import Row, rolled_up
-from tpsim.quantity.size import largest, over, smallest, total
+from tpsim.quantity.size import largest, total
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from tpsim.cost.compute import Compute
     from tpsim.cost.rollup import Collective
-    from tpsim.program.op import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +35,23 @@ class Lost(Record):
 class Step(Record):
     """One training step on one chip: matrix products, and collectives whose exposed seconds are known.
 
-    bubble_s  with stages: what the rank that sets the pace waits for others
+    bubble_s  what the rank that ends last waits for others; 0 without stages
+    host_s    what it waits for its host: 0, for hosts are no lanes yet
     """
 
     told: ClassVar[tuple[str, ...]] = (
-        *("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s?", "bound_by", "lost"),
+        *("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "host_s", "bound_by", "lost"),
     )
 
     rows: tuple[Row, ...]
     compute: Compute
-    bubble_s: Seconds = field(default=None, kw_only=True)
+    bubble_s: Seconds = field(default=0, kw_only=True)
+    host_s: Seconds = field(default=0, kw_only=True)
 
     @cached_property
     def time_s(self) -> Seconds:
         """Compute, exposed communication and waiting, one after the other."""
-        busy = self.compute_s + self.exposed_s
-        return busy if self.bubble_s is None else busy + self.bubble_s
+        return self.compute_s + self.exposed_s + self.bubble_s + self.host_s
 
     @cached_property
     def compute_s(self) -> Seconds:
@@ -72,10 +72,9 @@ class Step(Record):
     def pace(self) -> float:
         """Seconds in which communication sets the pace over those in which compute does.
 
-        Communication's are all seconds of a collective that is exposed at all: the part of it that runs beside compute
-        lasts longer than that compute. One that is hidden whole sets no pace.
+        Communication's are those of the calls that the step's end hangs on: what runs beside them is shorter.
         """
-        paced = total(row.busy_s for row in self.rows if row.exposed_s > 0)
+        paced = total(row.time_s * row.pulls for row in self.rows)
         left = self.compute_s + self.exposed_s - paced
         return float(paced / left) if left > 0 else inf
 
@@ -87,7 +86,7 @@ class Step(Record):
         sets the pace more than half of the time that is left.
         """
         busiest = max(self.compute_s, 0, *exposed_by_name(self.rows).values())
-        if self.bubble_s is not None and self.bubble_s > busiest:
+        if self.bubble_s > busiest:
             return "bubble"
         return "compute" if self.pace <= 1 else f"communication ({next(iter(exposed_by_name(self.rows)))})"
 
@@ -99,93 +98,10 @@ class Step(Record):
 
     @property
     def outlasting(self) -> str:
-        """The collective that is longest busy of those that compute hides in part; "" if it hides all or nothing."""
-        groups = rolled_up((row for row in self.rows if 0 < row.exposed_s < row.busy_s), by=_name)
-        return max(groups, key=lambda name: groups[name].time_s, default="")
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Compute of one phase behind which collectives may hide.
-
-    seconds  of the whole phase
-    one_s    of one microbatch: all that a once-per-step collective can hide behind, since gradients are complete only
-             in the last backward, and new weights are wanted by the first forward
-    """
-
-    seconds: Any
-    one_s: Any
-
-
-def budgets(seconds: Mapping[Phase, Any], microbatches: Any) -> dict[Phase, Budget]:
-    """What each phase can hide."""
-    return {phase: Budget(s, over(s, microbatches)) for phase, s in seconds.items()}
-
-
-HIDING: Mapping[str, tuple[Phase, ...]] = {
-    "none": (),
-    "forward": ("forward",),
-    "backward": ("backward",),
-    "both": ("forward", "backward"),
-}
-"""The phases whose compute an overlap statement offers."""
-
-
-def beside(collective: Collective) -> Phase:
-    """The phase whose compute can run beside it: its own, for the update the one that makes or needs its arrays.
-
-    Gradients settle for the optimizer while backward still makes others; new weights come home while the next
-    forward begins.
-    """
-    phase = collective.where.phase
-    if phase != "update":
-        return phase
-    return "backward" if collective.op == "gradient" else "forward"
-
-
-def may_hide(collective: Collective, overlap: Mapping[str, str]) -> bool:
-    """True if the scenario states, for each of its axes, that such collectives hide behind compute."""
-    return all(beside(collective) in HIDING[overlap.get(axis, "none")] for axis in collective.axes)
-
-
-def _hiders(rows: Sequence[Row], phase: Phase, overlap: Mapping[str, str]) -> list[int]:
-    """Places of the rows that may hide behind `phase`."""
-    return [place for place, row in enumerate(rows) if beside(row.call) == phase and may_hide(row.call, overlap)]
-
-
-def hidden_s(rows: Iterable[Row], budget: Budget) -> tuple[Any, Any]:
-    """Seconds hidden of the rows of one phase that may hide: once-per-step ones, per-microbatch ones.
-
-    The once-per-step ones go first: they have the least compute to hide behind.
-    """
-    rows = tuple(rows)
-    once = smallest(total(row.busy_s for row in rows if not row.call.per_microbatch), budget.one_s)
-    often = smallest(total(row.busy_s for row in rows if row.call.per_microbatch), budget.seconds - once)
-    return once, often
-
-
-def expose(rows: Sequence[Row], compute: Compute, microbatches: int, overlap: Mapping[str, str]) -> tuple[Row, ...]:
-    """The rows with the seconds that nothing hides; rows that share a budget share it by their busy seconds."""
-    exposed = list(rows)
-    for phase, budget in budgets(compute.seconds, microbatches).items():
-        able = _hiders(rows, phase, overlap)
-        once, often = hidden_s((rows[place] for place in able), budget)
-        for per_microbatch, hidden in ((False, once), (True, often)):
-            group = [place for place in able if rows[place].call.per_microbatch == per_microbatch]
-            busy = total(rows[place].busy_s for place in group)
-            for place in group:
-                share = over(hidden, busy) if busy else 0
-                exposed[place] = replace(rows[place], exposed_s=rows[place].busy_s * (1 - share))
-    return tuple(exposed)
-
-
-def exposed_s(rows: Sequence[Row], seconds: Mapping[Phase, Any], microbatches: Any, overlap: Mapping[str, str]) -> Any:
-    """Seconds of communication that nothing hides: the sum that `expose` spreads over rows, for arrays too."""
-    hidden = (
-        total(hidden_s((rows[place] for place in _hiders(rows, phase, overlap)), budget))
-        for phase, budget in budgets(seconds, microbatches).items()
-    )
-    return total(row.busy_s for row in rows) - total(hidden)
+        """The collective that is exposed longest, if compute hides a part of it; else ""."""
+        groups = rolled_up(self.rows, by=_name)
+        name = next(iter(exposed_by_name(self.rows)), "")
+        return name if name and 0 < groups[name].exposed_s < groups[name].time_s else ""
 
 
 def exposed_by_name(rows: Iterable[Row]) -> dict[str, Any]:
@@ -196,26 +112,6 @@ def exposed_by_name(rows: Iterable[Row]) -> dict[str, Any]:
 
 def _name(collective: Collective) -> str:
     return f"{collective.kind} over {collective.axis}"
-
-
-def turning_scale(
-    repriced: Callable[[float], Sequence[Row]], compute: Compute, microbatches: int, overlap: Mapping[str, str]
-) -> float | None:
-    """How many times today's tokens make a step bound by compute just as much as by communication; None if no number.
-
-    repriced  the rows at a multiple of today's tokens
-    The seconds of forward and backward grow with the tokens; launches, steps, the update, and what moves parameters do
-    not. So the
-    pace of communication falls as tokens grow, and halving finds where it is one.
-    """
-
-    def at(scale: float) -> float:
-        work = replace(
-            compute, seconds={phase: s * (1 if phase == "update" else scale) for phase, s in compute.seconds.items()}
-        )
-        return Step(expose(repriced(scale), work, microbatches, overlap), work).pace
-
-    return crossing(at)
 
 
 FARTHEST = 2.0**20

@@ -81,7 +81,7 @@ class Uses:
         rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.collectives))))
         flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
         compute = (*self._of_machine(self._read(_computed)), *flops)
-        exposed = (*rows, *compute) if self.plan.question.assume.overlap else rows
+        exposed = (*rows, *compute)
         step, memory = (*rows, *compute), tuple(chain.from_iterable(states))
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
         demands = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from tpsim.question.limits import LIMITS
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
     from tpsim.program.schedules import PipelineSchedule
@@ -172,13 +173,18 @@ def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
     >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "replay": "needed"})
     'fsdp2: recompute full logits, replay needed'
     """
-    said = [
-        f"{name.replace('_', ' ')} {value if isinstance(value, str) else ' '.join(value)}"
-        if value and not isinstance(value, bool)
-        else f"{'' if value else 'no '}{name.replace('_', ' ')}"
-        for name, value in switches.items()
-    ]
-    return f"{base or 'stated'}: {', '.join(said)}"
+    return (
+        f"{base or 'stated'}: {', '.join(_switch(name.replace('_', ' '), value) for name, value in switches.items())}"
+    )
+
+
+def _switch(name: str, value: Any) -> str:
+    """One switch; of several together those that say something."""
+    if isinstance(value, Mapping):
+        return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
+    if value and not isinstance(value, bool):
+        return f"{name} {value if isinstance(value, str) else ' '.join(value)}"
+    return f"{'' if value else 'no '}{name}"
 
 
 def _many(count: int, word: str, plural: str) -> str:

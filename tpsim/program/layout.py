@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Literal
 
 from tpsim.algebra.sharding import Sharding
@@ -66,6 +67,73 @@ REGIONS: Mapping[str, Region] = {
 blocks, attention's heads, logits."""
 
 
+Beside = Literal["none", "beside", "zero3"]
+"""Whether calls of a sort run beside compute: never, always, or from ZeRO-3 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Which sorts of collectives run beside compute; the others hold it up.
+
+    tensor     on activations
+    gradients  reductions of gradients of parameters
+    weights    gathers of parameters, or of what the optimizer has made of them
+    stages     messages between stages; auto: as those who run the schedule do
+    """
+
+    tensor: Beside = "none"
+    gradients: Beside = "none"
+    weights: Beside = "none"
+    stages: Literal["auto", "none", "beside"] = "auto"
+
+    def at(self, zero: int) -> Overlap:
+        """These switches at a ZeRO stage."""
+        then: Literal["beside", "none"] = "beside" if zero == ALL_SHARDED else "none"
+        late = [name for name, value in asdict(self).items() if value == "zero3"]
+        return replace(self, **dict.fromkeys(late, then))
+
+
+ALL_SHARDED = 3
+"""The ZeRO stage that shards parameters too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """How early weights are gathered: as long as those not yet begun to be read are at most so many.
+
+    layers    calls of so many layers
+    elements  instead, so many elements
+    """
+
+    layers: int = 1
+    elements: int | None = None
+
+    @property
+    def limit(self) -> int:
+        """In layers, or in elements."""
+        return self.layers if self.elements is None else self.elements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """How many gradients are ready before they are reduced beside compute: those of a layer, or of the step.
+
+    elements       instead, so many elements, or `per_rank` of them per data shard if that is more
+    first_chunk    True if only the first chunk of a pipeline has buckets, and the others one each
+    """
+
+    of: Literal["layer", "step"] = "layer"
+    elements: int | None = None
+    per_rank: int = 0
+    first_chunk: bool = False
+
+    def limit(self, *, shards: int, first: bool) -> float:
+        """In layers, or in elements; first: of the first chunk."""
+        if self.of == "step" or (self.first_chunk and not first):
+            return inf
+        return 1 if self.elements is None else max(self.elements, self.per_rank * shards)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
     """Stated switches in which frameworks differ; each is a policy, none names a collective.
@@ -92,6 +160,9 @@ class Practice:
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
+    overlap                which sorts of collectives run beside compute
+    ahead                  how early weights are gathered where that runs beside compute
+    bucket                 how many gradients are reduced at once where that runs beside compute
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -106,6 +177,14 @@ class Practice:
     recompute: tuple[str, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
+    overlap: Overlap = Overlap()
+    ahead: Ahead = Ahead()
+    bucket: Bucket = Bucket()
+
+    @property
+    def counts_elements(self) -> bool:
+        """True if what runs beside compute is issued by numbers of elements."""
+        return any(one.elements is not None for one in (self.ahead, self.bucket))
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike.
@@ -119,12 +198,49 @@ class Practice:
 
 
 PRACTICES: Mapping[str, Practice] = {
-    "ideal": Practice(),
-    "megatron": Practice(regather=True, reshard_after_forward=True, qkv="fused", coalesce=True, replay="whole"),
-    "fsdp2": Practice(reshard_after_forward=True, coalesce=True),
-    "xla": Practice(cotangents="per_use", causal="whole"),
+    "ideal": Practice(overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside")),
+    "megatron": Practice(
+        regather=True,
+        reshard_after_forward=True,
+        qkv="fused",
+        coalesce=True,
+        replay="whole",
+        overlap=Overlap(tensor="beside"),
+        bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
+    ),
+    "fsdp2": Practice(
+        reshard_after_forward=True,
+        coalesce=True,
+        overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
+    ),
+    "deepspeed": Practice(
+        reshard_after_forward=True,
+        coalesce=True,
+        replay="whole",
+        overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
+        ahead=Ahead(elements=50_000_000),
+        bucket=Bucket(elements=500_000_000),
+    ),
+    "xla": Practice(
+        cotangents="per_use",
+        causal="whole",
+        overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
+    ),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
+
+SOURCES: Mapping[str, str] = {
+    "ideal": "what could be had: everything runs beside compute",
+    "megatron": "Megatron-LM: all-reduces of tensor parallelism are asynchronous in backward, overlap_grad_reduce and "
+    "overlap_param_gather are off, buckets hold max(40e6, 1e6 per data rank) parameters on the first chunk alone, "
+    "messages overlap where chunks are interleaved (distributed_data_parallel_config.py, schedules.py)",
+    "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884)",
+    "deepspeed": "DeepSpeed zero/config.py: overlap_comm at stage 3 alone, reduce_bucket_size 5e8, "
+    "stage3_prefetch_bucket_size 5e7 elements",
+    "xla": "XLA's latency-hiding scheduler: gathers of weights and scatters of gradients are asynchronous; pieces of a "
+    "product beside a collective's steps are not modelled, so those on activations block",
+}
+"""Where the overlap of a bundle, its buckets and what it gathers ahead are from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.layout import STORED_AS, Dtypes
+from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.report.answer import Assumption
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.placement import Placement
     from tpsim.machine.profile import Constant, Machine
+    from tpsim.program.layout import Practice
     from tpsim.program.model_file import ModelRead
     from tpsim.question.question import Workload
     from tpsim.question.scenario_file import ScenarioFile
@@ -32,14 +34,12 @@ def model_assumptions(read: ModelRead) -> Iterator[Assumption]:
 
 
 def run_assumptions(
-    file: ScenarioFile, workload: Workload, machine: Machine, placement: Placement
+    file: ScenarioFile, workload: Workload, machine: Machine, placement: Placement, practice: Practice
 ) -> Iterator[Assumption]:
     """What is assumed of efficiency, overlap, placement, and of all that the scenario leaves open."""
     yield from _efficiency(file, machine)
     yield from _overheads(file)
-    overlap = [f"{axis} behind {what}" for axis, what in file.assume.overlap.items() if what != "none"]
-    if "overlap" in file.assume.model_fields_set:
-        yield Assumption("overlap: " + (", ".join(overlap) or "none"), "stated")
+    yield _beside(practice, file)
     dtype = file.workload.dtype
     if dtype is not None and dtype in STORED_AS:
         yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
@@ -59,6 +59,15 @@ def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
             share = name == "fragmentation"
             much = f"{100 * one.value:.3g} % of the arrays" if share else show(one.value, "bytes")
             yield Assumption(f"memory beside arrays: {name} {much}", "stated" if one.kind == "measured" else one.kind)
+
+
+def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
+    """What runs beside compute, and who says so."""
+    beside = [sort for sort, value in asdict(practice.overlap).items() if value == "beside"]
+    text = f"collectives beside compute: {', '.join(beside) or 'none'}"
+    if file.practice.overlap is not None:
+        return Assumption(text, "stated")
+    return Assumption(f"{text}, as {file.practice.base} has it ({SOURCES[file.practice.base]})", "default")
 
 
 def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:
@@ -94,7 +103,6 @@ def left_open(file: ScenarioFile, workload: Workload, machine: Machine) -> dict[
             ("workload.dtype", f"products and parameters in {dtypes.activations}", work.dtype),
             ("workload.grad_dtype", f"gradients in {dtypes.gradients}", work.grad_dtype),
             ("practice", f"the switches of {file.practice.base}", "base" in file.practice.model_fields_set),
-            ("assume.overlap", "no collective runs beside compute", "overlap" in file.assume.model_fields_set),
             (
                 "collectives.launch",
                 f"the launch latency of {harness}",

@@ -130,9 +130,6 @@ def _refusals(
         names = ", ".join(name for name, maker in SCHEDULES.items() if maker.several)
         message = f"the schedule {fields.schedule} runs one chunk per stage, not {fields.chunks}"
         yield at("pipeline", "chunks"), "too-many-chunks", message, f"write chunks: 1, or schedule: {names}"
-    if any(hides != "none" for hides in file.assume.overlap.values()):
-        message = "overlap of collectives with compute is not supported with stages yet: every collective blocks"
-        yield at("assume", "overlap"), later, message, "--set assume.overlap={}, or layout.pp without an axis"
     if file.planner == "cheapest":
         message = "the planner cheapest is not supported with stages yet"
         yield at("planner"), later, message, "--planner book"

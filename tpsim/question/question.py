@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.report.answer import Assumption
 
-Overlap = Literal["none", "forward", "backward", "both"]
 CostModel = Literal["additive", "book"]
 Planner = Literal["book", "cheapest"]
 
@@ -77,12 +76,10 @@ class Assume:
     """What is assumed about the run: the share of peak that products reach, and what hides behind compute.
 
     matmul_efficiency  share of peak FLOP/s, None for the machine's own figure
-    overlap            mesh axis -> the phases whose compute hides its collectives; an axis not named hides nothing
     memory             what stands beside arrays
     """
 
     matmul_efficiency: float | None = None
-    overlap: Mapping[str, Overlap] = field(default_factory=dict)
     memory: Overheads = Overheads()
 
 

@@ -27,7 +27,7 @@ COMMENTS: Mapping[str, str] = {
     "practice": "switches in which frameworks differ",
     "recompute": "what is not kept for backward: none, selective (what attention keeps inside), full, or {drop: [..]}",
     "workload": "one step; global_batch in sequences",
-    "assume": "what is assumed about the run; an axis not named under overlap hides nothing",
+    "assume": "what is assumed about the run",
     "require": "exit code 1 when violated",
     "cost_model": "additive: launch + steps*latency + bytes/bandwidth; book: the longer of latency and bandwidth",
     "planner": "book: the four cases; cheapest: every way",

@@ -89,7 +89,9 @@ def resolve(
     split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
-    practice = recomputing(file.recompute, _practice(file.practice), model.model, split.layout, read.at)
+    practice = recomputing(
+        file.recompute, _practice(file.practice, split.layout.zero), model.model, split.layout, read.at
+    )
     schedule, layers = pipeline(file, model.model, split, read.at, workload=workload, shelf=shelf)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
@@ -102,7 +104,7 @@ def resolve(
         *model_assumptions(model),
         *machine_assumptions(file, base_machine, machine),
         *split.assumptions,
-        *run_assumptions(file, workload, machine, placement),
+        *run_assumptions(file, workload, machine, placement, practice),
     ]
     question = Question(
         name=file.name or read.name,
@@ -118,7 +120,7 @@ def resolve(
         dtypes=dtypes,
         products=products,
         workload=workload,
-        assume=_assume(read, split),
+        assume=_assume(read),
         require=file.require,
         limits=tuple(limits(file.require, read.at, read.at_key)),
         cost_model=file.cost_model,
@@ -218,6 +220,28 @@ def _refuse_not_yet(document: Document) -> None:
                     document.key_place(*section, key),
                     "remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO",
                 )
+    _refuse_overlap(document)
+
+
+REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
+NOT_MODELLED_YET = {
+    "split": "pieces of a product beside the steps of a collective",
+    "steady": "messages that block in warm-up and flush alone",
+}
+
+
+def _refuse_overlap(document: Document) -> None:
+    """Refuse overlap by mesh axes, which is no assumption any more, and what a timeline does not model yet."""
+    assume, practice = (document.data.get(key) for key in ("assume", "practice"))
+    if isinstance(assume, Mapping) and "overlap" in assume:
+        message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
+        raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
+    overlap = practice.get("overlap") if isinstance(practice, Mapping) else None
+    for sort, value in overlap.items() if isinstance(overlap, Mapping) else ():
+        if value in NOT_MODELLED_YET:
+            message = f"overlap of {sort}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
+            place = document.place("practice", "overlap", sort)
+            raise InputError.one("not-supported-yet", message, place, "write none or beside")
 
 
 def _model(read: _Read, shelf: Shelf) -> tuple[ModelRead, ModelRead]:
@@ -325,10 +349,16 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 
-def _practice(fields: PracticeFields) -> Practice:
-    """The bundle, with the switches that are set one by one."""
-    changed = {name: value for name, value in fields.model_dump(exclude={"base"}).items() if value is not None}
-    return replace(PRACTICES[fields.base], **changed)
+def _practice(fields: PracticeFields, zero: int) -> Practice:
+    """The bundle at a ZeRO stage, with the switches that are set one by one."""
+    groups = ("overlap", "ahead", "bucket")
+    changed = fields.model_dump(exclude={"base", *groups}, exclude_none=True)
+    base = PRACTICES[fields.base]
+    for name in groups:
+        if (stated := getattr(fields, name)) is not None:
+            changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
+    practice = replace(base, **changed)
+    return replace(practice, overlap=practice.overlap.at(zero))
 
 
 def _placement(read: _Read, machine: Machine, split: Cut) -> Placement:
@@ -361,16 +391,9 @@ def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placemen
         raise
 
 
-def _assume(read: _Read, split: Cut) -> Assume:
-    """What is assumed of the run; what is said of an axis holds for those it is split into."""
+def _assume(read: _Read) -> Assume:
+    """What is assumed of the run."""
     fields = read.file.assume
-    for axis in fields.overlap:
-        known_axis(axis, Mesh(dict(read.file.mesh)), read.at_key, "assume", "overlap", axis)
-    overlap = {
-        axis: fields.overlap[parent]
-        for axis in split.mesh.axes
-        if (parent := split.parents.get(axis, axis)) in fields.overlap
-    }
     efficiency = fields.matmul_efficiency
     beside = {name: one.value for name, one in fields.memory if one is not None}
     memory = Overheads(
@@ -378,7 +401,7 @@ def _assume(read: _Read, split: Cut) -> Assume:
         workspace_bytes=beside.get("workspace", 0),
         fragmentation=beside.get("fragmentation", 0),
     )
-    return Assume(matmul_efficiency=efficiency.value if efficiency else None, overlap=overlap, memory=memory)
+    return Assume(matmul_efficiency=efficiency.value if efficiency else None, memory=memory)
 
 
 def _forced_at(read: _Read) -> Iterator[tuple[str, Place]]:
@@ -420,7 +443,6 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
         "dtypes": {"products": question.products, **asdict(question.dtypes)},
         "assume": {
             "matmul_efficiency": stated and stated.value,
-            "overlap": dict(file.assume.overlap),
             **({"memory": beside} if any((beside := asdict(question.assume.memory)).values()) else {}),
         },
         "require": dict(question.require),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
-from tpsim.program.layout import Dtype
+from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.spec import Bytes, Share, Strict
 
@@ -70,10 +70,46 @@ class PipelineFields(Strict):
     )
 
 
+class OverlapFields(Strict):
+    """Which sorts of collectives run beside compute, where the bundle has it otherwise."""
+
+    noun: ClassVar[str] = "a sort of collectives"
+
+    tensor: Beside | None = Field(None, description="on activations")
+    gradients: Beside | None = Field(None, description="reductions of gradients")
+    weights: Beside | None = Field(None, description="gathers of parameters")
+    stages: Literal["auto", "none", "beside"] | None = Field(None, description="auto: as the schedule is run")
+
+
+class AheadFields(Strict):
+    """How much of the weights is gathered before it is read."""
+
+    noun: ClassVar[str] = "a distance"
+
+    layers: Annotated[int, Field(strict=True, ge=0)] | None = None
+    elements: Count | None = None
+
+
+class BucketFields(Strict):
+    """How many gradients are reduced at once, where that runs beside compute."""
+
+    noun: ClassVar[str] = "a bucket"
+
+    of: Literal["layer", "step"] = "layer"
+    elements: Count | None = None
+    per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
+    first_chunk: Flag = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_word_is_what_it_holds(cls, value: Any) -> Any:
+        return {"of": value} if isinstance(value, str) else value
+
+
 class PracticeFields(Strict):
     """A named bundle of switches, and single switches changed in it."""
 
-    base: Literal["megatron", "fsdp2", "xla", "ideal"] = "megatron"
+    base: Literal["megatron", "fsdp2", "deepspeed", "xla", "ideal"] = "megatron"
     cotangents: Literal["once", "per_use"] | None = None
     regather: Flag | None = None
     reshard_after_forward: Flag | None = None
@@ -84,6 +120,9 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     causal: Literal["skip", "whole"] | None = None
+    overlap: OverlapFields | None = None
+    ahead: AheadFields | None = None
+    bucket: Annotated[BucketFields, _OrShort("string")] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -160,7 +199,6 @@ class AssumeFields(Strict):
     noun: ClassVar[str] = "an assumption"
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-    overlap: dict[str, Literal["none", "forward", "backward", "both"]] = Field(default_factory=dict)
     memory: OverheadFields = Field(default_factory=OverheadFields)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.actions import Actions
 from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
@@ -15,11 +16,12 @@ from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
     from pathlib import Path
 
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.rollup import Collective
+    from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
@@ -34,13 +36,25 @@ if TYPE_CHECKING:
 class Lowered:
     """A program with its collectives and its kernels.
 
-    path  how arrays that must change their type get there
+    path   how arrays that must change their type get there
+    known  its actions as tasks, by what they are made for
     """
 
     program: Program
     collectives: tuple[Collective, ...]
     kernels: tuple[Kernel, ...]
     path: Paths
+    known: dict[Hashable, Actions] = field(default_factory=dict)
+
+    def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
+        """The program's actions, with these of its collectives."""
+        practice, shards = question.practice, question.mesh.size(*question.layout.roles.get("dp", ()))
+        counted = tuple(sizes.dims.items()) if practice.counts_elements else ()
+        key = (practice, question.stages, shards, counted, *map(id, calls))
+        if key not in self.known:
+            program, stages = self.program, question.stages
+            self.known[key] = Actions(program.ops, stages, calls, practice, shards, lambda call: call.elements(sizes))
+        return self.known[key]
 
 
 @dataclass(frozen=True, slots=True)
