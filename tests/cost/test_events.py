@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cost.events import pipeline, simulate
-from tpsim.cost.timeline import run
+from tpsim.cost import timeline
+from tpsim.cost.orders import run
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.quantity.errors import InputError
 
@@ -175,6 +176,12 @@ def tasks_and_shares(draw):
 @given(tasks_and_shares())
 def test_a_pass_of_max_and_plus_in_issue_order_is_what_events_do(drawn):
     assert max_and_plus(*drawn) == simulate(*drawn)
+
+
+@given(tasks_on_lanes())
+def test_tasks_on_lanes_start_and_end_when_events_say(tasks):
+    ran = timeline.run(tasks)
+    assert list(zip(ran.starts, ran.ends, strict=True)) == simulate(tasks)
 
 
 # --- Pipelines ----------------------------------------------------------------------------------------------------
