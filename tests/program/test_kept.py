@@ -10,7 +10,7 @@ import sympy
 
 from tests.models import GPT, LLAMA
 from tpsim.cost.compute import matmuls
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Practice, layout
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Rename, Reshard
 
@@ -155,6 +155,16 @@ def test_selective_recompute_runs_attentions_two_products_once_more():
     assert sympy.expand(more - SCORES) == 0
     share = more / sum(flops(GPT, PLAIN).values())
     assert sympy.simplify(share - s / (18 * h + 3 * s)) == 0
+
+
+def test_scores_that_fused_attention_settles_are_settled_again_not_kept():
+    """A split head dim: the scores owe a sum inside the kernel."""
+    split = Layout({"*": {"d": ("X",), "f": ("X",)}})
+    for practice, sums in ((FUSED, 2), (PLAIN, 1)):
+        program = derive(GPT, split, practice)
+        scores = [op for op in program.ops if isinstance(op, Reshard) and op.output.name == "attention.scores"]
+        assert [op.where.act for op in scores if op.where.index("layers") == LAYER] == ["F", "B"][:sums]
+        assert "attention.scores" not in {x.name for x in kept(program, GPT_SIZES)}
 
 
 def test_selective_recompute_of_fused_attention_frees_its_log_sums_and_runs_its_forward_once_more():

@@ -70,7 +70,11 @@ UNNAMED = {
 
 
 @pytest.mark.parametrize("table", UNNAMED.values(), ids=UNNAMED)
-@pytest.mark.parametrize("switches", [Practice(), Practice(cotangents="per_use", qkv="fused")], ids=["once", "per-use"])
+@pytest.mark.parametrize(
+    "switches",
+    [Practice(), Practice(cotangents="per_use", qkv="fused"), Practice(attention="plain")],
+    ids=["once", "per-use", "plain"],
+)
 def test_layouts_without_a_name_equal_the_unsharded_program(table, switches):
     sharded = run(GPT, Layout(table={"*": {}} | table), switches, Mesh({"X": 2, "Y": 2}), 2)
     assert difference(sharded, whole(GPT.name, switches, 2)) < 1e-10

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.program.layout import Practice
-    from tpsim.program.op import Op
+    from tpsim.program.op import Array
 
 STATISTIC = "f32"
 """The dtype of sums and statistics that a kernel keeps, whatever its arrays are."""
@@ -39,7 +39,7 @@ def kind(kernel: str) -> str:
     return kernel.partition(".")[0]
 
 
-def keeps(op: Op, practice: Practice) -> bool:
-    """True if its kernel keeps what `op` makes."""
-    of = kind(op.where.kernel)
-    return op.output.name.rpartition(".")[2] in (ATTENTION[practice.attention] if of == "attention" else KEEPS[of])
+def keeps(kernel: str, x: Array, practice: Practice) -> bool:
+    """True if `kernel` keeps `x`, which it makes."""
+    of = kind(kernel)
+    return x.name.rpartition(".")[2] in (ATTENTION[practice.attention] if of == "attention" else KEEPS[of])
