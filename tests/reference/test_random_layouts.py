@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from tpsim.reference.execute import Run, execute
 if TYPE_CHECKING:
     from tpsim.program.model import Model
 
-MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA)}
+DROPPING = replace(GPT, name="dropping", dropout=0.2)
+MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA, DROPPING)}
 
 
 def sizes(model: Model, microbatches: int) -> dict[str, int]:

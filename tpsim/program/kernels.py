@@ -21,17 +21,21 @@ KEEPS: Mapping[str, tuple[str, ...]] = {
     "norm": ("mean", "variance"),
     "rotary": (),
     "activation": (),
-    "add": (),
+    "add": ("mask",),
     "loss": ("exp", "sum_exp"),
 }
 """Kind of kernel -> the last words of the names of what it keeps.
 
 Norms keep two numbers per token (PyTorch's and Apex's mean and inverse deviation; RMSNorm one), cross entropy the
-softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3).
+softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3), an add with dropout its mask.
 """
 
-ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp")}
-"""What attention keeps: one number per head and token (Dao 2023), or its weights as they are summed."""
+ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp", "mask", "dropped")}
+"""What attention keeps: one number per head and token (Dao 2023), or its weights as they are summed.
+
+Of dropout plain attention keeps the mask and what multiplies the values (Korthikanti et al. 2022, 4.1); a fused kernel
+draws the mask again.
+"""
 
 
 def kind(kernel: str) -> str:
