@@ -112,4 +112,7 @@ def practices() -> st.SearchStrategy[Practice]:
         zero1=st.sampled_from(["scatter", "all_reduce"]),
         cross_entropy=st.sampled_from(["parallel", "gathered"]),
         qkv=st.sampled_from(["separate", "fused", "fused_kv"]),
+        attention=st.sampled_from(["fused", "plain"]),
+        recompute=st.sampled_from([(), ("attention",), ("full",), ("norm", "mlp.act")]),
+        replay=st.sampled_from(["whole", "needed"]),
     )

@@ -9,10 +9,9 @@ import pytest
 import sympy
 
 from tests.models import GPT, LLAMA
-from tpsim.cost.compute import matmuls
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Practice, layout
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
-from tpsim.program.op import Rename, Reshard
+from tpsim.program.op import Einsum, Rename, Reshard
 
 TP = layout(tp=("X",))
 SP = layout(tp=("X",), sequence_parallel=True)
@@ -25,6 +24,7 @@ NEEDED = replace(FULL, replay="needed")
 a, b, s, h, f, r, t = sympy.symbols("a b s h f r t", positive=True)
 GPT_SIZES = {"b": b, "s": s, "t": s, "h": h, "g": a, "r": 1, "d": h / a, "e": h / a, "j": 3, "f": 4 * h}
 LLAMA_SIZES = {**GPT_SIZES, "g": a / r, "r": r, "f": f}
+DROPPING = replace(GPT, dropout=0.1)
 LAYER = 1
 """The traced layer that has a layer before it and one behind it in the list of ops."""
 
@@ -62,22 +62,41 @@ SUMS = 4 * a * b * s
 """Softmax' sum, or the logarithm of it: four bytes per head and token, which the paper leaves out."""
 
 
-@pytest.mark.parametrize(
-    ("where", "practice", "expected"),
-    [
-        pytest.param(layout(), PLAIN, 32 * s * b * h + 2 * a * s**2 * b + MEANS + SUMS, id="nothing split"),
-        pytest.param(TP, PLAIN, s * b * (8 * h + 24 * h / t) + 2 * a * s**2 * b / t + MEANS + SUMS / t, id="t"),
-        pytest.param(SP, PLAIN, (32 * s * b * h + 2 * a * s**2 * b + MEANS + SUMS) / t, id="t + sp"),
-        pytest.param(TP, SELECTIVE, s * b * (8 * h + 24 * h / t) + MEANS, id="t + selective"),
-        pytest.param(SP, SELECTIVE, (32 * s * b * h + MEANS) / t, id="t + sp + selective"),
-        pytest.param(TP, FULL, 2 * s * b * h, id="full"),
-        pytest.param(TP, NEEDED, 2 * s * b * h, id="full, as needed"),
-    ],
-)
-def test_a_layer_keeps_the_bytes_of_the_sequence_parallelism_paper(where, practice, expected):
-    """Korthikanti et al. 2022, table 2, without its dropout: masks of 2sbh + as^2b, and 2as^2b that they leave."""
+TABLE_2 = {
+    "nothing split": (layout(), PLAIN, 34 * s * b * h + 5 * a * s**2 * b, 32 * s * b * h + 2 * a * s**2 * b),
+    "t": (
+        TP,
+        PLAIN,
+        s * b * (10 * h + 24 * h / t) + 5 * a * s**2 * b / t,
+        s * b * (8 * h + 24 * h / t) + 2 * a * s**2 * b / t,
+    ),
+    "t + sp": (SP, PLAIN, (34 * s * b * h + 5 * a * s**2 * b) / t, (32 * s * b * h + 2 * a * s**2 * b) / t),
+    "t + selective": (TP, SELECTIVE, s * b * (10 * h + 24 * h / t), s * b * (8 * h + 24 * h / t)),
+    "t + sp + selective": (SP, SELECTIVE, 34 * s * b * h / t, 32 * s * b * h / t),
+    "full": (TP, FULL, 2 * s * b * h, 2 * s * b * h),
+    "full, as needed": (TP, NEEDED, 2 * s * b * h, 2 * s * b * h),
+}
+"""Korthikanti et al. 2022, table 2; then the same without dropout, whose masks are 2sbh + as^2b and leave 2as^2b."""
+
+
+@pytest.mark.parametrize(("where", "practice", "paper", "without"), TABLE_2.values(), ids=TABLE_2)
+def test_a_layer_keeps_the_bytes_of_the_sequence_parallelism_paper(where, practice, paper, without):
     split = t if where.table["*"]["f"] else 1
-    assert sympy.expand(together(derive(GPT, where, practice), GPT_SIZES, split) - expected) == 0
+    means = 0 if practice.recompute == ("full",) else MEANS / (t if where is SP else 1)
+    sums = SUMS / split if practice is PLAIN else 0
+    for model, expected in ((DROPPING, paper), (GPT, without)):
+        assert sympy.expand(together(derive(model, where, practice), GPT_SIZES, split) - expected - means - sums) == 0
+
+
+def test_masks_of_dropout_are_a_byte_per_element_and_a_fused_kernel_draws_its_own_again():
+    masks, drawn = (
+        {x.name: x.dtype for x in kept(derive(DROPPING, layout(), practice), GPT_SIZES) if "mask" in x.name}
+        for practice in (PLAIN, FUSED)
+    )
+    assert masks == dict.fromkeys(("attention.mask", "add.attention.mask", "add.mlp.mask"), "int8")
+    assert masks.keys() - drawn.keys() == {"attention.mask"}
+    fused = [together(derive(model, layout(), FUSED), GPT_SIZES) for model in (DROPPING, GPT)]
+    assert sympy.expand(fused[0] - fused[1]) == 2 * s * b * h
 
 
 def test_fused_attention_keeps_no_scores_but_four_bytes_per_head_and_token():
@@ -115,12 +134,21 @@ def test_what_waits_for_w_is_inputs_of_products_and_cotangents_of_their_outputs(
     assert sympy.expand(found["B"] - from_b * s * b * h) == 0
 
 
+def has_rows_and_columns(op):
+    """True for a product whose operands each have a dim that the other has not; the rest is pointwise."""
+    dims = [set(x.dims) for x in op.inputs]
+    return op.is_matmul and dims[0] - dims[1] and dims[1] - dims[0]
+
+
 def flops(model, practice, **which):
     """Of a layer's matrix products, by act."""
     found = defaultdict(int)
-    for one in matmuls(derive(model, TP, practice)):
-        if one.where.index("layers") == LAYER and all(getattr(one.where, key) == value for key, value in which.items()):
-            found[one.where.act] += one.op.flops(GPT_SIZES, {"D": 1, "X": 1})
+    for op in derive(model, TP, practice).ops:
+        here = op.where.index("layers") == LAYER and all(
+            getattr(op.where, key) == value for key, value in which.items()
+        )
+        if here and isinstance(op, Einsum) and has_rows_and_columns(op):
+            found[op.where.act] += op.flops(GPT_SIZES, {"D": 1, "X": 1})
     return {act: sympy.expand(value) for act, value in found.items()}
 
 
@@ -155,6 +183,16 @@ def test_selective_recompute_runs_attentions_two_products_once_more():
     assert sympy.expand(more - SCORES) == 0
     share = more / sum(flops(GPT, PLAIN).values())
     assert sympy.simplify(share - s / (18 * h + 3 * s)) == 0
+
+
+def test_scores_that_fused_attention_settles_are_settled_again_not_kept():
+    """A split head dim: the scores owe a sum inside the kernel."""
+    split = Layout({"*": {"d": ("X",), "f": ("X",)}})
+    for practice, sums in ((FUSED, 2), (PLAIN, 1)):
+        program = derive(GPT, split, practice)
+        scores = [op for op in program.ops if isinstance(op, Reshard) and op.output.name == "attention.scores"]
+        assert [op.where.act for op in scores if op.where.index("layers") == LAYER] == ["F", "B"][:sums]
+        assert "attention.scores" not in {x.name for x in kept(program, GPT_SIZES)}
 
 
 def test_selective_recompute_of_fused_attention_frees_its_log_sums_and_runs_its_forward_once_more():

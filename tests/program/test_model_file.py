@@ -48,6 +48,14 @@ def test_what_a_file_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
     assert (model.norm, model.positions, model.bias, model.tie_embeddings) == ("rmsnorm", "rope", False, False)
 
 
+def test_dropout_is_none_unless_stated_and_less_than_all(tmp_path: Path) -> None:
+    assert (tiny(tmp_path).dropout, tiny(tmp_path, "dropout: 0.1").dropout) == (0.0, 0.1)
+    with pytest.raises(InputError) as error:
+        tiny(tmp_path, "dropout: 1")
+    (problem,) = error.value.problems
+    assert (problem.message, problem.remedy) == ("dropout is 1", "it must be less than 1")
+
+
 @pytest.mark.parametrize("name", model_names())
 def test_every_model_of_the_library_says_where_it_was_read(name: str) -> None:
     read = load_model(name)

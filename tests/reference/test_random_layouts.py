@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from tpsim.reference.execute import Run, execute
 if TYPE_CHECKING:
     from tpsim.program.model import Model
 
-MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA)}
+DROPPING = replace(GPT, name="dropping", dropout=0.2)
+MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA, DROPPING)}
 
 
 def sizes(model: Model, microbatches: int) -> dict[str, int]:
@@ -70,7 +72,11 @@ UNNAMED = {
 
 
 @pytest.mark.parametrize("table", UNNAMED.values(), ids=UNNAMED)
-@pytest.mark.parametrize("switches", [Practice(), Practice(cotangents="per_use", qkv="fused")], ids=["once", "per-use"])
+@pytest.mark.parametrize(
+    "switches",
+    [Practice(), Practice(cotangents="per_use", qkv="fused"), Practice(attention="plain")],
+    ids=["once", "per-use", "plain"],
+)
 def test_layouts_without_a_name_equal_the_unsharded_program(table, switches):
     sharded = run(GPT, Layout(table={"*": {}} | table), switches, Mesh({"X": 2, "Y": 2}), 2)
     assert difference(sharded, whole(GPT.name, switches, 2)) < 1e-10

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.program.layout import Practice
-    from tpsim.program.op import Op
+    from tpsim.program.op import Array
 
 STATISTIC = "f32"
 """The dtype of sums and statistics that a kernel keeps, whatever its arrays are."""
@@ -21,17 +21,21 @@ KEEPS: Mapping[str, tuple[str, ...]] = {
     "norm": ("mean", "variance"),
     "rotary": (),
     "activation": (),
-    "add": (),
+    "add": ("mask",),
     "loss": ("exp", "sum_exp"),
 }
 """Kind of kernel -> the last words of the names of what it keeps.
 
 Norms keep two numbers per token (PyTorch's and Apex's mean and inverse deviation; RMSNorm one), cross entropy the
-softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3).
+softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3), an add with dropout its mask.
 """
 
-ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp")}
-"""What attention keeps: one number per head and token (Dao 2023), or its weights as they are summed."""
+ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp", "mask", "dropped")}
+"""What attention keeps: one number per head and token (Dao 2023), or its weights as they are summed.
+
+Of dropout plain attention keeps the mask and what multiplies the values (Korthikanti et al. 2022, 4.1); a fused kernel
+draws the mask again.
+"""
 
 
 def kind(kernel: str) -> str:
@@ -39,7 +43,7 @@ def kind(kernel: str) -> str:
     return kernel.partition(".")[0]
 
 
-def keeps(op: Op, practice: Practice) -> bool:
-    """True if its kernel keeps what `op` makes."""
-    of = kind(op.where.kernel)
-    return op.output.name.rpartition(".")[2] in (ATTENTION[practice.attention] if of == "attention" else KEEPS[of])
+def keeps(kernel: str, x: Array, practice: Practice) -> bool:
+    """True if `kernel` keeps `x`, which it makes."""
+    of = kind(kernel)
+    return x.name.rpartition(".")[2] in (ATTENTION[practice.attention] if of == "attention" else KEEPS[of])

@@ -25,6 +25,7 @@ class Model:
     hidden h, layers L, heads (g*r), kv_heads g, head_dim d, ffn_hidden f, vocab_padded v, positions p (learned only)
     bias      biases on every linear layer of the block (also LayerNorm shifts follow `norm`)
     qkv_bias  biases on the query, key and value projections only
+    dropout   the share of attention's weights, and of what joins the stream, that training drops
     params    the published parameter count, None if not stated
     """
 
@@ -45,6 +46,7 @@ class Model:
     max_positions: int | None = None
     parallel_residual: bool = False
     tie_embeddings: bool = False
+    dropout: float = 0.0
     params: float | None = None
 
     @property

@@ -19,6 +19,8 @@ Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
 Flag = Annotated[bool, Field(strict=True)]
 At = Callable[..., Place | None]
 
+DROPOUT = "share of attention's weights, and of what joins the stream, that training drops"
+
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
 
@@ -58,6 +60,7 @@ class ModelFile(Strict):
     max_positions: Count | None = None
     parallel_residual: Flag = False
     tie_embeddings: Flag = False
+    dropout: Annotated[float, Field(ge=0, lt=1, description=DROPOUT)] = 0.0
     params: Annotated[float, Field(gt=0)] | None = None
 
 
@@ -129,6 +132,7 @@ def model_of(file: ModelFile, at: At) -> Model:
         max_positions=file.max_positions,
         parallel_residual=file.parallel_residual,
         tie_embeddings=file.tie_embeddings,
+        dropout=file.dropout,
         params=file.params,
     )
     check_sizes(model, at)

@@ -125,10 +125,12 @@ class Leaf(Op):
 class Index(Op):
     """An array computed from GLOBAL indices (and integer inputs), born in the wanted sharding: causal mask, one-hot.
 
-    fn  name of the function in `reference.functions`; it gets one index array per dim of the output
+    fn    name of the function in `reference.functions`; it gets one index array per dim of the output
+    rate  of dropout: the share of ones that are none
     """
 
     fn: str = ""
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

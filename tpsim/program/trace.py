@@ -97,6 +97,19 @@ class Trace:
         type_ = born or self.layout.type_in(dims, self.region)
         return self.emit(Index(inputs, Array(fn, type_, self.region, dtype, "index"), self.where, fn=fn))
 
+    def dropped(self, name: str, x: Array, rate: float) -> Array:
+        """`x` with a share of its elements dropped by a mask of a byte each, and the others scaled up to keep the mean.
+
+        The mask is drawn from global indices, layer and microbatch: the same however the program is split.
+        """
+        born = x.type.owing(())
+        drawn = self.emit(
+            Index((), Array(f"{name}.draw", born, self.region, "int8", "index"), self.where, fn="dropout", rate=rate)
+        )
+        kept = (Scale(1 / (1 - rate)),)
+        mask = self.lin(f"{name}.mask", drawn, scales=kept, role="activation")
+        return self.einsum(f"{name}.dropped", x.dims, x, mask)
+
     def einsum(self, name: str, dims: tuple[str, ...], *xs: Array, dtype: str | None = None) -> Array:
         """The product of one or two arrays, summed over every dim that is not in `dims`.
 

@@ -77,11 +77,12 @@ class Transformer:
             found = trace.einsum("embedding.out", ("b", "s", "h"), hot, self._use("E"), dtype=hot.dtype)
         with self._in("embedding", "residual"):
             x = trace.pin(found, "residual", "")
-            if self.model.positions != "learned":
-                return x
-            where = trace.index("position_one_hot", ("s", "p"), self.dtypes.activations)
-            found = trace.einsum("positions", ("s", "h"), where, self._use("P"), dtype=where.dtype)
-            return trace.lin("embedding.sum", x, found)
+            if self.model.positions == "learned":
+                where = trace.index("position_one_hot", ("s", "p"), self.dtypes.activations)
+                found = trace.einsum("positions", ("s", "h"), where, self._use("P"), dtype=where.dtype)
+                x = trace.lin("embedding.sum", x, found)
+        with self._in("embedding", "residual", "add.embedding"):
+            return self._dropped("add.embedding", x)
 
     def layer(self, x: Array) -> Array:
         """One layer: attention and MLP, one after the other or side by side (parallel residual)."""
@@ -195,7 +196,7 @@ class Transformer:
         total = trace.settled(total, "softmax divides by the whole sum")
         if self.practice.attention == "fused":
             self._logsum(top, total)
-        return trace.map("attention.softmax", "div", weight, total)
+        return self._dropped("attention", trace.map("attention.softmax", "div", weight, total))
 
     def _logsum(self, top: Array, total: Array) -> None:
         """What backward subtracts in place of the maximum: softmax is the same for any, and the sum is one then."""
@@ -212,7 +213,13 @@ class Transformer:
         with self._in(block, "residual", f"add.{block}"):
             y = self.trace.pin(y, "residual", "")
             held = [self._use(bias) for bias in biases if self._has(bias)]
-            return self.trace.lin("residual", x, y, *held)
+            if self.model.dropout and held:
+                y, held = self.trace.lin(f"add.{block}.biased", y, *held), []
+            return self.trace.lin("residual", x, self._dropped(f"add.{block}", y), *held)
+
+    def _dropped(self, name: str, x: Array) -> Array:
+        """What the model's dropout leaves of `x`."""
+        return self.trace.dropped(name, x, self.model.dropout) if self.model.dropout else x
 
     def _cut(self, x: Array, here: Where) -> Array:
         """The stream where the stack is cut: sent, as the table has it there, to the chunk that is `here`."""

@@ -19,7 +19,7 @@ from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, O
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     from tpsim.program.layout import Practice
     from tpsim.program.op import Again
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 BY_OUTPUT = frozenset({"exp"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
 
-MADE_AGAIN = {"gather": "gathered again because it was not kept", "replay": "recomputed because it was not kept"}
+MADE_AGAIN: Mapping[Again, str] = {
+    "gather": "gathered again because it was not kept",
+    "kernel": "made again because its kernel keeps nothing of it",
+    "replay": "recomputed because it was not kept",
+}
 """Why a move runs a second time, by `Where.again`."""
 
 
@@ -54,7 +58,8 @@ class Backward:
     def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
         self.gradients, self.forward = defaultdict(list), forward
-        self.outside = {x for op in forward for x in op.inputs if _kernel(self.trace.producer[x]) != _kernel(op)}
+        made = self.trace.producer
+        self.outside = {x for op in forward for x in op.inputs if self._kernel(made[x]) != self._kernel(op)}
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         for op in reversed(forward):
@@ -184,7 +189,8 @@ class Backward:
 
     def _inside(self, op: Op) -> bool:
         """True for what a fused kernel neither gives away nor keeps."""
-        return bool(op.where.kernel) and op.output not in self.outside and not keeps(op, self.practice)
+        kernel, _ = self._kernel(op)
+        return bool(kernel) and op.output not in self.outside and not keeps(kernel, op.output, self.practice)
 
     def _gathered(self, op: Op) -> bool:
         """True for what was gathered and the practice drops."""
@@ -203,8 +209,9 @@ class Backward:
             return True
         if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
             return self._recomputed(self.trace.producer[op.inputs[0]])
-        named = bool(where.kernel) and not {where.kernel, kind(where.kernel)}.isdisjoint(dropped)
-        return op.output.name in dropped or (named and keeps(op, self.practice))
+        kernel, _ = self._kernel(op)
+        named = bool(kernel) and not {kernel, kind(kernel)}.isdisjoint(dropped)
+        return op.output.name in dropped or (named and keeps(kernel, op.output, self.practice))
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""
@@ -221,7 +228,8 @@ class Backward:
         if FULL in self.practice.recompute and where.place == "layer":
             mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
             return [one for one in mine if self._inside(one) or self._recomputed(one)]
-        return [one for one in self.forward if _kernel(one) == _kernel(op)] if where.kernel else [op]
+        kernel = self._kernel(op)
+        return [one for one in self.forward if self._kernel(one) == kernel] if kernel[0] else [op]
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
@@ -231,7 +239,7 @@ class Backward:
         if why == "replay" and where.kernel:
             where = replace(where, kernel=f"{where.kernel}.again")
         inputs = tuple(self._replayed(x) if why == "replay" else self._saved(x) for x in op.inputs)
-        because = f"{op.because}; {MADE_AGAIN[why]}" if op.because and why in MADE_AGAIN else op.because
+        because = f"{op.because}; {MADE_AGAIN[why]}" if op.because else op.because
         return self.trace.emit(replace(op, inputs=inputs, output=replace(op.output), where=where, because=because))
 
     def _replayed(self, x: Array) -> Array:
@@ -239,10 +247,11 @@ class Backward:
         op = self.trace.producer[x]
         return self._again(op, "replay") if self._inside(op) or self._recomputed(op) else self._saved(x)
 
-
-def _kernel(op: Op) -> Hashable:
-    """The kernel instance that an op is a part of."""
-    return op.where.kernel, op.where.loops
+    def _kernel(self, op: Op) -> tuple[str, Hashable]:
+        """The kernel instance that an op is a part of; what a kernel makes and settles is its own, moves included."""
+        settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
+        maker = self.trace.producer[op.inputs[0]] if settles else op
+        return maker.where.kernel, op.where.loops
 
 
 def _d(x: Array) -> str:

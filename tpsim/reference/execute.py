@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 
@@ -273,12 +274,13 @@ def _einsum(op: Einsum, blocks: list[Block]) -> Block:
 
 
 def _index(run: Run, op: Index, device: Device, blocks: list[Block]) -> Block:
-    """An index array's block: its function of the device's own global indices."""
+    """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
     out = op.output
     windows = run.grid.window(device, out.type, run.sizes)
     grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
     inputs = [_aligned(block, x, out) for block, x in zip(blocks, op.inputs, strict=True)]
-    return np.broadcast_to(INDEX[op.fn](run.sizes, *grids, *inputs), [w.stop - w.start for w in windows])
+    draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
+    return np.broadcast_to(INDEX[op.fn]({**run.sizes, **draw}, *grids, *inputs), [w.stop - w.start for w in windows])
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:

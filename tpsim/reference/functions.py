@@ -109,14 +109,28 @@ def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
 
 
+def _dropout(sizes: Mapping[str, Any], *indices: Any) -> Any:
+    """One where an element is kept, by a hash of its global indices (the finalizer of MurmurHash3 for each)."""
+    key = np.array([sizes["seed"]], np.uint64)
+    for index in indices:
+        key = (key ^ np.asarray(index).astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            key = (key ^ (key >> np.uint64(33))) * np.uint64(factor)
+    return (key / 2.0**64 >= sizes["rate"]) * 1.0
+
+
 INDEX: Mapping[str, Callable[..., Any]] = {
     "one": lambda *_: np.float64(1.0),
     "one_hot": lambda _sizes, _b, _s, v, ids: (v == ids) * 1.0,
     "position_one_hot": lambda _, s, p: (s == p) * 1.0,
+    "dropout": _dropout,
     "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
     "rotation": _rotation,
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,
     "q_slot": lambda _, j, r: (j == r + 2) * 1.0,
 }
-"""Index arrays by the name that `program.op.Index` uses: sizes, global indices per dim, then integer inputs."""
+"""Index arrays by the name that `program.op.Index` uses: sizes, global indices per dim, then integer inputs.
+
+Beside the sizes stand the `rate` of a dropout and the `seed` of the array.
+"""
