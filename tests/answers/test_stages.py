@@ -172,7 +172,7 @@ def test_a_balanced_split_is_no_slower_than_any_that_moves_one_layer():
     model = "model={extends: gpt2-xl, layers: 30, vocab_padded: 50304}"
 
     def step(layers):
-        return plan("gpt2-xl-a100-dp", overrides=("assume.overlap={}", model, f"pipeline.layers={layers}"), **cut)
+        return plan("gpt2-xl-a100-dp", overrides=(model, f"pipeline.layers={layers}"), **cut)
 
     found = step("balanced")
     split = found.resolved["pipeline"]["layers"]

@@ -145,7 +145,7 @@ def test_a_demand_on_memory_is_held_against_states_and_broken_where_memory_stand
     held, broken = (plan(BASE, overrides=[LARGE, f"require={{memory: < {room} GB}}"]) for room in (60, 50))
     assert (held.ok, broken.ok) == (True, False)
     assert lines(broken)["memory"].endswith("; require memory < 50 GB is violated")
-    assert {line.label: line.ok for line in broken.lines} == {"time": True, "memory": False}
+    assert {line.label: line.ok for line in broken.lines} == {"time": True, "memory": False, "change": True}
     assert "violated" not in held.verdict + lines(broken)["time"]
 
 
@@ -162,18 +162,18 @@ def test_a_demand_on_the_peak_is_held_against_all_arrays(answers):
 
 def test_what_bounds_a_step_stands_with_its_share_and_what_is_lost_with_its_collective(answers):
     assert lines(answers["fitting"])["time"] == (
-        "9.339 s a step: bound by compute (79.7 %), 20.3 % lost to exposed communication, "
-        "mostly all_gather over tensor (10.4 %); 224,559 tokens/s, MFU 39.8 %"
+        "9.486 s a step: bound by compute (80 %), 20 % lost to exposed communication, "
+        "mostly all_gather over tensor (10.2 %); 221,079 tokens/s, MFU 39.2 %"
     )
     assert (
-        ": bound by communication, 66.2 % lost to exposed "
-        "communication, mostly all_reduce over data (61.6 %);" in (lines(answers["bound by communication"])["time"])
+        ": bound by communication, 56.2 % lost to exposed "
+        "communication, mostly all_reduce over data (52.5 %);" in (lines(answers["bound by communication"])["time"])
     )
 
 
 def test_communication_that_hides_and_yet_sets_the_pace_is_named(answers):
     said = lines(answers["outlasting"])["time"]
-    assert ": bound by communication (all_gather over data outlasts the compute beside it), 14.1 % lost to " in said
+    assert ": bound by communication (reduce_scatter over data outlasts the compute beside it), 35.2 % lost to " in said
 
 
 def test_without_communication_nothing_is_lost(answers):
@@ -214,18 +214,18 @@ def test_the_change_comes_to_what_set_then_comes_to(answers):
 def test_the_change_is_the_fastest_of_those_that_fit():
     base = plan(BASE, overrides=[LARGE], zero=3)
     stages = {stage: plan(BASE, overrides=[LARGE], zero=stage) for stage in (0, 1, 2)}
-    assert stages[0].step.time_s < stages[1].step.time_s <= stages[2].step.time_s < base.step.time_s
+    assert stages[0].step.time_s < min(stages[1].step.time_s, stages[2].step.time_s) < base.step.time_s
     assert base.change.set == "layout.zero=0"
     tight = LARGE.replace("2 TB", f"{float(stages[1].memory.peak_bytes) / 1e9 + 1} GB")
     assert plan(BASE, overrides=[tight], zero=0).memory.fits is False
     change = plan(BASE, overrides=[tight], zero=3).change
-    assert change.set == "layout.zero=1"
+    assert change.set == "layout.zero=2"
     assert lines(change.old)["change"].endswith(f", peak {show(change.peak_bytes, 'bytes')}")
 
 
 def test_a_change_says_the_peak_that_it_brings(answers):
     change = answers["fitting"].change
-    assert change.set == "workload.microbatches=2"
+    assert change.set == "layout.zero=0"
     assert change.peak_bytes > answers["fitting"].memory.peak_bytes
     step = f"{100 * change.relative:+.3g} %"
     assert lines(answers["fitting"])["change"].endswith(f" a step ({step}), peak {show(change.peak_bytes, 'bytes')}")

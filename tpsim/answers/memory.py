@@ -15,6 +15,7 @@ from tpsim.report.record import Bytes, Count, Number
 
 if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
+    from tpsim.program.layout import Practice
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.question.question import Overheads, Question
@@ -27,6 +28,9 @@ KNOWN: Mapping[str, float] = {"megatron": 0.05}
 
 Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2.
 """
+
+KEPT_BY = ("cotangents", "regather", "cross_entropy")
+"""The switches of a practice that decide what its stack keeps beside what kernels do."""
 
 UNKNOWN = 0.2
 """How near it comes for other stacks: what they keep beside the kernels' own inputs differs from one to the next."""
@@ -119,7 +123,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, courses = question.stages, Courses(program, sizes)
     capacity = float(question.machine.chip.memory_capacity.value)
-    margin = next((near for name, near in KNOWN.items() if question.practice == PRACTICES[name]), UNKNOWN)
+    margin = next((near for name, near in KNOWN.items() if _keeps_like(question.practice, name)), UNKNOWN)
     found = []
     for rank, order in enumerate(question.orders.orders):
         held = memory(program, sizes.of_stage(stages.layers(rank)), partial(stages.runs, rank=rank))
@@ -138,6 +142,11 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
             )
         )
     return tuple(found)
+
+
+def _keeps_like(practice: Practice, name: str) -> bool:
+    """True for switches that keep what a bundle keeps, whatever is recomputed and whatever runs beside compute."""
+    return all(getattr(practice, one) == getattr(PRACTICES[name], one) for one in KEPT_BY)
 
 
 def fullest(each: tuple[ChipMemory, ...]) -> ChipMemory:

@@ -207,13 +207,14 @@ def _timed(segment: Segment, seconds: Callable[[Piece], Any], *, attributed: boo
     tasks = [step.task(seconds) for step in segment]
     ran = run(tasks)
     settling = [place for place, step in enumerate(segment) if step.pieces[0].beside and step.pieces[0].settles]
-    last = max(place for place, task in enumerate(tasks) if COMPUTE in task.holds)
+    last = max((place for place, task in enumerate(tasks) if COMPUTE in task.holds), default=None)
+    worked = 0 if last is None else ran.ends[last]
     busy, tail = total(tasks[place].seconds for place in settling), ran.ends[settling[-1]] if settling else -inf
     if not attributed:
-        return Timed(Length(ran.ends[last]), Length(busy), Length(tail))
+        return Timed(Length(worked), Length(busy), Length(tail))
     named = [id(step.pieces[0].call) if step.pieces[0].call else 0 for step in segment]
     return Timed(
-        Length(ran.ends[last], _path(ran, named, last)),
+        Length(worked, _path(ran, named, last)),
         Length(busy, Counter(named[place] for place in settling)),
         Length(tail, _path(ran, named, settling[-1])) if settling else NEVER,
         _exposed(ran, tasks, named),

@@ -15,6 +15,7 @@ from tpsim.cost.actions import Timed
 from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.orders import Message, Ran, run
 from tpsim.cost.rollup import wires_s
+from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
@@ -185,15 +186,24 @@ class Work:
                 yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 
     def _worked(self, rank: int) -> Compute:
-        """What a rank computes; ranks with chunks alike compute alike."""
+        """What a rank computes."""
+        often, once = self._works(rank)
+        seconds = {phase: s * self.scale + once.seconds[phase] for phase, s in often.seconds.items()}
+        return Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
+
+    def _works(self, rank: int) -> tuple[Compute, Compute]:
+        """What a rank computes in its microbatches, and once per step; ranks with chunks alike compute alike."""
         chunks = tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank))
         if chunks not in self._known:
             alone = Stages(1, chunks)
-            mine = [one for one in self.kernels if alone.runs(one.where, 0)]
-            sizes = self.sizes.of_stage(alone.layers(0))
-            work = compute(mine, sizes, self.machine, self.dtype, self.efficiency)
-            seconds = {phase: s if phase == "update" else s * self.scale for phase, s in work.seconds.items()}
-            self._known[chunks] = replace(work, seconds=seconds)
+            mine, sizes = (
+                [one for one in self.kernels if alone.runs(one.where, 0)],
+                self.sizes.of_stage(alone.layers(0)),
+            )
+            sorts = [[one for one in mine if in_microbatch(one.where) == often] for often in (True, False)]
+            self._known[chunks] = tuple(
+                compute(sort, sizes, self.machine, self.dtype, self.efficiency) for sort in sorts
+            )
         return self._known[chunks]  # type: ignore[no-any-return]  # put there above
 
     def _once(self, rank: int, *, shared: bool) -> Iterator[Row]:
@@ -220,7 +230,7 @@ class Work:
     def _full(self, ran: Ran, rank: int) -> Full:
         """When a rank has done what it does alone: not before its links have sent all of it."""
         tail = self._tail(ran, rank)
-        once = total(row.busy_s for row in self._once(rank, shared=False)) + self._worked(rank).seconds["update"]
+        once = total(row.busy_s for row in self._once(rank, shared=False)) + self._works(rank)[1].time_s
         end = ran.done(rank) + tail.late_s + once
         wires = wires_s(self._rows(rank))
         wire = max(wires, key=lambda name: wires[name], default="")
