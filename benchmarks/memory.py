@@ -296,7 +296,7 @@ def page() -> str:
         "## By stack",
         grid(["stack", "runs", "configurations", *heads], stacks(several)),
         "## What is beside states, and the order of layouts",
-        f"Errors are shares of what was measured beside states; pairs, runs of one model more than {100 * APART:.0f} % apart.",
+        f"Errors are shares of what was measured beside states; pairs differ by more than {100 * APART:.0f} %.",
         grid(["figure", "median / p90", "bias", "ranked right"], others(several)),
         NOTES.rstrip(),
         "\n".join(lists()),

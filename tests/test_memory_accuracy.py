@@ -74,3 +74,9 @@ def test_twins_count_as_one():
     median, high, bias = memory.score(several, lambda one: one.error)
     assert (median, high) == (pytest.approx(30), pytest.approx(40))
     assert bias == pytest.approx(0)
+
+
+def test_the_readme_quotes_the_page():
+    readme = " ".join((memory.ROOT / "README.md").read_text().split())
+    median, high, _ = memory.score(runs(), memory.of_peak(memory.FIGURES["tpsim"]))
+    assert f"are {median:.0f} % (median) and {high:.0f} % too low in {len(runs())} published runs" in readme
