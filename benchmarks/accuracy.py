@@ -12,13 +12,13 @@ import json
 import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 
 import hosts
+from page import ROOT, grid, written
 from shared import fitted, scaled
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.calibrate import fitted as hw_fit
@@ -30,7 +30,6 @@ from tpsim.machine.profile import Machine, load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 PAGE = ROOT / "docs" / "accuracy.md"
 
@@ -298,12 +297,6 @@ def spread(points: Sequence[Point]) -> str:
     return f"{median:.1f} / {high:.1f}"
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
 def by(points: Sequence[Point], same: Callable[[Point], str], order: Sequence[str] = ()) -> Iterator[list[str]]:
     """Rows of one group each: number of points, errors, bias, errors by band."""
     groups: dict[str, list[Point]] = {name: [] for name in order}
@@ -526,15 +519,7 @@ def page() -> str:
 
 def main(*arguments: str) -> int:
     """Write the page, or compare it."""
-    fresh = page()
-    if "--check" in arguments:
-        same = PAGE.exists() and PAGE.read_text() == fresh
-        sys.stdout.write("docs/accuracy.md is fresh\n" if same else "docs/accuracy.md is stale: run this script\n")
-        return 0 if same else 1
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(fresh)
-    sys.stdout.write(f"{PAGE.relative_to(ROOT)} written\n")
-    return 0
+    return written(PAGE, page(), arguments)
 
 
 if __name__ == "__main__":
