@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+from tpsim.answers.plan import plan
+from tpsim.answers.verdict import percent
+from tpsim.pages.plan import page
+from tpsim.report.table import as_text
+
+BASE = "llama3-70b-h100"
 
 SCENARIOS = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 
@@ -92,9 +100,6 @@ def test_the_table_says_what_is_of_one_call_and_what_of_all(tpsim):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_two_lines_of_a_part_have_the_same_label(name):
-    from tpsim.answers.plan import plan
-    from tpsim.pages.plan import page
-
     rows = page(plan(name), verbose=False).tables[0].rows
     labels = [tuple(row[key] for key in ("where", "purpose", "collective", "axis", "ranks", "dtype")) for row in rows]
     assert len(set(labels)) == len(labels)
@@ -159,3 +164,28 @@ def test_the_break_even_stands_in_the_report(tpsim):
     said = "compute outlasts exposed communication above 2,103 tokens per chip and step; 8,192 now\n"
     assert said in tpsim("plan", "llama3-70b-h100", "-v").out
     assert "2,103" not in tpsim("plan", "llama3-70b-h100").out
+
+
+@pytest.mark.parametrize(("most", "said", "code"), [("50 %", "holds", 0), ("0.01 %", "violated", 1)])
+def test_a_bubble_and_a_peak_can_be_required(tpsim, most, said, code):
+    ran = tpsim("plan", "gpt3-175b-a100-pipeline", "--set", f"require={{bubble: < {most}, peak: < 60 GB}}")
+    pipeline = plan("gpt3-175b-a100-pipeline").pipeline
+    assert ran.code == code
+    assert f"\nrequire bubble < {most}: {said} ({percent(pipeline.bubble_share)})\n" in ran.out
+    assert "\nrequire peak < 60 GB: holds (" in ran.out
+
+
+def test_without_stages_there_is_no_bubble_to_violate(tpsim):
+    assert "require bubble < 1 %: holds (0 %)" in tpsim("plan", BASE, "--set", "require={bubble: < 1 %}").out
+
+
+PIPELINES = [name for name in SCENARIOS if plan(name).pipeline]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_table_of_stages_has_one_unit_per_column(name):
+    stages = next(one for one in page(plan(name), verbose=False).tables if one.columns[0].key == "ranks")
+    headers = [column.header for column in stages.columns]
+    assert headers == ["stage", "layers", "compute", "exposed", "bubble", "in flight", "states", "kept", "peak"]
+    for row in as_text(stages).rows:
+        assert [cell for cell in row[1:] if not re.fullmatch(r"[0-9.,]+", cell)] == []

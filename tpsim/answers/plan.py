@@ -247,7 +247,7 @@ class PlanStep(Step):
 class Requirement(Record):
     """One limit of the scenario, and what came out.
 
-    value  SI; of memory what is held from step to step, of peak all arrays where they are most
+    value  SI, of the bubble its share of the step; of memory what is held from step to step, of peak all arrays where they are most
     """
 
     told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
@@ -358,6 +358,7 @@ class PlanResult(Answer):
         values = {
             "step": self.step.time_s,
             "exposed": self.step.exposed_s,
+            "bubble": self.step.bubble_s / self.step.time_s,
             "memory": self.memory.static_bytes,
             "peak": self.memory.peak_bytes,
             "mfu": self.step.mfu,

@@ -73,7 +73,7 @@ STAGES = (
     Column("compute_s", "compute", "seconds"),
     Column("exposed_s", "exposed", "seconds"),
     Column("bubble_s", "bubble", "seconds"),
-    Column("flying", "in flight"),
+    Column("in_flight", "in flight", "number"),
     Column("held_bytes", "states", "bytes"),
     Column("kept_bytes", "kept", "bytes"),
     Column("peak_bytes", "peak", "bytes"),
@@ -199,8 +199,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
     yield _layer_table(result, verbose=verbose)
     if result.stages:
-        stages = [{**one, "flying": f"{one.in_flight:.4g}"} for one in result.stages]
-        yield Table(STAGES, stages, "Stages" if verbose else "")
+        yield Table(STAGES, result.stages, "Stages" if verbose else "")
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
