@@ -81,7 +81,7 @@ def numbers() -> dict[str, str]:
     }
     held = {f"memory.{one}": f"bytes of {one} on one chip" for one in (*MEMORY, *OVER_TIME)}
     step = {f"step.{one}": f"{one.removesuffix('_s').replace('_', ' ')} of one step" for one in STEP}
-    whole = {"step": "seconds of one step, and what they are made of", "pipeline.bubble": "bubble of one step, by stage"}
+    whole = {"step": "seconds of one step, and what they are made of", "pipeline.bubble": "what stages wait for others"}
     return {**layer, **held, **whole, **step, **{name: RATE[key] for name, key in RATES.items()}}
 
 

@@ -247,7 +247,7 @@ class PlanStep(Step):
 class Requirement(Record):
     """One limit of the scenario, and what came out.
 
-    value  SI, of the bubble its share of the step; of memory what is held from step to step, of peak all arrays where they are most
+    value  SI; of memory what is held from step to step, of peak all arrays where they are most; of the bubble its share
     """
 
     told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
