@@ -172,12 +172,14 @@ def test_one_file_cannot_be_the_answer_and_the_scenario(tpsim, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trace_is_refused_until_there_is_one(tpsim, tmp_path):
-    ran = tpsim(*PLAN, "-o", str(tmp_path / "step.trace.json"))
-    assert (ran.code, ran.out, list(tmp_path.iterdir())) == (2, "", [])
+def test_a_trace_is_an_output_of_plan_alone(tpsim, tmp_path):
+    assert tpsim(*PLAN, "-q", "-o", str(tmp_path / "step.trace.json")).code == 0
+    assert (tmp_path / "step.trace.json").read_text() == tpsim(*PLAN, "-f", "trace").out
+    ran = tpsim("verify", PLAN[1], "-o", str(tmp_path / "other.trace.json"))
+    assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        f"error[not-supported-yet]: {tmp_path}/step.trace.json: a trace is not written yet\n"
-        f"  = write {tmp_path}/step.json for the answer as JSON\n"
+        f"error[unknown-format]: {tmp_path}/other.trace.json: the suffix says no format\n"
+        f"  = suffixes: .txt, .json, .csv, .md\n"
     )
 
 

@@ -106,8 +106,8 @@ def test_no_two_lines_of_a_part_have_the_same_label(name):
 
 
 def test_lines_that_differ_in_size_alone_name_their_arrays(tpsim):
-    out = tpsim("plan", "llama3-8b-v5e").out
-    for label in ("weights Wq, Wo", "weights Wk, Wv", "gradients W2, Wgate, W1"):
+    out = tpsim("plan", "llama3-8b-v5e", "-v").out
+    for label in ("weights Wq, Wo", "weights Wk, Wv", "gradients W2, Wgate, W1", "loss"):
         assert any(line.startswith(f" {label}  ") for line in out.splitlines()), label
 
 

@@ -415,6 +415,12 @@ class PlanResult(Answer):
         """What the plan leaves out."""
         return (*NOT_MODELLED, *(NOT_OF_STAGES if self.pipeline else ()))
 
+    def to_trace(self) -> dict[str, Any]:
+        """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.trace`."""
+        from tpsim.answers.trace import trace
+
+        return trace(self)
+
     def shown(self) -> list[dict[str, Any]]:
         """The collectives without formulas, which would load sympy, and reasons."""
         return [{name: row[name] for name in row if name not in ("formula", "because")} for row in self.collectives]
