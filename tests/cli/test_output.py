@@ -57,7 +57,10 @@ def test_verbose_adds_formulas_reasons_and_assumptions(tpsim):
     assert "2*b*h*s*(t - 1)/(d*t)" in out
     assert "case 3: both operands are split on f" in out
     assert re.search(r"^guess +matrix products reach 0.5 of peak$", out, re.MULTILINE)
-    assert re.search(r"^Not modelled\nleft out\n(.*\n)?activation memory", out, re.MULTILINE)
+    assert re.search(
+        r"^Not modelled\nleft out\nkernels that slow collectives beside them, and each other; ", out, re.MULTILINE
+    )
+    assert "\njitter, stragglers, " in out
 
 
 def test_every_format_goes_to_files_beside_the_table(tpsim, tmp_path):

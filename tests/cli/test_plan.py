@@ -215,3 +215,15 @@ def test_kinds_of_call_below_a_five_hundredth_of_the_step_are_one_line_unless_al
     left = sum(row["busy_s"] for row in whole.rows) - sum(row["busy_s"] for row in short.rows)
     assert left * 1e3 == pytest.approx(float(small[2]), rel=1e-3)
     assert all(row["busy_s"] >= 0.002 * result.step.time_s for row in short.rows)
+
+
+def test_of_many_stages_alike_the_first_and_the_last_are_shown_unless_all_are_wanted(tpsim):
+    out = tpsim("plan", "megatron-1t-a100").out
+    assert [line.split()[0] for line in stages_of(out)] == ["0", "1", "62", "63"]
+    assert "\n60 more lie between stages of as many layers and states; -v lists them\n" in out
+    assert len(stages_of(tpsim("plan", "megatron-1t-a100", "-v").out)) == 64
+
+
+def stages_of(out):
+    table = next(block for block in out.split("\n\n") if "in flight" in block).splitlines()
+    return [line for line in table if re.match(r"\d+ +2 ", line)]

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from tpsim.report.table import Line
 
 NOT_MODELLED = (
-    "a host that launches kernels more slowly than the chip runs them; kernels that slow each other",
+    "kernels that slow collectives beside them, and each other; a host that launches them more slowly than they run",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "stragglers, data loading, checkpoints, failures",
+    "jitter, stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
 

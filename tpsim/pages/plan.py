@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.stages import AlikeStages
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
@@ -204,7 +205,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     yield Table(_present(COLUMNS, lines), shown, "Collectives" if verbose else "", group="where", more=more)
     yield _layer_table(result, verbose=verbose)
     if result.stages:
-        yield Table(STAGES, result.stages, "Stages" if verbose else "")
+        yield _stage_table(result.stages, verbose=verbose)
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
@@ -310,6 +311,20 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
         for phase, total in result.per_layer.items()
     ]
     return Table(columns, rows, "One layer" if verbose else "")
+
+
+def _stage_table(stages: Sequence[AlikeStages], *, verbose: bool) -> Table:
+    """The stages; of many in a row that compute and hold alike the first and the last, unless all are wanted."""
+    if verbose:
+        return Table(STAGES, stages, "Stages")
+    runs = [list(run) for _, run in groupby(stages, key=lambda one: (one.layers, one.held_bytes))]
+    shown = [one for run in runs for one in (run if len(run) <= MOST_STAGES else (run[0], run[-1]))]
+    left = f"{len(stages) - len(shown)} more lie between stages of as many layers and states; -v lists them"
+    return Table(STAGES, shown, more=left if len(shown) < len(stages) else "")
+
+
+MOST_STAGES = 8
+"""Stages in a row that are all shown though they are of as many layers and states."""
 
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
