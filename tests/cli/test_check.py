@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from tests.changes import GUARDED
+from tpsim.program.layout import PRACTICES
 
 BANDWIDTH = "value: 45 GB/s"
 
@@ -344,3 +346,37 @@ def test_lines_that_stand_twice_in_a_lock_are_refused(tpsim, folder):
     ran = tpsim("check")
     assert (ran.code, ran.out) == (2, "")
     assert " stands here once" in ran.err
+
+
+STAGES = "layout: {tp: tensor, dp: data, pp: spare, zero: 1}\npipeline: {schedule: 1f1b}\nrecompute: none\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("1f1b", "gpipe", "scenario pipeline.schedule 1f1b -> gpipe; "),
+        ("recompute: none", "recompute: full", "scenario practice.recompute none -> full (new); "),
+        (
+            "recompute: none",
+            "practice: {base: megatron, overlap: {tensor: none}}",
+            "scenario practice.overlap.tensor beside -> none; ",
+        ),
+    ],
+)
+def test_a_schedule_recompute_and_overlap_are_causes(tpsim, folder, old, new, said):
+    node = folder / "scenarios/node.yaml"
+    edit(node, "layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}\n", STAGES)
+    assert tpsim("check", "--update", "-q").code == 0
+    edit(node, old, new)
+    ran = tpsim("check", "-q")
+    assert (ran.code, ran.out) == (1, f"{said}numbers of 1 of 3 scenarios moved\n")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_default_of_overlap_that_moves_is_a_switch_and_explains_the_steps_made_with_it(tpsim, monkeypatch):
+    megatron = PRACTICES["megatron"]
+    moved = replace(megatron, overlap=replace(megatron.overlap, tensor="none"))
+    monkeypatch.setitem(PRACTICES, "megatron", moved)
+    ran = tpsim("check", "-q")
+    assert (ran.code, ran.out.partition("; ")[0]) == (1, "switch practice.megatron.overlap.tensor beside -> none")
+    assert ran.out.endswith("numbers of 1 of 3 scenarios moved\n")

@@ -252,3 +252,20 @@ def test_what_is_kept_is_explained_array_by_array_in_symbols(tpsim):
     assert any(one.startswith("d.mlp.up") for one in backward["because"])
     assert any(one.startswith("tokens") for one in around["because"])
     assert {"b", "h", "s", "t"} <= set(forward["symbols"])
+
+
+@pytest.mark.parametrize("name", ["pipeline.bubble", "memory.peak", "memory.kept", "step"])
+@pytest.mark.parametrize("scenario", ["gpt3-175b-a100-pipeline", "llama3-70b-h100"])
+def test_the_step_its_bubble_and_its_memory_are_explained_by_their_short_names(tpsim, name, scenario):
+    explained = json.loads(tpsim("explain", name, scenario, "-f", "json").out)["result"]["derivations"][0]
+    plan = json.loads(tpsim("plan", scenario, "-f", "json").out)["result"]
+    values = {"pipeline.bubble": plan["step"]["bubble_s"], "step": plan["step"]["time_s"]}
+    assert explained["value"] == values.get(name, explained["value"]) >= 0
+    assert name in tpsim("explain", scenario).out
+
+
+def test_the_bubble_is_explained_with_its_schedule_and_what_every_stage_waits(tpsim):
+    out = tpsim("explain", "pipeline.bubble", "gpt3-175b-a100-pipeline").out
+    assert " 1f1b; the step hangs on " in out
+    assert " stages wait: 0 3.3" in out
+    assert ", 1-10 3.0" in out

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tpsim.report import csv, html, json, markdown, terminal
+from tpsim.report.bars import Bar
 from tpsim.report.frame import frame
 from tpsim.report.layout import lines
 from tpsim.report.table import Column, Document, Line, Table, as_text
@@ -181,3 +182,41 @@ def test_columns_of_one_kind_have_one_unit():
     text = as_text(Table(columns, rows))
     assert text.units == ["ms", "ms", "B"]
     assert text.rows == [["4.900", "0", "4.000"], ["7.400", "0", "8.000"]]
+
+
+# Bars -----------------------------------------------------------------------------------------------------------------
+
+STEP = Bar("step", (("compute 75 %", 7.5), ("exposed 15 %", 1.5), ("bubble 10 %", 1.0)))
+
+
+def test_a_bar_shares_its_cells_among_its_parts_and_says_what_they_are():
+    assert list(STEP.drawn(26)) == [
+        "step  [██████████████▓▓▒▒]",
+        "      █ compute 75 %,",
+        "      ▓ exposed 15 %,",
+        "      ▒ bubble 10 %",
+    ]
+    assert list(STEP.drawn())[1] == "      █ compute 75 %, ▓ exposed 15 %, ▒ bubble 10 %"
+
+
+def test_what_outgrows_a_bar_stands_behind_its_limit_and_what_does_not_leaves_room():
+    full = Bar("memory", (("states 60 GB", 60.0), ("kept 60 GB", 60.0)), ("capacity 80 GB", 80.0))
+    assert next(full.drawn(28, blocks=False)) == "memory  [#########===|=====]"
+    assert list(full.drawn(blocks=False))[1].endswith("# states 60 GB, = kept 60 GB, | capacity 80 GB")
+    small = Bar("memory", (("states 40 GB", 40.0),), ("capacity 80 GB", 80.0))
+    assert list(small.drawn(28, blocks=False)) == ["memory  [#########         ]", "        # states 40 GB"]
+
+
+@pytest.mark.parametrize(("encoding", "fill"), [("ascii", "#"), ("latin-1", "#"), ("utf-8", "█")])
+def test_a_bar_is_in_ascii_where_the_locale_has_no_more(encoding, fill):
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    terminal.write(Document(verdict="yes", bars=(STEP,)), stream, "never")
+    stream.flush()
+    assert f"step  [{fill * 45}" in raw.getvalue().decode(encoding)
+
+
+def test_markdown_has_bars_in_letters_of_one_width_and_says_what_rows_are_left_out():
+    text = markdown.text(Document(verdict="yes", bars=(STEP,), tables=(Table(COLUMNS, ROWS, more="3 more"),)))
+    assert "\n```text\nstep  [█" in text
+    assert text.endswith("\n\n3 more\n")

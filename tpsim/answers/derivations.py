@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.stages import listed
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import kept
@@ -56,7 +57,7 @@ SHARES = ("mfu", "hfu")
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
 
-PARTS = (LAYER, "memory", "step", *RATES)
+PARTS = (LAYER, "memory", "step", "pipeline", *RATES)
 """What the name of a number begins with that only a plan has."""
 
 
@@ -80,7 +81,8 @@ def numbers() -> dict[str, str]:
     }
     held = {f"memory.{one}": f"bytes of {one} on one chip" for one in (*MEMORY, *OVER_TIME)}
     step = {f"step.{one}": f"{one.removesuffix('_s').replace('_', ' ')} of one step" for one in STEP}
-    return {**layer, **held, **step, **{name: RATE[key] for name, key in RATES.items()}}
+    whole = {"step": "seconds of one step, and what they are made of", "pipeline.bubble": "what stages wait for others"}
+    return {**layer, **held, **whole, **step, **{name: RATE[key] for name, key in RATES.items()}}
 
 
 def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
@@ -90,6 +92,7 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
         LAYER: _layer,
         "memory": _memory,
         "step": _step,
+        "pipeline": _pipeline,
     }
     if head in read:
         return tuple(read[head](result, rest))
@@ -293,7 +296,15 @@ OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak":
 """What of memory changes within a step."""
 
 
+def _pipeline(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    """What only a pipeline has: its ``bubble``."""
+    if rest in ("bubble", "bubble_s"):
+        yield from _step(result, "bubble_s")
+
+
 def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
+    """Seconds of the step, all of them with ``step`` alone."""
+    rest = rest or "time_s"
     if rest in RATES:
         yield _rate(result, RATES[rest])
         return
@@ -314,6 +325,7 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             dimension="seconds",
             text=texts[rest],
             value=float(getattr(step, rest) or 0),
+            because=tuple(_waits(result)) if rest == "bubble_s" else (),
             sources=tuple(_roofline(result)) if rest == "compute_s" else (),
             checks=CHECKS["compute"],
         )
@@ -327,6 +339,16 @@ def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in kernels),
             checks=CHECKS["compute"],
         )
+
+
+def _waits(result: PlanResult) -> Iterator[str]:
+    """How the step goes through a pipeline, and what each of its stages waits for others."""
+    if result.pipeline:
+        waits: dict[str, list[int]] = {}
+        for one in result.pipeline.step.stages:
+            waits.setdefault(show(float(one.bubble_s), "seconds"), []).append(one.rank)
+        yield f"{result.pipeline.schedule}; the step hangs on {result.pipeline.formula}"
+        yield f"stages wait: {', '.join(f'{listed(ranks)} {wait}' for wait, ranks in waits.items())}"
 
 
 def _waiting(result: PlanResult) -> str:

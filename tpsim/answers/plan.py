@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from tpsim.report.table import Line
 
 NOT_MODELLED = (
-    "a host that launches kernels more slowly than the chip runs them; kernels that slow each other",
+    "kernels that slow collectives beside them, and each other; a host that launches them more slowly than they run",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "stragglers, data loading, checkpoints, failures",
+    "jitter, stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
 
@@ -247,7 +247,7 @@ class PlanStep(Step):
 class Requirement(Record):
     """One limit of the scenario, and what came out.
 
-    value  SI; of memory what is held from step to step, of peak all arrays where they are most
+    value  SI; of memory what is held from step to step, of peak all arrays where they are most; of the bubble its share
     """
 
     told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
@@ -358,6 +358,7 @@ class PlanResult(Answer):
         values = {
             "step": self.step.time_s,
             "exposed": self.step.exposed_s,
+            "bubble": self.step.bubble_s / self.step.time_s,
             "memory": self.memory.static_bytes,
             "peak": self.memory.peak_bytes,
             "mfu": self.step.mfu,
@@ -413,6 +414,12 @@ class PlanResult(Answer):
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
         """What the plan leaves out."""
         return (*NOT_MODELLED, *(NOT_OF_STAGES if self.pipeline else ()))
+
+    def to_trace(self) -> dict[str, Any]:
+        """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.trace`."""
+        from tpsim.answers.trace import trace
+
+        return trace(self)
 
     def shown(self) -> list[dict[str, Any]]:
         """The collectives without formulas, which would load sympy, and reasons."""

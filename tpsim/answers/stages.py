@@ -85,7 +85,7 @@ class Pipeline(Record):
     def alike(self) -> list[AlikeStages]:
         """One for each run of ranks that are alike."""
         runs = groupby(zip(self.step.stages, self.each, strict=True), key=lambda pair: _figures(*pair))
-        return [AlikeStages(_listed([stage.rank for stage, _ in run]), *figures) for figures, run in runs]
+        return [AlikeStages(listed([stage.rank for stage, _ in run]), *figures) for figures, run in runs]
 
     @property
     def elsewhere(self) -> tuple[Row, ...]:
@@ -148,7 +148,7 @@ def ranks_of(question: Question, one: Collective) -> str | None:
     """The ranks that a collective runs on, as ``0-6`` or ``0,7``; None for all."""
     stages = question.stages
     ranks = [rank for rank in range(stages.ranks) if stages.runs(one.where, rank)]
-    return None if len(ranks) == stages.ranks else _listed(ranks)
+    return None if len(ranks) == stages.ranks else listed(ranks)
 
 
 def calls_of_all(question: Question, one: Collective, sizes: Sizes) -> Any:
@@ -158,7 +158,12 @@ def calls_of_all(question: Question, one: Collective, sizes: Sizes) -> Any:
     return often * one.repeats(sizes)
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def listed(ranks: Sequence[int]) -> str:
+    """Ranks in words.
+
+    >>> listed([0, 1, 2, 7])
+    '0-2,7'
+    """
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][-1] == rank - 1:

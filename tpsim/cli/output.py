@@ -21,13 +21,20 @@ if TYPE_CHECKING:
     from tpsim.report.answer import Answer
     from tpsim.report.table import Document
 
-Format = Literal["table", "json", "csv", "md", "yaml"]
+Format = Literal["table", "json", "csv", "md", "yaml", "trace"]
 KEPT = "\b\n"
 """The character after which click keeps the lines of a help text; a docstring writes it as backslash and b."""
 
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
-SUFFIXES: Mapping[str, Format] = {".txt": "table", ".json": "json", ".csv": "csv", ".md": "md", ".yaml": "yaml"}
-"""A format per suffix; YAML is only what an answer is as a file of its own, as a fitted profile."""
+SUFFIXES: Mapping[str, Format] = {
+    ".trace.json": "trace",
+    ".txt": "table",
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "md",
+    ".yaml": "yaml",
+}
+"""A format per suffix; YAML is only what an answer is as a file of its own, as a fitted profile; a trace a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Output:
 
     def _write_files(self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str]) -> None:
         pages = {
-            file: _text(answer, document, SUFFIXES[file.suffix], verbose=self.verbose, folder=file.parent)
+            file: _text(answer, document, SUFFIXES[_suffix(file.name)], verbose=self.verbose, folder=file.parent)
             for file in self.files
         }
         # Path.exists raises for a name that is too long.
@@ -94,11 +101,11 @@ def _text(
     answer: Answer, document: Callable[[bool], Document], form: Format, *, verbose: bool, folder: Path = Path()
 ) -> str:
     """`answer` in one format, to stand in `folder`. Whatever a file or a pipe gets is never cut and never coloured."""
-    if form == "json":
+    if form in ("json", "trace"):
         from tpsim.report import json
 
         try:
-            return json.text(answer.to_json())
+            return json.text(answer.to_json() if form == "json" else answer.to_trace())  # type: ignore[attr-defined]
         except json.NoNumber as error:
             message = f"{error}, which JSON has no number for"
             raise InputError.one("no-number", message, remedy="ask of smaller sizes, or of faster machines") from None
@@ -190,10 +197,12 @@ def _place(path: Path) -> Path:
 def output_options(command: Callable[..., None], formats: Sequence[Format] = FORMATS) -> Callable[..., None]:
     """Give `command` the options that every verb has; it gets them as one `output`.
 
-    formats  with YAML for a command whose answer is a file of its own, too: it has `to_yaml`
+    formats  with YAML for a command whose answer is a file of its own, too: it has `to_yaml`; of traces `to_trace`
     """
     suffixes = [suffix for suffix, form in SUFFIXES.items() if form in formats]
-    listed = " ".join(sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".txt"].index))  # what scripts read first
+    listed = " ".join(
+        sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".txt", ".trace.json"].index)
+    )  # what scripts read first
 
     @click.option("-o", "--output", "files", multiple=True, metavar="FILE", help=f"Also write FILE: {listed}.")
     @click.option("-f", "--format", "form", type=click.Choice(formats), default="table", help="What stdout gets.")
@@ -216,11 +225,15 @@ def _file(name: str, suffixes: Sequence[str]) -> Path:
     if "\0" in name:
         raise InputError.one("cannot-write", f"{name}: no file can be called that", remedy="give it another name")
     path = Path(name)
-    if name.endswith(".trace.json"):
-        remedy = f"write {name.removesuffix('.trace.json')}.json for the answer as JSON"
-        raise InputError.one("not-supported-yet", f"{name}: a trace is not written yet", remedy=remedy)
-    if path.suffix not in suffixes:
-        near = suggest(path.suffix, suffixes) if path.suffix else None
-        remedy = f"did you mean {path.with_suffix(near)}?" if near else "suffixes: " + ", ".join(suffixes)
+    suffix = _suffix(path.name)
+    if suffix not in suffixes:
+        near = suggest(suffix, suffixes) if suffix else None
+        stem = name.removesuffix(suffix)
+        remedy = f"did you mean {stem}{near}?" if near else "suffixes: " + ", ".join(suffixes)
         raise InputError.one("unknown-format", f"{name}: the suffix says no format", remedy=remedy)
     return path
+
+
+def _suffix(name: str) -> str:
+    """What a file's name says of its format, known or not."""
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), Path(name).suffix)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.cli.output import output_options, refuse_inputs
+from tpsim.cli.output import FORMATS, output_options, refuse_inputs
 from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ NO = 1
 @click.argument("scenario", required=False)
 @question_options
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the resolved scenario.")
-@output_options
+@partial(output_options, formats=(*FORMATS, "trace"))
 @click.pass_context
 def plan(
     ctx: click.Context,
@@ -43,6 +44,7 @@ def plan(
     tpsim plan llama3-70b-h100
     tpsim plan llama3-70b-h100 --set layout.zero=3
     tpsim plan --model llama-3-8b --hw tpu-v5e --tp 4 --dp 16 --seq 4096
+    tpsim plan llama3-405b-h100-pipeline -o step.trace.json
     """
     from tpsim.answers.plan import plan as answer
     from tpsim.pages.plan import page

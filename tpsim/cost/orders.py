@@ -50,12 +50,13 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A schedule as it ran: per rank the start and end of every action in seconds, and the gaps around them."""
+    """A schedule as it ran: per rank start and end of every action in seconds, gaps around them, and all messages."""
 
     schedule: PipelineSchedule
     starts: Sequence[Sequence[Any]]
     ends: Sequence[Sequence[Any]]
     gaps: Sequence[Sequence[Gap]]
+    messages: Sequence[Message]
 
     def done(self, rank: int) -> Any:
         """When a rank has ended its last action and sent what it made there."""
@@ -143,7 +144,7 @@ class _Pass:
             self._go_on(self.ready.pop())
         if self.waits:
             raise self._deadlock()
-        return Ran(schedule, self.starts, self.ends, self.gaps)
+        return Ran(schedule, self.starts, self.ends, self.gaps, list(self.messages.values()))
 
     def _open(self, rank: int) -> None:
         """A gap begins: the rank gives what its last action made, and waits for what the next one wants."""

@@ -44,6 +44,7 @@ class Stage:
     bubble_s   seconds in which it waits for other ranks, from the step's start to its end
     host_s     seconds in which it waits for its host; none as long as no host is a lane
     in_flight  microbatches of all its chunks between forward and backward, at most
+    own_s      when it has done what it does alone: what several stages have together comes behind that
     """
 
     rank: int
@@ -52,6 +53,7 @@ class Stage:
     compute: Compute
     bubble_s: Any
     in_flight: float
+    own_s: Any
     host_s: Any = 0
 
     @property
@@ -257,7 +259,7 @@ class Work:
         )
         bubble_s = total([gap.wait_s for gap in gaps]) + behind
         in_order = in_flight(order, self.schedule.chunks)
-        return Stage(rank, self.stages.layers(rank), tuple(rows), self._worked(rank), bubble_s, in_order)
+        return Stage(rank, self.stages.layers(rank), tuple(rows), self._worked(rank), bubble_s, in_order, full.end)
 
     def _walked(self, ran: Ran, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""

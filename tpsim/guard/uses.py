@@ -87,6 +87,7 @@ class Uses:
         demands = {
             "step": step,
             "exposed": exposed,
+            "bubble": step,
             "memory": memory,
             "peak": (*memory, *flops),
             "mfu": step,

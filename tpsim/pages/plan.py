@@ -14,12 +14,14 @@ from tpsim.cost.rollup import RECOMPUTED
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
 from tpsim.question.limits import LIMITS
+from tpsim.report.bars import Bar
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.stages import AlikeStages
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
@@ -73,7 +75,7 @@ STAGES = (
     Column("compute_s", "compute", "seconds"),
     Column("exposed_s", "exposed", "seconds"),
     Column("bubble_s", "bubble", "seconds"),
-    Column("flying", "in flight"),
+    Column("in_flight", "in flight", "number"),
     Column("held_bytes", "states", "bytes"),
     Column("kept_bytes", "kept", "bytes"),
     Column("peak_bytes", "peak", "bytes"),
@@ -109,6 +111,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
+        bars=tuple(_bars(result)),
         next_command=_next(result),
     )
 
@@ -196,11 +199,13 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     rows = [_line(row, step_s) for row in (result.collectives if verbose else result.shown())]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
-    yield Table(_present(COLUMNS, lines), lines, "Collectives" if verbose else "", group="where")
+    small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
+    more = f" {len(small)} more below {percent(SMALL)} of the step, {_seconds(small)} together" if small else ""
+    shown = [line for line in lines if line not in small]
+    yield Table(_present(COLUMNS, lines), shown, "Collectives" if verbose else "", group="where", more=more)
     yield _layer_table(result, verbose=verbose)
     if result.stages:
-        stages = [{**one, "flying": f"{one.in_flight:.4g}"} for one in result.stages]
-        yield Table(STAGES, stages, "Stages" if verbose else "")
+        yield _stage_table(result.stages, verbose=verbose)
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
@@ -209,6 +214,38 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
         yield constants_table(result.question.machine)
         yield Table(ASSUMPTIONS, result.assumptions, "Assumptions")
         yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")
+
+
+SMALL = 0.002
+"""The share of a step below which kinds of call are one line together, unless all is wanted."""
+
+
+def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
+    return show(float(sum(line["busy_s"] for line in lines)), "seconds")
+
+
+def _bars(result: PlanResult) -> Iterator[Bar]:
+    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
+    step, held = result.step, result.memory
+    exposed = sorted(((one.exposed_s, axis) for axis, one in result.totals["by_axis"].items()), reverse=True)
+    parts = {
+        "compute": step.compute_s,
+        **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
+        "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
+        "bubble": step.bubble_s,
+        "host": step.host_s,
+    }
+    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
+    yield Bar("step  ", tuple(shares))
+    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
+    bytes_ |= {"overheads": held.overhead_bytes}
+    sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
+    capacity = float(held.capacity_bytes)
+    yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
+
+
+MOST_AXES = 3
+"""Axes whose exposed seconds have a part of the bar of their own."""
 
 
 def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
@@ -274,6 +311,20 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
         for phase, total in result.per_layer.items()
     ]
     return Table(columns, rows, "One layer" if verbose else "")
+
+
+def _stage_table(stages: Sequence[AlikeStages], *, verbose: bool) -> Table:
+    """The stages; of many in a row that compute and hold alike the first and the last, unless all are wanted."""
+    if verbose:
+        return Table(STAGES, stages, "Stages")
+    runs = [list(run) for _, run in groupby(stages, key=lambda one: (one.layers, one.held_bytes))]
+    shown = [one for run in runs for one in (run if len(run) <= MOST_STAGES else (run[0], run[-1]))]
+    left = f"{len(stages) - len(shown)} more lie between stages of as many layers and states; -v lists them"
+    return Table(STAGES, shown, more=left if len(shown) < len(stages) else "")
+
+
+MOST_STAGES = 8
+"""Stages in a row that are all shown though they are of as many layers and states."""
 
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LIMITS: Mapping[str, Dimension] = {
     "step": "seconds",
     "exposed": "seconds",
+    "bubble": "ratio",
     "memory": "bytes",
     "peak": "bytes",
     "mfu": "ratio",

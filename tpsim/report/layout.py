@@ -51,6 +51,8 @@ def lines(table: Table, width: int | None) -> Iterator[Line]:
         for text in (f"{column.header}: {raw[column.key]}" for column in below if raw.get(column.key)):
             room = None if width is None else max(SHORT, width - len(UNDER))
             yield from (Line("below", UNDER + part) for part in ([text] if room is None else _wrapped(text, room)))
+    if table.more:
+        yield from (Line("below", part) for part in ([table.more] if width is None else _wrapped(table.more, width)))
 
 
 def _header(header: str, unit: str) -> list[str]:

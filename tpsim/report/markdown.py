@@ -36,6 +36,8 @@ def _parts(document: Document, most: int) -> Iterator[str]:
     if document.title:
         yield f"### {_escaped(document.title)}"
     yield "<br>\n".join(_verdict(document))
+    if document.bars:
+        yield "\n".join(["```text", *(line for bar in document.bars for line in bar.drawn()), "```"])
     if document.facts:
         yield "\n".join(f"- {label}: {_escaped(fact)}" for label, fact in document.facts)
     for table in document.tables:
@@ -76,6 +78,8 @@ def _lines(table: Table, most: int) -> Iterator[str]:
     yield from (_row(row) for row in cells.rows[:most])
     if len(cells.rows) > most:
         yield LEFT_OUT.format(len(cells.rows) - most)
+    if table.more:
+        yield f"\n{_escaped(table.more)}"
 
 
 def _row(cells: list[str]) -> str:

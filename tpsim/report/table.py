@@ -10,6 +10,8 @@ from tpsim.report.numbers import Kind, cells, scale
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tpsim.report.bars import Bar
+
 
 COMPARED: tuple[Kind, ...] = ("bytes", "seconds")
 """Kinds whose columns are read against each other, time and exposed time; rates of a table are of different things."""
@@ -35,6 +37,7 @@ class Table:
 
     group   the key of the first column, if its values come in runs: a terminal prints each once, above its rows
     folded  True for a table that a reader opens if wanted: Markdown folds it
+    more    what is said under the rows of those that are left out
     """
 
     columns: tuple[Column, ...]
@@ -42,6 +45,7 @@ class Table:
     title: str = ""
     group: str = ""
     folded: bool = False
+    more: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Document:
     facts         label and text, above the tables
     notes         lines below the tables
     verdict       the answer: lines, or one text that is as `ok` as the document
+    bars          what the verdict weighs, drawn under it
     next_command  the one command to run next
     ok            False if the answer is "no"
     silent        True if there is nothing to tell: as Markdown, which may become a comment, it is empty
@@ -84,6 +89,7 @@ class Document:
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    bars: tuple[Bar, ...] = ()
     next_command: str = ""
     ok: bool = True
     silent: bool = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from tpsim.report.bars import FILLS
 from tpsim.report.layout import lines
 from tpsim.report.table import labelled
 
@@ -51,7 +52,8 @@ def write(document: Document, stream: TextIO, color: str = "auto", width: int | 
     screen = console(stream, color, width)
     # Captured, since a console that prints by itself ends the process when its reader leaves.
     with screen.capture() as page:
-        for place, block in enumerate(_blocks(document, None if screen.width >= UNBOUNDED else screen.width)):
+        room = None if screen.width >= UNBOUNDED else screen.width
+        for place, block in enumerate(_blocks(document, room, blocks=_has_blocks(stream))):
             if place:
                 screen.print()
             for line in block:
@@ -59,8 +61,20 @@ def write(document: Document, stream: TextIO, color: str = "auto", width: int | 
     stream.write(page.get())
 
 
-def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
-    """What stands together; blank lines come between."""
+def _has_blocks(stream: TextIO) -> bool:
+    """True if what bars are drawn with can be written there; a stream in memory, which becomes a file, is UTF-8."""
+    try:
+        FILLS[True].encode(stream.encoding or "utf-8")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def _blocks(document: Document, width: int | None, *, blocks: bool) -> Iterator[list[Text]]:
+    """What stands together; blank lines come between.
+
+    blocks  True where the stream has more than ASCII
+    """
     if document.title:
         yield [Text(document.title, style="bold")]
     if document.facts:
@@ -69,7 +83,7 @@ def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
         yield [Text(line.text, style=STYLES[line.kind]) for line in lines(table, width)]
     if document.notes:
         yield [Text(text, style="dim") for note in document.notes for text in _wrapped(note, width)]
-    yield list(_foot(document, width))
+    yield list(_foot(document, width, blocks=blocks))
 
 
 def _facts(document: Document, width: int | None) -> Iterator[Text]:
@@ -79,11 +93,13 @@ def _facts(document: Document, width: int | None) -> Iterator[Text]:
             yield Text.assemble((("" if at else label).ljust(room), "dim"), text)
 
 
-def _foot(document: Document, width: int | None) -> Iterator[Text]:
-    """The verdict, and the next command, which is what a reader's eye and mouse find at the end."""
+def _foot(document: Document, width: int | None, *, blocks: bool) -> Iterator[Text]:
+    """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
     for line, (label, said) in zip(document.lines, labelled(document.lines), strict=True):
         for at, text in enumerate(_wrapped(said, width and max(1, width - len(label)))):
             yield Text((" " * len(label) if at else label) + text, style="bold" if line.ok else "bold red")
+    for bar in document.bars:
+        yield from map(Text, bar.drawn(width, blocks=blocks))
     if document.next_command:
         yield Text(f"next: {document.next_command}", style="cyan")
 

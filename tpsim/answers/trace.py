@@ -1,0 +1,154 @@
+"""A plan as a trace that chrome://tracing and Perfetto open: ranks are processes, their lanes threads.
+
+The format is Chrome's Trace Event Format, its JSON object form: X is an event with a duration, M names a process or a
+thread, s and f are the ends of a flow, C is a counter. Times are microseconds from the step's start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.answers.stages import work_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.answers.memory import ChipMemory
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.orders import Message
+    from tpsim.cost.pipeline import Pipelined, Stage
+    from tpsim.program.schedules import Action
+
+MOST_EVENTS = 20_000
+"""Events beyond which only the first and the last microbatches are written: viewers become slow."""
+
+COMPUTE, SENDS = 0, {"F": 1, "B": 2}
+"""The threads of a rank: what it runs, and what it sends forward and backward, which may be on its way at once."""
+
+LANES = {COMPUTE: "compute", 1: "messages forward", 2: "messages backward"}
+
+Event = dict[str, Any]
+
+
+def trace(plan: PlanResult) -> dict[str, Any]:
+    """The whole document; of a step with too many events the first and the last microbatches, which it says."""
+    step = plan.pipeline.step if plan.pipeline else _alone(plan)
+    microbatches, window = step.ran.schedule.microbatches, 2 * step.ran.schedule.ranks
+    events, shown = list(_events(step, plan, microbatches)), f"all {microbatches} microbatches"
+    while len(events) > MOST_EVENTS and window:
+        events = list(_events(step, plan, window))
+        shown = f"the first and the last {window} of {microbatches} microbatches: at most {MOST_EVENTS:,} events"
+        window //= 2
+    about = {"tpsim": plan.tpsim, "scenario": plan.question.name, "step_s": float(step.time_s), "shown": shown}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+
+
+def _alone(plan: PlanResult) -> Pipelined:
+    """The step of a plan without stages, which is a pipeline of one rank."""
+    return work_of(plan.question, plan.lowered, plan.sizes, plan.rows).step()
+
+
+def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
+    """Those of microbatches that are among the first `window` or the last."""
+    last = step.ran.schedule.microbatches - window
+    for stage, held in zip(step.stages, plan.each, strict=True):
+        yield from _names(stage.rank, several=bool(plan.pipeline))
+        yield from _actions(step, stage.rank, window, last)
+        yield from _update(step, stage)
+        yield from _memory(step, stage.rank, held, window, last)
+    sent = [one for one in step.ran.messages if _is_shown(one.of.microbatch, window, last)]
+    takers = _takers(step)
+    for number, message in enumerate(sent):
+        yield from _message(step, message, number, takers)
+
+
+def _is_shown(microbatch: int, window: int, last: int) -> bool:
+    return microbatch < window or microbatch >= last
+
+
+def _names(rank: int, *, several: bool) -> Iterator[Event]:
+    yield _named("process_name", rank, COMPUTE, name=f"stage {rank}" if several else "chip")
+    yield _named("process_sort_index", rank, COMPUTE, sort_index=rank)
+    for lane, name in LANES.items() if several else ((COMPUTE, LANES[COMPUTE]),):
+        yield _named("thread_name", rank, lane, name=name)
+
+
+def _named(what: str, rank: int, lane: int, **args: Any) -> Event:
+    return {"name": what, "ph": "M", "ts": 0, "pid": rank, "tid": lane, "args": args}
+
+
+def _lasting(name: str, rank: int, lane: int, start: Any, end: Any, **args: Any) -> Event:
+    """An event from `start` to `end`, in seconds."""
+    ts, seconds = float(start) * MICRO, float(end - start)
+    whole = {**args, "seconds": seconds}
+    return {"name": name, "ph": "X", "ts": ts, "dur": seconds * MICRO, "pid": rank, "tid": lane, "args": whole}
+
+
+MICRO = 1_000_000
+"""Microseconds, in which a trace counts, of a second."""
+
+
+def _actions(step: Pipelined, rank: int, window: int, last: int) -> Iterator[Event]:
+    """What a rank runs, each with its chunk and microbatch: ``F 3``, ``BW 3``."""
+    ran = step.ran
+    for action, start, end in zip(ran.schedule.orders[rank], ran.starts[rank], ran.ends[rank], strict=True):
+        part = action[0]
+        if _is_shown(part.microbatch, window, last):
+            args = {"chunk": part.chunk, "microbatch": part.microbatch}
+            yield _lasting(_acts(action), rank, COMPUTE, start, end, **args)
+
+
+def _acts(action: Action) -> str:
+    return f"{''.join(part.act for part in action)} {action[0].microbatch}"
+
+
+def _update(step: Pipelined, stage: Stage) -> Iterator[Event]:
+    """What a rank does once, behind its order: alone, then together with other ranks when the last of them has come."""
+    done, together = step.ran.done(stage.rank), _together(stage)
+    if stage.own_s > done:
+        yield _lasting("update", stage.rank, COMPUTE, done, stage.own_s)
+    if together:
+        met = max(one.own_s for one in step.stages if _together(one))
+        yield _lasting("update together", stage.rank, COMPUTE, met, met + together)
+
+
+def _together(stage: Stage) -> Any:
+    """Seconds of the calls of the step that several stages have together."""
+    return sum(row.busy_s for row in stage.rows if row.call.shared and not row.call.per_microbatch)
+
+
+def _memory(step: Pipelined, rank: int, held: ChipMemory, window: int, last: int) -> Iterator[Event]:
+    """The bytes of a chip: the most of an action from its start, what it leaves from its end."""
+    ran, order = step.ran, step.ran.schedule.orders[rank]
+    yield _counted(rank, 0, held.static_bytes)
+    for place, top, left in held.peak.course:
+        if _is_shown(order[place][0].microbatch, window, last):
+            yield _counted(rank, ran.starts[rank][place], held.static_bytes + top)
+            yield _counted(rank, ran.ends[rank][place], held.static_bytes + left)
+
+
+def _counted(rank: int, at: Any, size: Any) -> Event:
+    args = {"bytes": int(size)}
+    return {"name": "memory", "ph": "C", "ts": float(at) * MICRO, "pid": rank, "tid": COMPUTE, "args": args}
+
+
+def _takers(step: Pipelined) -> dict[Any, tuple[int, Any]]:
+    """The rank that waits for the message of each pass, and when the action that reads it starts."""
+    schedule = step.ran.schedule
+    return {
+        schedule.wanted(part): (rank, start)
+        for rank, order in enumerate(schedule.orders)
+        for action, start in zip(order, step.ran.starts[rank], strict=True)
+        for part in action
+    }
+
+
+def _message(step: Pipelined, message: Message, number: int, takers: dict[Any, tuple[int, Any]]) -> Iterator[Event]:
+    """A message on its sender's lane, and the flow from there to the action that reads it."""
+    of, sender = message.of, step.ran.schedule.rank(message.of.chunk)
+    receiver, start = takers[of]
+    args = {"chunk": of.chunk, "microbatch": of.microbatch, "to": receiver}
+    yield _lasting(f"send {of.act} {of.microbatch}", sender, SENDS[of.act], message.start, message.end, **args)
+    flow = {"name": "message", "cat": "message", "id": number}
+    yield {**flow, "ph": "s", "ts": float(message.start) * MICRO, "pid": sender, "tid": SENDS[of.act]}
+    yield {**flow, "ph": "f", "bp": "e", "ts": float(start) * MICRO, "pid": receiver, "tid": COMPUTE}
