@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tpsim
 from tests.algebra import test_cheapest as cheapest
-from tests.cost import test_timeline as timeline
+from tests.cost import test_orders as orders
 from tests.faults.laws import LAWS
 from tests.generators import chains, meshes
 from tests.machines import TORUS
@@ -139,8 +139,8 @@ def hastily():
 
 def published():
     """The first of the published bubble rates, and the share of an interleaved schedule."""
-    timeline.test_the_published_bubble_rates_come_out_to_four_digits(timeline.RATES["rows"][0])
-    timeline.test_the_bubble_is_the_share_that_its_paper_says(64, 3, 7 / 192, 7 / 199)
+    orders.test_the_published_bubble_rates_come_out_to_four_digits(orders.RATES["rows"][0])
+    orders.test_the_bubble_is_the_share_that_its_paper_says(64, 3, 7 / 192, 7 / 199)
 
 
 PLAYED = {
@@ -186,7 +186,7 @@ PLAYED = {
         stack=stages.stacks(),
     ),
     "law: published bubbles": law(published),
-    "law: what is in flight": law(timeline.test_what_a_rank_keeps_is_read_off_its_order),
+    "law: what is in flight": law(orders.test_what_a_rank_keeps_is_read_off_its_order),
 }
 
 SHARED = {"hw": "tpu-v5e", "placement": {"X": "ici.0", "Y": "ici.0"}}
