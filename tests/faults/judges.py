@@ -7,6 +7,7 @@ time or put to one example, and those of laws.py; links are counted message by m
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 import tpsim
 from tests.algebra import test_cheapest as cheapest
 from tests.cost import test_orders as orders
+from tests.cost import test_timeline as timeline
 from tests.faults.laws import LAWS
 from tests.generators import chains, meshes
 from tests.machines import TORUS
@@ -186,6 +188,10 @@ PLAYED = {
         stack=stages.stacks(),
     ),
     "law: published bubbles": law(published),
+    "law: gradients by layer": law(
+        partial(timeline.test_of_gradients_by_layer_the_last_is_exposed_or_all_that_is_longer_than_compute, 6, 6)
+    ),
+    "law: gradients that block": law(partial(timeline.test_gradients_that_block_are_exposed_whole, 6)),
     "law: what is in flight": law(orders.test_what_a_rank_keeps_is_read_off_its_order),
 }
 
