@@ -54,8 +54,8 @@ def test_forward_of_sharded_weights_waits_for_the_first_gather_and_the_longer_of
     assert end(tasks) == seconds == g + 31 * max(f, g) + f
 
 
-def bucketed(k, r, layers=32):
-    segment = (Step((Piece(),), ()), Step((Piece("W", (), CALL, blocks=False),), ()))
+def bucketed(k, r, layers=32, *, blocks=False):
+    segment = (Step((Piece(),), ()), Step((Piece("W", (), CALL, blocks=blocks),), ()))
     seconds = {False: k, True: r}
     return Action(((segment, layers),)).timed(lambda piece: seconds[piece.call is not None])
 
@@ -73,6 +73,11 @@ def test_of_gradients_by_layer_the_last_is_exposed_or_all_that_is_longer_than_co
     timed = bucketed(20, r)
     assert timed.through.seconds == 32 * 20
     assert timed.tail.seconds - timed.through.seconds == exposed
+
+
+@pytest.mark.parametrize("r", [6, 26])
+def test_gradients_that_block_are_exposed_whole(r):
+    assert bucketed(20, r, blocks=True).through.seconds == 32 * (20 + r)
 
 
 @pytest.mark.parametrize(("gradients", "buckets", "own"), [(40, 4, 1410), (40, 1, 1440), (120, 4, 1490)])

@@ -7,6 +7,7 @@ time or put to one example, and those of laws.py; links are counted message by m
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import tpsim
 from tests.algebra import test_cheapest as cheapest
+from tests.cost import test_orders as orders
 from tests.cost import test_timeline as timeline
 from tests.faults.laws import LAWS
 from tests.generators import chains, meshes
@@ -139,8 +141,8 @@ def hastily():
 
 def published():
     """The first of the published bubble rates, and the share of an interleaved schedule."""
-    timeline.test_the_published_bubble_rates_come_out_to_four_digits(timeline.RATES["rows"][0])
-    timeline.test_the_bubble_is_the_share_that_its_paper_says(64, 3, 7 / 192, 7 / 199)
+    orders.test_the_published_bubble_rates_come_out_to_four_digits(orders.RATES["rows"][0])
+    orders.test_the_bubble_is_the_share_that_its_paper_says(64, 3, 7 / 192, 7 / 199)
 
 
 PLAYED = {
@@ -186,7 +188,11 @@ PLAYED = {
         stack=stages.stacks(),
     ),
     "law: published bubbles": law(published),
-    "law: what is in flight": law(timeline.test_what_a_rank_keeps_is_read_off_its_order),
+    "law: gradients by layer": law(
+        partial(timeline.test_of_gradients_by_layer_the_last_is_exposed_or_all_that_is_longer_than_compute, 6, 6)
+    ),
+    "law: gradients that block": law(partial(timeline.test_gradients_that_block_are_exposed_whole, 6)),
+    "law: what is in flight": law(orders.test_what_a_rank_keeps_is_read_off_its_order),
 }
 
 SHARED = {"hw": "tpu-v5e", "placement": {"X": "ici.0", "Y": "ici.0"}}

@@ -305,6 +305,13 @@ def machines_close_what_their_makers_say():
         assert segment.topology == topology, (name, n)
 
 
+def what_is_made_last_waits_for_all_compute():
+    """Backward ends with the gradient of the embedding: its sum runs beside nothing, whoever may run beside compute."""
+    plan = tpsim.plan("gpt2-xl-a100-dp", overrides=["practice=ideal", "layout.zero=0"])
+    (last,) = (row for row in plan.rows if row.array == "grad.E")
+    assert abs(last.exposed_s - last.busy_s) < 1e-9 * last.busy_s, last.hidden_s
+
+
 # A grid of layouts ------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +361,7 @@ LAWS = [
     attention_keeps_its_scores_on_the_chip,
     one_device_pays_nothing,
     seconds_are_steps_by_hops_and_bytes_by_bandwidth,
+    what_is_made_last_waits_for_all_compute,
     a_change_of_axes_loads_real_links_as_claimed,
     a_measured_curve_says_what_was_measured_and_nothing_else,
     a_layout_without_a_name_equals_one_device,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
-from tpsim.cost import grid, kernels, memory, rollup
+from tpsim.cost import actions, grid, kernels, memory, rollup
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -108,17 +108,17 @@ FAULTS = [
     ),
     Fault(
         "what was not kept is not gathered again",
-        B._dropped,
-        "gathered and",
-        "not gathered and",
+        B._gathered,
+        "else self.practice.regather",
+        "else False",
         "a_layer_sends_what_its_paper_says",
         "megatron",
     ),
     Fault(
         "the second gather of sharded weights is forgotten",
-        B._dropped,
-        "if is_param else",
-        "and not is_param if is_param else",
+        B._gathered,
+        "return self.practice.reshard_after_forward if",
+        "return False if",
         "a_zero_stage_sends_what_its_paper_says",
         "fsdp2",
     ),
@@ -703,6 +703,31 @@ FAULTS = [
         "left[axis], used = over(left[axis], here), used * here",
         "left[axis] = over(left[axis], here)",
         "a_grid_prices_a_layout_as_a_plan_does",
+        "broken",
+    ),
+    # What runs beside compute
+    Fault(
+        "gradients are ready before the products that make them",
+        actions._Builder._moves,
+        "self.reads[node] |= reads - {node}",
+        "pass",
+        "what_is_made_last_waits_for_all_compute",
+        "broken",
+    ),
+    Fault(
+        "a collective beside compute holds it up",
+        actions.Step.task,
+        "if first.beside",
+        "if first.call is None",
+        "law: gradients by layer",
+        "broken",
+    ),
+    Fault(
+        "a collective that is not beside compute lets it go on",
+        actions.Step.task,
+        "if first.beside",
+        "if first.call",
+        "law: gradients that block",
         "broken",
     ),
     # Stages and schedules

@@ -56,7 +56,13 @@ def test_queries_are_fused_with_keys_and_values_where_no_axis_shards_their_weigh
 
 def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
     ideal = asdict(PRACTICES["ideal"])
-    switches = {name: dict(asdict(practice).items() - ideal.items()) for name, practice in PRACTICES.items()}
+    beside = {"gradients": "beside", "weights": "beside", "stages": "beside"}
+    blocking = {"tensor": "none", "gradients": "none", "weights": "none", "stages": "auto"}
+    assert ideal["overlap"] == {**beside, "tensor": "beside"}
+    switches = {
+        name: {switch: value for switch, value in asdict(practice).items() if value != ideal[switch]}
+        for name, practice in PRACTICES.items()
+    }
     assert switches == {
         "ideal": {},
         "megatron": {
@@ -65,7 +71,17 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "qkv": "fused",
             "coalesce": True,
             "replay": "whole",
+            "overlap": {**blocking, "tensor": "beside"},
+            "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},
         },
-        "fsdp2": {"reshard_after_forward": True, "coalesce": True},
-        "xla": {"cotangents": "per_use", "causal": "whole"},
+        "fsdp2": {"reshard_after_forward": True, "coalesce": True, "overlap": {**blocking, **beside}},
+        "deepspeed": {
+            "reshard_after_forward": True,
+            "coalesce": True,
+            "replay": "whole",
+            "overlap": {"tensor": "none", "gradients": "zero3", "weights": "zero3", "stages": "none"},
+            "ahead": {"layers": 1, "elements": 50_000_000},
+            "bucket": {"of": "layer", "elements": 500_000_000, "per_rank": 0, "first_chunk": False},
+        },
+        "xla": {"cotangents": "per_use", "causal": "whole", "overlap": {**blocking, **beside}},
     }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tests.program.test_schedules import asked
 from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Join, Reshard
 from tpsim.program.schedules import pipeline_schedule
@@ -105,18 +106,29 @@ def test_ranks_that_follow_a_schedule_run_what_one_traced_layer_and_cut_claim(mo
     split = data.draw(st.tuples(*[st.integers(1, 2)] * (p * v)))
     whole = traced(model, split, practice, microbatches=m, **chosen)
     stages, one = linear(split, p), traced(model, ONE_CUT, practice, **chosen)
-    done = defaultdict(Counter)
+    done, schedule = defaultdict(Counter), pipeline_schedule(name, p, v, m)
+    arrived, ended = Counter(), Counter()
 
     def run(op):
         for rank in {chunk % p for chunk in op.where.chunks}:
             done[rank][key(op)] += op.where.index("microbatches") is not None
 
-    def take(cut, _):
+    def post(cut):
         done[sender(cut) % p][key(cut)] += 1
+        return {"from": cut}
 
-    Ranks(whole, pipeline_schedule(name, p, v, m), run, lambda _: {}, take).run()
+    def take(cut, blocks):
+        arrived[blocks["from"] is cut, cut] += 1
+
+    def end(rank):
+        ended[rank] += 1
+
+    Ranks(whole, schedule, lives(whole).turns, run, post, take, end).run()
     for rank in range(p):
         assert +done[rank] == times(one, stages, rank, m)
+        assert ended[rank] == len(schedule.orders[rank])
+    cuts = [op for op in lives(whole).turns if op.where.place == "cut"]
+    assert arrived == Counter((True, cut) for cut in cuts)
 
 
 def test_every_cut_is_sent_over_once_each_way_and_nothing_else_is():
