@@ -213,7 +213,8 @@ def test_nothing_gets_faster_when_something_takes_longer(one, seconds, longer):
 
 
 def flying(name, p, m, v=1, **kept):
-    return [in_flight(order, v, **kept) for order in pipeline_schedule(name, p, v, m).orders]
+    made = pipeline_schedule(name, p, v, m)
+    return [in_flight(made, rank, **kept) for rank in range(p)]
 
 
 def test_what_a_rank_keeps_is_read_off_its_order():

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Timed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.schedules import Action, Order, Pass, PipelineSchedule
+    from tpsim.program.schedules import Action, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
@@ -250,7 +250,7 @@ class Work:
             ]
         )
         bubble_s = total([gap.wait_s for gap in gaps]) + behind
-        in_order = in_flight(self.schedule.orders[rank], self.schedule.chunks)
+        in_order = in_flight(self.schedule, rank)
         return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order)
 
     def _walked(self, ran: Ran, full: Full) -> Counter[int]:
@@ -407,14 +407,11 @@ class Tail:
         return dict(found)
 
 
-def in_flight(order: Order, chunks: int, *, until_b: float = 1, until_w: float = 0) -> float:
+def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:
     """What a rank keeps at most, in microbatches of all its chunks.
 
     until_b, until_w  what a microbatch keeps from its forward to its B, and from there to its W
     """
     step = {"F": until_b, "B": until_w - until_b, "W": -until_w}
-    held = most = 0.0
-    for action in order:
-        held += total(step[part.act] for part in action) / chunks
-        most = max(most, held)
-    return most
+    changes = [total(step[part.act] for part in action) / schedule.chunks for action in schedule.kinds.examples]
+    return float(max(accumulate((changes[kind] for kind in schedule.kinds.of[rank]), initial=0)))
