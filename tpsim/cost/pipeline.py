@@ -12,18 +12,19 @@ from functools import cached_property
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.actions import Timed
 from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.orders import Message, Ran, run
 from tpsim.cost.rollup import wires_s
+from tpsim.cost.timed import Timed
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.cost.actions import Actions, Piece
+    from tpsim.cost.actions import Actions
     from tpsim.cost.kernels import Kernel
+    from tpsim.cost.nodes import Piece
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
