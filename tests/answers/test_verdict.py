@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
@@ -281,3 +282,12 @@ def test_a_scenario_that_no_file_holds_is_changed_too():
         "workload": {"global_batch": 8, "seq": 256},
     }
     assert plan(data).change.set == "layout.zero=2"
+
+
+def test_a_change_that_outgrows_the_chip_is_dropped_before_it_is_timed(monkeypatch):
+    timed = []
+    module = import_module("tpsim.answers.plan")
+    price = module._priced
+    monkeypatch.setattr(module, "_priced", lambda *asked: timed.append(asked[0]) or price(*asked))
+    assert module.plan("gpt-neox-20b-a100").change is None
+    assert len(timed) == 1

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
-from tpsim.cost.actions import GRADIENTS, TENSOR, WEIGHTS, Action, Length, Piece, Step, Timed
+from tpsim.cost.nodes import GRADIENTS, TENSOR, WEIGHTS, Piece
 from tpsim.cost.orders import run as pass_over
+from tpsim.cost.segments import Step
+from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
 from tpsim.program.schedules import pipeline_schedule
 

@@ -53,7 +53,7 @@ def folded(asked):
     model, where, practice, mesh, schedule, layers = asked
     courses = Courses(traced(model, where, practice, mesh), sizes(model, mesh, schedule.microbatches))
     chunks = split(layers, schedule.ranks)
-    return {rank: peak(courses, order, chunks).course for rank, order in enumerate(schedule.orders)}
+    return {rank: peak(courses, schedule, rank, chunks).course for rank in range(schedule.ranks)}
 
 
 def counted(seen: Run):

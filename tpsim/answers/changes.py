@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
-    Priced = Callable[[Question, Shelf], PlanResult]
+    Fitting = Callable[[Question, Shelf], PlanResult | None]
 
 LEAST = 0.01
 """The share of a step that a change must save to be worth a word."""
@@ -58,27 +58,28 @@ class Change(Record):
         return float(self.new.memory.peak_bytes)
 
 
-def best_change(plan: PlanResult, price: Priced) -> Change | None:
+def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
     """The fastest of what a plan could be with one field changed; None if none is better.
 
-    price  prices a question with the programs of a shelf
+    fitting  prices a question with the programs of a shelf if its step fits the chip
 
     Where the peak outgrows the chip, a change is better that makes it fit. Elsewhere it must save `LEAST` of the step,
     and fit, too. None may violate a demand that the plan meets.
     """
-    asked = (_changed(plan, setting, price) for setting in _settings(plan))
-    found = [one for one in asked if one and one.new.memory.room_bytes >= 0 and (one.new.ok or not plan.ok)]
+    asked = (_changed(plan, setting, fitting) for setting in _settings(plan))
+    found = [one for one in asked if one and (one.new.ok or not plan.ok)]
     best = min(found, key=lambda one: one.relative, default=None)
     return best if best and (plan.memory.room_bytes < 0 or best.relative <= -LEAST) else None
 
 
-def _changed(plan: PlanResult, setting: str, price: Priced) -> Change | None:
-    """The plan with one field changed; None where that is no legal question, as for a split that is uneven."""
+def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> Change | None:
+    """The plan with one field changed; None where it outgrows the chip, or where that is no legal question."""
     try:
         question = resolve(plan.question.document, overrides=(setting,), shelf=plan.shelf)
-        return Change(setting, plan, price(question, plan.shelf))
+        new = fitting(question, plan.shelf)
     except InputError:
         return None
+    return Change(setting, plan, new) if new else None
 
 
 def _settings(plan: PlanResult) -> Iterator[str]:

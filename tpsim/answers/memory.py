@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Practice
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
+    from tpsim.program.stages import Chunk
     from tpsim.question.question import Overheads, Question
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
@@ -124,15 +125,18 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
     stages, courses = question.stages, Courses(program, sizes)
     capacity = float(question.machine.chip.memory_capacity.value)
     margin = next((near for name, near in KNOWN.items() if _keeps_like(question.practice, name)), UNKNOWN)
-    found = []
+    found: list[ChipMemory] = []
+    known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, order in enumerate(question.orders.orders):
-        held = memory(program, sizes.of_stage(stages.layers(rank)), partial(stages.runs, rank=rank))
-        highest = peak(courses, order, stages.chunks)
-        states = {one.name: getattr(held, one.name) for one in fields(Memory)}
+        here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
+        if here not in known:  # ranks with chunks alike hold the same
+            held = memory(program, sizes.of_stage(stages.layers(rank)), partial(stages.runs, rank=rank))
+            known[here] = {one.name: getattr(held, one.name) for one in fields(Memory)}
+        highest = peak(courses, question.orders, rank, stages.chunks)
         action = _in_words(order[highest.action], several=len(stages.chunks) > 1)
         found.append(
             ChipMemory(
-                **states,
+                **known[here],
                 capacity_bytes=capacity,
                 peak=highest,
                 peak_rank=rank,

@@ -121,12 +121,24 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
         return _priced(question, shelf.lowered(question), shelf)
 
 
-def _priced(question: Question, lowered: Lowered, shelf: Shelf) -> PlanResult:
+def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
+    """The plan of a question if its step fits the chip: memory is asked first, for seconds take longer to find."""
+    if question.planner == "cheapest":
+        plan = priced(question, shelf)
+        return plan if plan.memory.room_bytes >= 0 else None
+    lowered = shelf.lowered(question)
+    each = chips(question, lowered.program, sizes_of(question))
+    return _priced(question, lowered, shelf, each) if fullest(each).room_bytes >= 0 else None
+
+
+def _priced(
+    question: Question, lowered: Lowered, shelf: Shelf, each: tuple[ChipMemory, ...] | None = None
+) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
     _algorithm_is_known(question, found)
     rows = price(found, sizes, pricer(question))
-    each = chips(question, lowered.program, sizes)
+    each = each or chips(question, lowered.program, sizes)
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
@@ -350,7 +362,7 @@ class PlanResult(Answer):
     @cached_property
     def change(self) -> Change | None:
         """The best of a few changes that were priced; null if none is better."""
-        return best_change(self, priced)
+        return best_change(self, fitting)
 
     @cached_property
     def require(self) -> list[Requirement]:

@@ -11,12 +11,13 @@ from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.actions import Actions, Timed
+from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import Kernel, kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
 from tpsim.cost.sizes import Sizes
+from tpsim.cost.timed import Timed
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.layout import layout
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
-    from tpsim.cost.actions import Piece
+    from tpsim.cost.nodes import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing

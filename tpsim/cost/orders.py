@@ -93,8 +93,8 @@ def run(
 ) -> Ran:
     """Every action of every rank.
 
-    seconds   of an action
-    sends     seconds on the way of the message that a pass makes
+    seconds   of an action; those of one kind take as long
+    sends     seconds on the way of the message that a pass makes; those of one act and chunk take as long
     blocking  True: sends and receives are exchanges that hold their rank up; None: as those do who run the schedule
 
     Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
@@ -103,116 +103,198 @@ def run(
     if count > MOST_ACTIONS:
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
-    return _Pass(schedule, seconds, sends, schedule.blocking if blocking is None else blocking).ran()
+    blocking = schedule.blocking if blocking is None else blocking
+    if blocking not in schedule.known:
+        schedule.known[blocking] = _Turns(schedule, blocking).all()
+    lasts = [seconds(action) for action in schedule.kinds.examples]
+    flights = [None if way is None else sends(way.example) for way in _ways(schedule)]
+    return _Pass(schedule, lasts, flights).ran(schedule.known[blocking])
+
+
+class Turn(NamedTuple):
+    """A rank goes on: a gap of it ends, and its next action runs, if one is left.
+
+    waits  messages that it has waited for, by number
+    off    those that set off when that action has ended, each with the other rank that the later of both is
+           found among: the rank itself where it sends alone
+    """
+
+    rank: int
+    waits: list[int]
+    off: list[tuple[int, int]]
+
+
+class Way(NamedTuple):
+    """What the messages of one act and chunk have in common: sender, receiver, and one pass that makes such."""
+
+    sender: int
+    receiver: int
+    example: Pass
+
+
+def _ways(schedule: PipelineSchedule) -> list[Way | None]:
+    """Of F and B of every chunk; None where nothing is sent. Message j of way k is number k*microbatches + j."""
+    found: list[Way | None] = []
+    for chunk in range(schedule.ranks * schedule.chunks):
+        for part in (Pass("F", chunk, 0), Pass("B", chunk, 0)):
+            to = schedule.receiver(part)
+            found.append(None if to is None else Way(schedule.rank(chunk), schedule.rank(to), part))
+    return found
 
 
 @dataclass(slots=True)
-class _Pass:
-    """One run: where every rank stands, what it waits for, and which messages have set off.
+class _Turns:
+    """The turns of all ranks, each behind those that it waits for: they hang on the orders alone, on no seconds.
 
-    given, wanted  by act and chunk: the rank that a pass sends to, and how far the chunk lies that it takes from
-    missing        messages that a rank in a gap waits for and that have not set off
+    waits    what a rank in a gap waits for
+    missing  how many of these have not set off
+    came     the rank that was the first to come to an exchange
     """
 
     schedule: PipelineSchedule
-    seconds: Callable[[Action], Any]
-    sends: Callable[[Pass], Any]
     blocking: bool
-    starts: list[list[Any]] = field(init=False)
-    ends: list[list[Any]] = field(init=False)
-    gaps: list[list[Gap]] = field(init=False)
-    given: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    wanted: dict[tuple[str, int], int | None] = field(default_factory=dict)
-    waits: dict[int, Sequence[Pass]] = field(default_factory=dict)
+    ways: list[Way | None] = field(init=False)
+    given: list[list[tuple[int, int]]] = field(init=False)
+    wanted: list[list[tuple[int, int]]] = field(init=False)
+    places: list[int] = field(init=False)
+    waits: dict[int, list[int]] = field(default_factory=dict)
     missing: dict[int, int] = field(default_factory=dict)
-    came: dict[Pass, int] = field(default_factory=dict)
-    messages: dict[Pass, Message] = field(default_factory=dict)
-    free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
+    came: dict[int, int] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
     ready: list[int] = field(default_factory=list)
 
-    def ran(self) -> Ran:
-        """All of it."""
-        ranks, schedule = range(self.schedule.ranks), self.schedule
-        for of in {part[:2]: part for order in schedule.orders for action in order for part in action}.values():
-            to, source = schedule.receiver(of), schedule.wanted(of)
-            self.given[of[:2]] = None if to is None else schedule.rank(to)
-            self.wanted[of[:2]] = None if source is None else source.chunk
-        self.starts, self.ends, self.gaps = [[] for _ in ranks], [[] for _ in ranks], [[] for _ in ranks]
-        for rank in ranks:
+    def all(self) -> list[Turn]:
+        """All of them. Raises InputError where no rank can go on."""
+        schedule, turns, ready = self.schedule, [], self.ready
+        self.ways, self.places = _ways(schedule), [0] * schedule.ranks
+        examples = schedule.kinds.examples
+        self.given = [[(at, way) for at, one in enumerate(action) for way in self._given(one)] for action in examples]
+        self.wanted = [[(at, way) for at, one in enumerate(action) for way in self._wanted(one)] for action in examples]
+        for rank in range(schedule.ranks):
             self._open(rank)
-        while self.ready:
-            self._go_on(self.ready.pop())
+        while ready:
+            rank = ready.pop()
+            waits = self.waits.pop(rank)
+            left = self.places[rank] < len(schedule.orders[rank])
+            self.places[rank] += left
+            turns.append(Turn(rank, waits, self._open(rank) if left else []))
         if self.waits:
             raise self._deadlock()
-        return Ran(schedule, self.starts, self.ends, self.gaps, list(self.messages.values()))
+        return turns
 
-    def _open(self, rank: int) -> None:
+    def _given(self, part: Pass) -> list[int]:
+        """The way of the message that a pass makes, if it makes one."""
+        way = 2 * part.chunk + (part.act == "B")
+        return [way] if part.act != "W" and self.ways[way] else []
+
+    def _wanted(self, part: Pass) -> list[int]:
+        source = self.schedule.wanted(part)
+        return [] if source is None else self._given(source)
+
+    def _open(self, rank: int) -> list[tuple[int, int]]:
         """A gap begins: the rank gives what its last action made, and waits for what the next one wants."""
-        order, place = self.schedule.orders[rank], len(self.ends[rank])
-        given = [part for part in order[place - 1] if self.given[part[:2]] is not None] if place else []
-        waits = [
-            Pass(part.act, source, part.microbatch)
-            for part in (order[place] if place < len(order) else ())
-            if (source := self.wanted[part[:2]]) is not None
-        ]
+        order, kinds, place, m = (
+            self.schedule.orders[rank],
+            self.schedule.kinds.of[rank],
+            self.places[rank],
+            self.schedule.microbatches,
+        )
+        given = [way * m + order[place - 1][at][2] for at, way in self.given[kinds[place - 1]]] if place else []
+        last = place == len(order)
+        waits = [] if last else [way * m + order[place][at][2] for at, way in self.wanted[kinds[place]]]
         if self.blocking:
             given = waits = [*given, *waits]
         self.waits[rank] = waits
-        self.missing[rank] = missing = sum([of not in self.messages for of in waits])
+        self.missing[rank] = missing = sum([of not in self.gone for of in waits])
         if not missing:
             self.ready.append(rank)
-        for of in given:
-            other = self.came.setdefault(of, rank)
-            if other != rank or not self.blocking:
-                self._set_off(of, other if self._opened(other) > self._opened(rank) else rank)
+        off = [(of, rank) for of in given]
+        if self.blocking:
+            off = [(of, other) for of in given if (other := self.came.setdefault(of, rank)) != rank]
+        for of, _ in off:
+            self._set_off(of)
+        return off
 
-    def _set_off(self, of: Pass, late: int) -> None:
-        """The message flies, behind others of its channel, when the later of its ranks is there."""
-        sender, receiver = self.schedule.rank(of.chunk), self.given[of[:2]]
-        start, channel = self._opened(late), (sender, receiver or 0, of.act)
-        before = self.free.get(channel)
-        cause: Place | Message | None = (late, len(self.ends[late]) - 1) if self.ends[late] else None
-        if before is not None and before.end > start:
-            start, cause = before.end, before
-        self.messages[of] = self.free[channel] = Message(of, start, start + self.sends(of), cause)
-        for rank in (sender, receiver or 0):
+    def _set_off(self, of: int) -> None:
+        self.gone.add(of)
+        way = self.ways[of // self.schedule.microbatches]
+        for rank in way[:2] if way else ():
             if of in self.waits.get(rank, ()):
                 self.missing[rank] -= 1
                 if not self.missing[rank]:
                     self.ready.append(rank)
 
-    def _opened(self, rank: int) -> Any:
-        """When the gap began in which the rank is."""
-        return self.ends[rank][-1] if self.ends[rank] else 0
-
-    def _go_on(self, rank: int) -> None:
-        """A gap ends: the next action runs, and the gap behind it begins."""
-        opened, place, order = self._opened(rank), len(self.ends[rank]), self.schedule.orders[rank]
-        late: Message | None = None
-        for of in self.waits.pop(rank):
-            one = self.messages[of]
-            if one.end > (late.end if late else opened):
-                late = one
-        off = max(opened, late.start) if late else opened
-        self.gaps[rank].append(Gap(late, late.end - off, off - opened) if late else NO_GAP)
-        if place < len(order):
-            start = late.end if late else opened
-            self.starts[rank].append(start)
-            self.ends[rank].append(start + self.seconds(order[place]))
-            self._open(rank)
-
     def _deadlock(self) -> InputError:
         """What every rank that is left would run next, in vain."""
         orders = self.schedule.orders
         stuck = [
-            f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], len(self.ends[rank]))}"
+            f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], self.places[rank])}"
             for rank in sorted(self.waits)
         ]
         message = f"schedule {self.schedule.name} deadlocks: {'; '.join(stuck[:SHOWN])}"
         return InputError.one("deadlock", message, remedy="take another schedule")
 
     def _first(self, rank: int) -> str:
-        return f"the message of {next(of for of in self.waits[rank] if of not in self.messages)}"
+        way, j = divmod(next(of for of in self.waits[rank] if of not in self.gone), self.schedule.microbatches)
+        return f"the message of {Pass('FB'[way % 2], way // 2, j)}"  # type: ignore[arg-type]  # F or B
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One run of all turns.
+
+    seconds   of each kind of action
+    flights   of the messages of each way
+    opened    when the gap began in which each rank is
+    messages  that have set off, by number; the last of each channel of sender, receiver and act in `free`
+    """
+
+    schedule: PipelineSchedule
+    seconds: list[Any]
+    flights: list[Any]
+    opened: list[Any] = field(init=False)
+    starts: list[list[Any]] = field(init=False)
+    messages: dict[int, Message] = field(default_factory=dict)
+    free: dict[tuple[int, int, int], Message] = field(default_factory=dict)
+
+    def ran(self, turns: Sequence[Turn]) -> Ran:
+        """All of it."""
+        ranks, kinds, messages = range(self.schedule.ranks), self.schedule.kinds.of, self.messages
+        self.starts, self.opened = [[] for _ in ranks], [0 for _ in ranks]
+        ends: list[list[Any]] = [[] for _ in ranks]
+        gaps: list[list[Gap]] = [[] for _ in ranks]
+        ways = _ways(self.schedule)
+        for rank, waits, off in turns:
+            opened = start = self.opened[rank]
+            late: Message | None = None
+            for of in waits:
+                one = messages[of]
+                if one[2] > start:
+                    late, start = one, one[2]
+            if late is None:
+                gaps[rank].append(NO_GAP)
+            else:
+                away = max(opened, late[1])
+                gaps[rank].append(Gap(late, start - away, away - opened))
+            place = len(ends[rank])
+            if place < len(kinds[rank]):
+                self.starts[rank].append(start)
+                end = self.opened[rank] = start + self.seconds[kinds[rank][place]]
+                ends[rank].append(end)
+                for of, other in off:
+                    self._set_off(of, other if self.opened[other] > end else rank, ways)
+        return Ran(self.schedule, self.starts, ends, gaps, list(self.messages.values()))
+
+    def _set_off(self, of: int, late: int, ways: list[Way | None]) -> None:
+        """The message flies, behind others of its channel, when the later of its ranks is there."""
+        number, j = divmod(of, self.schedule.microbatches)
+        sender, receiver, (act, chunk, _) = ways[number]  # type: ignore[misc]  # what sets off has a way
+        start, channel, place = self.opened[late], (sender, receiver, number % 2), len(self.starts[late]) - 1
+        before, cause = self.free.get(channel), (late, place) if place >= 0 else None  # type: Message | None, Any
+        if before is not None and before[2] > start:
+            start, cause = before[2], before
+        message = Message(Pass(act, chunk, j), start, start + self.flights[number], cause)
+        self.messages[of] = self.free[channel] = message
 
 
 SHOWN, NO_GAP = 4, Gap()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Program
-    from tpsim.program.schedules import Action, Order
+    from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Part = Literal["kept", "weights", "logits", "received", "gradients", "activations"]
@@ -115,18 +115,21 @@ class Peak:
         return self.parts["kept"]
 
 
-def peak(courses: Courses, order: Order, chunks: Sequence[Chunk]) -> Peak:
+def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequence[Chunk]) -> Peak:
     """The order of a rank folded: what every action leaves behind stands beside the next.
 
     chunks  of the whole stack, by number
     """
-    taken = [(place, *one) for place, action in enumerate(order) for one in _taken_together(action)]
-    known = {(chunk, acts): courses.of(chunks[chunk], acts) for chunk, acts in {one[1:] for one in taken}}
-    run = [known[chunk, acts] for _, chunk, acts in taken]
+    kinds, examples = schedule.kinds.of[rank], schedule.kinds.examples
+    known = {
+        kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
+    }
+    taken = [(place, one) for place, kind in enumerate(kinds) for one in known[kind]]
+    run = [one for _, one in taken]
     held, most, passed, course = 0, -1, 0, []
-    for number, one in enumerate(run):
+    for number, (place, one) in enumerate(taken):
         top, held = held + one.top, held + one.left
-        course.append((taken[number][0], top, held))
+        course.append((place, top, held))
         if top > most:
             most, passed = top, number
     before: Held = Held()

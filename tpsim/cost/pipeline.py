@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from functools import cached_property
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.actions import Timed
 from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.orders import Message, Ran, run
 from tpsim.cost.rollup import wires_s
+from tpsim.cost.timed import Timed
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
@@ -22,12 +23,13 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.cost.actions import Actions, Piece
+    from tpsim.cost.actions import Actions
     from tpsim.cost.kernels import Kernel
+    from tpsim.cost.nodes import Piece
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
-    from tpsim.program.schedules import Action, Order, Pass, PipelineSchedule
+    from tpsim.program.schedules import Action, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
@@ -98,7 +100,7 @@ def _term(count: int, names: list[str]) -> str:
     return f"{count}*{joined}" if count > 1 else " + ".join(names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """What the ranks of a pipeline have to do.
 
@@ -128,7 +130,7 @@ class Work:
         """One step; all ranks end it together."""
         ran = run(
             self.schedule,
-            lambda action: self.timed(action).through.seconds,
+            lambda action: self._timed(action).through.seconds,
             lambda of: self.hop(*self._ends_of(of)),
             blocking=self.blocking,
         )
@@ -139,32 +141,35 @@ class Work:
         counts, seconds = self._counts(ran, last)
         pulls = self._pulls(ran, last, full[last].tail)
         if full[last].late_s:
-            pulls = Counter({id(row.call): row.count for row in self._rows(last) if full[last].wire in row.wires_s})
+            pulls = Counter({id(row.call): row.count for row in self._own(last).rows if full[last].wire in row.wires_s})
         once = time_s - ran.done(last)
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         stages = tuple(
-            self._stage(ran, full[rank], time_s - own[rank] - self._shared_s(rank), pulls)
+            self._stage(ran, full[rank], time_s - own[rank] - self._own(rank).shared_s, pulls)
             for rank in range(self.stages.ranks)
         )
         return Pipelined(ran, stages, time_s, last, counts, seconds)
 
-    def timed(self, action: Action) -> Timed:
-        """What an action takes; passes of one chunk and microbatch are one list of tasks."""
-        key = self._key(action)
-        if key not in self._known:
-            whole, last = Timed(), self.schedule.microbatches - 1
-            for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
-                acts = "".join(part.act for part in parts)
-                tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
-                whole = whole.then(tasks.timed(self._piece_s))
-            self._known[key] = whole
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+    @cached_property
+    def kinds(self) -> list[Timed]:
+        """What an action of each kind takes."""
+        return list(map(self._timed, self.schedule.kinds.examples))
 
-    def _key(self, action: Action) -> tuple[Any, ...]:
-        """What the seconds of an action hang on: of microbatches only whether one is the first or the last."""
-        last = self.schedule.microbatches - 1
-        return tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
+    def timed(self, rank: int, place: int) -> Timed:
+        """What an action of a rank takes, by its place in the order."""
+        return self.kinds[self.schedule.kinds.of[rank][place]]
+
+    def _timed(self, action: Action) -> Timed:
+        """Passes of one chunk and microbatch are one list of tasks; chunks alike take as long."""
+        whole, last = Timed(), self.schedule.microbatches - 1
+        for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
+            acts = "".join(part.act for part in parts)
+            tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
+            if id(tasks) not in self._known:
+                self._known[id(tasks)] = tasks.timed(self._piece_s)
+            whole = whole.then(self._known[id(tasks)])
+        return whole
 
     def _piece_s(self, piece: Piece) -> Any:
         """Seconds of one kernel or call; a kernel stands where its first op does."""
@@ -180,49 +185,42 @@ class Work:
             )
         return self._known[piece]
 
-    def _rows(self, rank: int) -> Iterator[Row]:
-        """The collectives of a rank with its calls."""
-        for row in self.rows:
-            if often := self.stages.count(row.call.where, rank):
-                count, sizes = often * row.call.repeats(self.sizes), self.sizes.of_stage(self.stages.layers(rank))
-                yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
-
-    def _worked(self, rank: int) -> Compute:
-        """What a rank computes."""
-        often, once = self._works(rank)
-        seconds = {phase: s * self.scale + once.seconds[phase] for phase, s in often.seconds.items()}
-        return Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
-
-    def _works(self, rank: int) -> tuple[Compute, Compute]:
-        """What a rank computes in its microbatches, and once per step; ranks with chunks alike compute alike."""
+    def _own(self, rank: int) -> Own:
+        """What a rank does, wherever it stands in the order: ranks with chunks alike do alike."""
         chunks = tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank))
         if chunks not in self._known:
             alone = Stages(1, chunks)
-            mine, sizes = (
-                [one for one in self.kernels if alone.runs(one.where, 0)],
-                self.sizes.of_stage(alone.layers(0)),
-            )
-            sorts = [[one for one in mine if in_microbatch(one.where) == often] for often in (True, False)]
-            self._known[chunks] = tuple(
-                compute(sort, sizes, self.machine, self.dtype, self.efficiency) for sort in sorts
-            )
+            sizes = self.sizes.of_stage(alone.layers(0))
+            rows = tuple(self._rows(alone, sizes))
+            once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
+            shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))
+            self._known[chunks] = Own(rows, *self._worked(alone, sizes), single, shared)
         return self._known[chunks]  # type: ignore[no-any-return]  # put there above
 
-    def _once(self, rank: int, *, shared: bool) -> Iterator[Row]:
-        """The collectives of a rank that run once per step, and hold it up."""
-        for row in self._rows(rank):
-            if not row.call.per_microbatch and row.call.shared == shared and not self.actions.beside_once(row.call):
-                yield row
+    def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
+        """The collectives of a rank with its calls."""
+        for row in self.rows:
+            if often := alone.count(row.call.where, 0):
+                count = often * row.call.repeats(self.sizes)
+                yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 
-    def _shared_s(self, rank: int) -> Any:
-        return total(row.busy_s for row in self._once(rank, shared=True))
+    def _worked(self, alone: Stages, sizes: Sizes) -> tuple[Compute, Any]:
+        """What a rank computes, and the seconds of it that are once per step."""
+        mine = [one for one in self.kernels if alone.runs(one.where, 0)]
+        sorts = [[one for one in mine if in_microbatch(one.where) == often] for often in (True, False)]
+        often, once = (compute(sort, sizes, self.machine, self.dtype, self.efficiency) for sort in sorts)
+        seconds = {phase: s * self.scale + once.seconds[phase] for phase, s in often.seconds.items()}
+        work = Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
+        return work, once.time_s
 
     def _tail(self, ran: Ran, rank: int) -> Tail:
         """Gradients that are still being reduced when a rank has ended its order."""
         free: Any = 0
         path: list[tuple[int, Timed]] = []
-        for place, action in enumerate(self.schedule.orders[rank]):
-            timed = self.timed(action)
+        kinds = self.schedule.kinds.of[rank]
+        settling = [kind for kind, timed in enumerate(self.kinds) if timed.settled]
+        for place, kind in enumerate(kinds if not set(kinds).isdisjoint(settling) else ()):
+            timed = self.kinds[kind]
             if timed.settled:
                 late, own = free + timed.busy.seconds, ran.starts[rank][place] + timed.tail.seconds
                 path = [*path, (place, timed)] if late > own else [(place, timed)]
@@ -232,9 +230,10 @@ class Work:
     def _full(self, ran: Ran, rank: int) -> Full:
         """When a rank has done what it does alone: not before its links have sent all of it."""
         tail = self._tail(ran, rank)
-        once = total(row.busy_s for row in self._once(rank, shared=False)) + self._works(rank)[1].time_s
+        own = self._own(rank)
+        once = total(row.busy_s for row in own.single) + own.once_s
         end = ran.done(rank) + tail.late_s + once
-        wires = wires_s(self._rows(rank))
+        wires = own.wires_s
         wire = max(wires, key=lambda name: wires[name], default="")
         return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
 
@@ -243,32 +242,32 @@ class Work:
 
         What several stages have together begins when the last of them comes.
         """
-        shared = [self._shared_s(rank) for rank in range(self.stages.ranks)]
+        shared = [self._own(rank).shared_s for rank in range(self.stages.ranks)]
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
     def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
-        rank, gaps, order = full.rank, ran.gaps[full.rank], self.schedule.orders[full.rank]
+        rank, gaps, own = full.rank, ran.gaps[full.rank], self._own(full.rank)
         walked = self._walked(ran, full)
         rows = full.spread(
             [
                 replace(row, exposed_s=self._exposed_s(row, walked[id(row.call)]), pulls=pulls.get(id(row.call), 0))
-                for row in self._rows(rank)
+                for row in own.rows
             ]
         )
         bubble_s = total([gap.wait_s for gap in gaps]) + behind
-        in_order = in_flight(order, self.schedule.chunks)
-        return Stage(rank, self.stages.layers(rank), tuple(rows), self._worked(rank), bubble_s, in_order, full.end)
+        in_order = in_flight(self.schedule, rank)
+        return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end)
 
     def _walked(self, ran: Ran, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
         exposed: Counter[Any] = Counter(full.tail.exposed)
-        counts = Counter(self._key(action) for action in self.schedule.orders[full.rank])
-        for key, count in counts.items():
-            for call, seconds in self._known[key].exposed.items():
+        for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
+            for call, seconds in self.kinds[kind].exposed.items():
                 exposed[call] += seconds * count
-        sent = {row.call.where.act: id(row.call) for row in self._rows(full.rank) if row.call.where.place == "cut"}
+        rows = self._own(full.rank).rows
+        sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
         for gap in ran.gaps[full.rank]:
             if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
                 act = gap.message.of.act
@@ -292,7 +291,7 @@ class Work:
                 source, target = self._ends_of(one.of)
                 name, s = f"send_{source}_{target}" if apart else "send", self.hop(source, target)
             else:
-                name, s = self._named(self.schedule.orders[one[0]][one[1]])
+                name, s = self._named(*one)
             counts[name] += 1
             seconds[name] = s
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
@@ -300,7 +299,7 @@ class Work:
 
     def _pulls(self, ran: Ran, last: int, tail: Tail) -> Counter[int]:
         """How often each call stands on the path to the step's end."""
-        once = [*self._once(last, shared=False), *self._once(last, shared=True)]
+        once = [*self._own(last).single, *self._own(last).shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
         sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
         late = tail.path if tail.late_s else ()
@@ -312,15 +311,16 @@ class Work:
             if isinstance(one, Message):
                 pulls[sends[one.of.act]] += 1
             else:
-                pulls.update(self.timed(self.schedule.orders[one[0]][one[1]]).through.calls)
+                pulls.update(self.timed(*one).through.calls)
         return pulls
 
-    def _named(self, action: Action) -> tuple[str, Any]:
+    def _named(self, rank: int, place: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""
+        action = self.schedule.orders[rank][place]
         acts, j = "".join(part.act for part in action), action[-1].microbatch
         where = self._place(self.stages.chunks[action[0].chunk])
-        timed = self.timed(action)
-        plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
+        timed = self.timed(rank, place)
+        plain = self._timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds
 
@@ -334,6 +334,33 @@ class Work:
     def _ends_of(self, of: Pass) -> tuple[int, int]:
         """The rank that sends a message, and the one that it is for."""
         return self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a rank does whoever its neighbours are.
+
+    rows    the collectives that it takes part in, with its calls
+    once_s  seconds that it computes once per step
+    single  those that run once per step, and hold it up
+    shared  those of them that several ranks have together
+    """
+
+    rows: tuple[Row, ...]
+    compute: Compute
+    once_s: Any
+    single: list[Row]
+    shared: list[Row]
+
+    @cached_property
+    def shared_s(self) -> Any:
+        """Seconds of what it has together with others."""
+        return total(row.busy_s for row in self.shared)
+
+    @cached_property
+    def wires_s(self) -> dict[str, Any]:
+        """Seconds in which it fills the links of each level."""
+        return wires_s(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,14 +416,11 @@ class Tail:
         return dict(found)
 
 
-def in_flight(order: Order, chunks: int, *, until_b: float = 1, until_w: float = 0) -> float:
+def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:
     """What a rank keeps at most, in microbatches of all its chunks.
 
     until_b, until_w  what a microbatch keeps from its forward to its B, and from there to its W
     """
     step = {"F": until_b, "B": until_w - until_b, "W": -until_w}
-    held = most = 0.0
-    for action in order:
-        held += total(step[part.act] for part in action) / chunks
-        most = max(most, held)
-    return most
+    changes = [total(step[part.act] for part in action) / schedule.chunks for action in schedule.kinds.examples]
+    return float(max(accumulate((changes[kind] for kind in schedule.kinds.of[rank]), initial=0)))

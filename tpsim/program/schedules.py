@@ -7,13 +7,14 @@ p ranks, v chunks of layers per rank, m microbatches. Chunk k lies on rank k mod
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
 
 class Pass(NamedTuple):
@@ -38,12 +39,24 @@ Order = tuple[Action, ...]
 """What one rank runs, one action after the other."""
 
 
-@dataclass(frozen=True, slots=True)
+class Kinds(NamedTuple):
+    """Actions that are alike but for their microbatches, of which only the first and the last are told apart.
+
+    examples  an action of each kind
+    of        per rank the kind of each of its actions, by number
+    """
+
+    examples: list[Action]
+    of: list[list[int]]
+
+
+@dataclass(frozen=True)
 class PipelineSchedule:
     """The orders of all ranks.
 
     chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
     blocking  True if those who run it let sends hold their ranks up
+    known     what was found out about the orders, for whom it takes long to
     """
 
     name: str
@@ -51,6 +64,22 @@ class PipelineSchedule:
     microbatches: int
     orders: tuple[Order, ...]
     blocking: bool = False
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The kinds of its actions, in the order in which they are met."""
+        last, numbers, examples = self.microbatches - 1, {}, []  # type: int, dict[Hashable, int], list[Action]
+        of: list[list[int]] = []
+        for order in self.orders:
+            of.append([])
+            for action in order:
+                key = tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
+                if key not in numbers:
+                    numbers[key] = len(examples)
+                    examples.append(action)
+                of[-1].append(numbers[key])
+        return Kinds(examples, of)
 
     @property
     def ranks(self) -> int:

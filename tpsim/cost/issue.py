@@ -1,0 +1,134 @@
+"""The order in which nodes of an action are issued, with buckets and what is gathered ahead: it knows no seconds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tpsim.cost.nodes import Node, Piece
+
+
+@dataclass(slots=True)
+class Issue:
+    """All nodes of an action, and those that stand in order already.
+
+    What the stream's cotangent needs (B) goes in traced order, its moves as soon as their inputs are there. Before
+    something reads a move that is in flight, all that only gradients of parameters need (W) if it can, is run; a
+    gather that only this reads goes before the product ahead of it. So B's moves run beside W's products.
+    """
+
+    nodes: Sequence[Node]
+    out: list[int] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+    flying: set[int] = field(default_factory=set)
+    pending: list[int] = field(default_factory=list)
+    readers: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def order(self) -> list[int]:
+        """All nodes but the gathers of weights."""
+        for at, (piece, reads) in enumerate(self.nodes):
+            if piece.call and (piece.settles or not piece.late):
+                for one in reads:
+                    self.readers[one].append(at)
+        for at, (piece, reads) in enumerate(self.nodes):
+            if at in self.done or piece.fetches or (piece.settles and reads):
+                continue
+            if piece.late:
+                self.pending.append(at)
+                continue
+            if self.flying.intersection(reads):
+                self._group()
+                self.flying.difference_update(reads)
+            self._emit(at)
+        while self.pending:
+            self._group()
+            self.flying.clear()
+        return self.out
+
+    def _emit(self, at: int) -> None:
+        piece = self.nodes[at].piece
+        self.out.append(at)
+        self.done.add(at)
+        if piece.beside and not piece.settles:
+            self.flying.add(at)
+        for one in self.readers[at]:
+            if one not in self.done and all(self._there(read) for read in self.nodes[one].reads):
+                self._emit(one)
+
+    def _there(self, at: int) -> bool:
+        return at in self.done or self.nodes[at].piece.fetches
+
+    def _group(self) -> None:
+        """All of W that could run now."""
+        start, left, early = len(self.out), [], set()
+        for at in self.pending:
+            piece, reads = self.nodes[at]
+            if not all(self._there(read) and (read not in self.flying or read in early) for read in reads):
+                left.append(at)
+            elif piece.call:
+                self._fetch(at, start)
+                early.add(at)
+            else:
+                self._emit(at)
+        self.flying -= early
+        self.pending = left
+
+    def _fetch(self, at: int, start: int) -> None:
+        """A gather goes before the last product ahead of the group, if what it reads is there by then."""
+        place = next((one for one in range(start - 1, -1, -1) if self.nodes[self.out[one]].piece.is_product), start)
+        if set(self.out[place:start]).intersection(self.nodes[at].reads):
+            place = start
+        self._emit(at)
+        self.out.remove(at)
+        self.out.insert(place, at)
+
+
+def bucketed(nodes: Sequence[Node], order: Iterable[int], limit: Any, size: Callable[[Piece], Any]) -> Iterator[int]:
+    """Calls on gradients beside compute wait until those that are ready reach the limit, or the action ends."""
+    bucket: list[int] = []
+    held: Any = 0
+    for at in order:
+        piece = nodes[at].piece
+        if not (piece.settles and piece.beside):
+            yield at
+            continue
+        bucket.append(at)
+        held += size(piece)
+        if held >= limit:
+            yield from bucket
+            bucket, held = [], 0
+    yield from bucket
+
+
+def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Callable[[Piece], Any]) -> Iterator[int]:
+    """Gathers of weights stand at the first product at which those not yet begun to be read are within the limit.
+
+    At the latest one stands before what reads it first. Those that block are not issued early: it would gain nothing.
+    """
+    fetched = [at for at, node in enumerate(nodes) if node.piece.fetches]
+    first: dict[int, int] = {}
+    for place, at in enumerate(order):
+        for read in nodes[at].reads:
+            if nodes[read].piece.fetches:
+                first.setdefault(read, place)
+    queue = sorted((at for at in fetched if at in first), key=lambda at: (first[at], at))
+    ahead, next_ = 0, 0
+    for place, at in enumerate(order):
+        for read in queue[:next_]:
+            if first[read] == place:
+                ahead -= size(nodes[read].piece)
+        while next_ < len(queue) and first[queue[next_]] == place:
+            yield queue[next_]
+            next_ += 1
+        while next_ < len(queue) and nodes[at].piece.is_product:
+            piece = nodes[queue[next_]].piece
+            if not piece.beside or ahead + size(piece) > limit:
+                break
+            ahead += size(piece)
+            yield queue[next_]
+            next_ += 1
+        yield at

@@ -1,0 +1,198 @@
+"""Ops of one part of an action as nodes: the kernels, products and calls that stand in it, and what each reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.cost.rollup import RECOMPUTED
+from tpsim.cost.timeline import COMPUTE
+from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.cost.actions import Actions
+    from tpsim.cost.rollup import Collective
+    from tpsim.program.op import Array, Op
+    from tpsim.program.stages import Chunk
+
+TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
+LANE: Mapping[str, str] = {
+    **dict.fromkeys(("activation", RECOMPUTED), TENSOR),
+    "gradient": GRADIENTS,
+    **dict.fromkeys(("param", "state"), WEIGHTS),
+}
+"""The lane of a collective by what it is for: its sort."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """One traced kernel, product or collective call; it stands for as many as there are layers.
+
+    act     what it is a part of
+    ops     of a kernel or a product; of the mark at an action's end none
+    call    of a collective
+    blocks  True if a call holds compute up
+    share   of all calls of its sort in its part of the stack
+    """
+
+    act: str = ""
+    ops: tuple[Op, ...] = ()
+    call: Collective | None = None
+    blocks: bool = True
+    share: Any = 1
+
+    @property
+    def lane(self) -> str:
+        """Where it runs."""
+        return LANE[self.call.op] if self.call else COMPUTE
+
+    @property
+    def beside(self) -> bool:
+        """True for a call that runs beside compute."""
+        return self.call is not None and not self.blocks
+
+    @property
+    def settles(self) -> bool:
+        """True for a call whose result nothing in its action waits for."""
+        return self.lane == GRADIENTS
+
+    @property
+    def is_product(self) -> bool:
+        """True for a matrix product."""
+        return any(isinstance(op, Einsum) and op.is_matmul for op in self.ops)
+
+    @property
+    def late(self) -> bool:
+        """True for what only gradients of parameters need: it may stand anywhere behind what it reads."""
+        return self.act == "W"
+
+    @property
+    def fetches(self) -> bool:
+        """True for a gather of weights, which waits for nothing."""
+        return self.lane == WEIGHTS
+
+
+class Node(NamedTuple):
+    """A piece in a list of tasks, with the nodes that it reads."""
+
+    piece: Piece
+    reads: tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """One run of a part of the stack: its nodes, those that read what comes from outside, and those that lead out."""
+
+    nodes: tuple[Node, ...]
+    takes: frozenset[int]
+    gives: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Builder:
+    """The nodes of one run of a part of the stack in one action.
+
+    place  which part
+    often  its ops
+    once   moves of the whole step that are issued in it: of gradients, or of new weights
+    """
+
+    actions: Actions
+    chunk: Chunk
+    acts: str
+    place: str
+    often: Sequence[Op]
+    once: Sequence[Op]
+    pieces: list[Piece] = field(default_factory=list)
+    reads: list[set[int]] = field(default_factory=list)
+    takes: set[int] = field(default_factory=set)
+    made: dict[Array, frozenset[int]] = field(default_factory=dict)
+    calls: dict[int, int] = field(default_factory=dict)
+    kernels: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    new: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    def part(self, ops: Sequence[Op]) -> Part:
+        """All of it; `ops` are the program's."""
+        producer = self.actions.maker()
+        if self.acts == "F":
+            for op in self.once:
+                self.new[op.output.name.removeprefix("new.")] = self._moves(op, frozenset())
+        for op in (*self.often, *(self.once if self.acts != "F" else ())):
+            self._add(op, producer)
+        lanes = Counter(piece.lane for piece in self.pieces)
+        shared = [replace(piece, share=Fraction(1, lanes[piece.lane])) for piece in self.pieces]
+        nodes = tuple(Node(piece, tuple(sorted(reads))) for piece, reads in zip(shared, self.reads, strict=True))
+        return Part(nodes, frozenset(self.takes), self._gives(ops))
+
+    def _gives(self, ops: Sequence[Op]) -> tuple[int, ...]:
+        """The nodes whose results another part of the stack reads in the same phase."""
+        if not self.often:
+            return ()
+        phase, mine = self.often[0].where.phase, set(map(id, self.often))
+        outside = (
+            op
+            for op in ops
+            if op.where.phase == phase and op.where.index("microbatches") is not None and id(op) not in mine
+        )
+        found = {node for op in outside for x in op.inputs for node in self.made.get(x, ())}
+        return tuple(sorted(node for node in found if self.acts == "W" or not self.pieces[node].late))
+
+    def _add(self, op: Op, producer: Mapping[Array, Op]) -> None:
+        reads = frozenset(node for x in op.inputs for node in self._made(x))
+        outside = any(self._comes_from_outside(x, producer) for x in op.inputs)
+        if calls := self.actions.of(op):
+            made = self._moves(op, reads)
+            if outside:
+                self.takes |= {self.calls[id(call)] for call in calls if id(call) in self.calls}
+        elif isinstance(op, Leaf | Index | Rename | Reshard):
+            made = reads
+        else:
+            made = frozenset([self._work(op, reads)])
+        if outside and not isinstance(op, Reshard):
+            self.takes |= made
+        self.made[op.output] = made
+
+    def _made(self, x: Array) -> frozenset[int]:
+        if x in self.made:
+            return self.made[x]
+        return self.new.get(x.name, frozenset()) if x.role == "param" else frozenset()
+
+    def _comes_from_outside(self, x: Array, producer: Mapping[Array, Op]) -> bool:
+        maker = producer[x].where
+        inside = maker.act in self.acts or maker.place == "cut"
+        return x not in self.made and x.role != "param" and inside and maker.index("microbatches") is not None
+
+    def _moves(self, op: Op, reads: frozenset[int]) -> frozenset[int]:
+        """The calls of an op, each behind the one before it; those that travel together are one node."""
+        for call in self.actions.of(op):
+            key = id(call)
+            if self.actions.home(call, self.chunk, self.acts) != self.place:
+                continue
+            if key not in self.calls:
+                self.calls[key] = self._new(Piece(op.where.act, (), call, not self.actions.beside(call)), frozenset())
+            node = self.calls[key]
+            if LANE[call.op] != WEIGHTS:
+                self.reads[node] |= reads - {node}
+            reads = frozenset([node])
+        return reads
+
+    def _work(self, op: Op, reads: frozenset[int]) -> int:
+        """The node of a product or a kernel; what a kernel reads is there before all of it."""
+        where, reads = op.where, frozenset(node for node in reads if not self.pieces[node].settles)
+        key, at = (where.kernel, where.act, where.again), -1
+        if where.kernel and key in self.kernels:
+            at = self.kernels[key]
+            if all(node <= at or self.pieces[node].fetches for node in reads):
+                self.pieces[at] = replace(self.pieces[at], ops=(*self.pieces[at].ops, op))
+                self.reads[at] |= reads - {at}
+                return at
+        self.kernels[key] = at = self._new(Piece(where.act, (op,)), reads)
+        return at
+
+    def _new(self, piece: Piece, reads: frozenset[int]) -> int:
+        self.pieces.append(piece)
+        self.reads.append(set(reads))
+        return len(self.pieces) - 1

@@ -1,0 +1,86 @@
+"""Nodes in order as tasks without seconds, cut where all that was issued has been waited for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.cost.nodes import Node, Piece
+from tpsim.cost.timeline import COMPUTE, Task
+from tpsim.quantity.size import total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+class Step(NamedTuple):
+    """A task without its seconds: the pieces that it runs one after the other, and what it comes after."""
+
+    pieces: tuple[Piece, ...]
+    after: tuple[int, ...]
+
+    def task(self, seconds: Callable[[Piece], Any]) -> Task:
+        """The task."""
+        first = self.pieces[0]
+        waits = (COMPUTE,) if first.call is None else (COMPUTE, first.lane)
+        holds = (first.lane,) if first.beside else waits
+        return Task(waits, holds, total(seconds(piece) for piece in self.pieces), self.after)
+
+
+Segment = tuple[Step, ...]
+
+
+def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[tuple[Segment, int]]:
+    """Segments and how often each follows itself."""
+    segments = list(_segments(nodes, order, starts))
+    for segment, alike in groupby(segments):
+        yield segment, len(list(alike))
+
+
+def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[Segment]:
+    """The tasks, cut behind each part of the stack as soon as compute has waited for all that is in flight."""
+    steps: list[Step] = []
+    numbers: dict[int, int] = {}
+    flying: dict[int, None] = {}
+    layer = cut = bisect_right(starts, order[0]) if order else 0
+    for place, at in enumerate(order):
+        piece, reads = nodes[at]
+        waited = [read for read in reads if nodes[read].piece.call and not nodes[read].piece.settles]
+        after = tuple(sorted(numbers[read] for read in waited if read in numbers))
+        if not piece.call and not after and steps and steps[-1].pieces[0].call is None:
+            steps[-1] = Step((*steps[-1].pieces, piece), steps[-1].after)
+        else:
+            steps.append(Step((piece,), after))
+        numbers[at] = len(steps) - 1
+        if piece.beside:
+            if not piece.settles:
+                flying[at] = None
+            continue
+        for read in (
+            waited if not piece.call else [*waited, *(one for one in flying if nodes[one].piece.lane == piece.lane)]
+        ):
+            _land(nodes, flying, read)
+        if place + 1 < len(order):
+            layer = max(layer, bisect_right(starts, order[place + 1]))
+            if layer > cut and not flying:
+                yield tuple(steps)
+                steps, numbers, cut = [], {}, layer
+    if flying:
+        steps.append(Step((END,), tuple(sorted(numbers[at] for at in flying))))
+    if steps:
+        yield tuple(steps)
+
+
+END = Piece()
+"""What stands behind all that an action waits for."""
+
+
+def _land(nodes: Sequence[Node], flying: dict[int, None], at: int) -> None:
+    """A call has been waited for, and with it those before it on its lane and those that it reads."""
+    if at in flying:
+        before = [one for one in flying if nodes[one].piece.lane == nodes[at].piece.lane]
+        for one in before[: before.index(at) + 1]:
+            flying.pop(one, None)
+            for read in nodes[one].reads:
+                _land(nodes, flying, read)

@@ -1,0 +1,150 @@
+"""Seconds of actions: segments are run task by task, equal ones once, and put end to end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.cost.timeline import COMPUTE, Ran, Task, run
+from tpsim.quantity.size import largest, total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tpsim.cost.nodes import Piece
+    from tpsim.cost.segments import Segment
+
+
+class Length(NamedTuple):
+    """A path through tasks: its seconds, and how often each call stands on it, by the call's identity."""
+
+    seconds: Any = 0
+    calls: Mapping[int, int] = {}
+
+    def __add__(self, other: Length) -> Length:  # type: ignore[override]  # lengths are put end to end, not joined
+        return Length(self.seconds + other.seconds, Counter(self.calls) + Counter(other.calls))
+
+    def times(self, n: int) -> Length:
+        """The same n times over."""
+        return Length(self.seconds * n, {call: count * n for call, count in self.calls.items()})
+
+
+NOTHING, NEVER = Length(), Length(-inf)
+
+
+def longer(one: Length, other: Length) -> Length:
+    """The longer of two paths; of arrays the seconds only."""
+    seconds = largest(one.seconds, other.seconds)
+    return one if seconds is one.seconds else other if seconds is other.seconds else Length(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Tasks as one: from (compute, lane of gradients) free to free.
+
+    through  from compute to compute, which waits for no gradient
+    busy     from the lane of gradients to itself: all calls on it
+    tail     from compute to the lane of gradients; -inf where nothing runs there
+    exposed  seconds of compute's waiting, by call
+    settled  seconds of the calls on the lane of gradients, the first first
+    """
+
+    through: Length = NOTHING
+    busy: Length = NOTHING
+    tail: Length = NEVER
+    exposed: Mapping[int, Any] = field(default_factory=dict)
+    settled: tuple[tuple[int, Any], ...] = ()
+
+    def then(self, other: Timed) -> Timed:
+        """Both, one behind the other."""
+        return Timed(
+            self.through + other.through,
+            self.busy + other.busy,
+            longer(self.through + other.tail, self.tail + other.busy),
+            added(self.exposed, other.exposed),
+            self.settled + other.settled,
+        )
+
+    def times(self, n: int) -> Timed:
+        """The same n times over: the lane of gradients is bound by its first call, or by its last."""
+        behind = longer(self.through, self.busy).times(n - 1)
+        exposed = {call: seconds * n for call, seconds in self.exposed.items()}
+        return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n)
+
+
+def added(one: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any]:
+    """Sums by key."""
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """The tasks of an action, cut where all that was issued has been waited for: equal segments are run once.
+
+    runs  segments in order, each with how often it follows itself
+    """
+
+    runs: tuple[tuple[Segment, int], ...]
+
+    def timed(self, seconds: Callable[[Piece], Any], *, attributed: bool = True) -> Timed:
+        """Its seconds.
+
+        attributed  False where only sums are wanted, as of arrays
+        """
+        known: dict[Segment, Timed] = {}
+        whole = Timed()
+        for segment, count in self.runs:
+            if segment not in known:
+                known[segment] = _timed(segment, seconds, attributed=attributed)
+            whole = whole.then(known[segment].times(count))
+        return whole
+
+
+def _timed(segment: Segment, seconds: Callable[[Piece], Any], *, attributed: bool) -> Timed:
+    """One segment, run when all lanes are free."""
+    tasks = [step.task(seconds) for step in segment]
+    ran = run(tasks)
+    settling = [place for place, step in enumerate(segment) if step.pieces[0].beside and step.pieces[0].settles]
+    last = max((place for place, task in enumerate(tasks) if COMPUTE in task.holds), default=None)
+    worked = 0 if last is None else ran.ends[last]
+    busy, tail = total(tasks[place].seconds for place in settling), ran.ends[settling[-1]] if settling else -inf
+    if not attributed:
+        return Timed(Length(worked), Length(busy), Length(tail))
+    named = [id(step.pieces[0].call) if step.pieces[0].call else 0 for step in segment]
+    return Timed(
+        Length(worked, _path(ran, named, last)),
+        Length(busy, Counter(named[place] for place in settling)),
+        Length(tail, _path(ran, named, settling[-1])) if settling else NEVER,
+        _exposed(ran, tasks, named),
+        tuple((named[place], tasks[place].seconds) for place in settling),
+    )
+
+
+def _path(ran: Ran, named: Sequence[int], at: int | None) -> Mapping[int, int]:
+    """The calls that a task's end hangs on, each with how often."""
+    counts: Counter[int] = Counter()
+    while at is not None:
+        if named[at]:
+            counts[named[at]] += 1
+        at = ran.bound(at)
+    return counts
+
+
+def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:
+    """Seconds in which nothing computes, each the call's that was waited for: walked back from the end of each gap."""
+    found: defaultdict[int, Any] = defaultdict(int)
+    before: Any = 0
+    for place, task in enumerate(tasks):
+        if COMPUTE not in task.holds:
+            continue
+        if named[place]:
+            found[named[place]] += task.seconds
+        end, at = ran.starts[place], ran.bound(place)
+        while end > before and at is not None:
+            start = max(ran.starts[at], before)
+            found[named[at]] += end - start
+            end, at = start, ran.bound(at)
+        before = ran.ends[place]
+    return dict(found)
