@@ -84,7 +84,7 @@ def test_one_layer_has_its_formulas(written):
 
 def test_assumptions_stand_with_their_kinds_and_nothing_left_out_is_forgotten(written):
     found = tables(written[0].read_text())
-    assert ["guess", "matrix products reach 0.5 of peak"] in found["Assumptions"]
+    assert ["guess", "matrix products reach 0.5 of peak, whatever their shape"] in found["Assumptions"]
     assert {row[0] for row in found["Assumptions"][1:]} == {"guess", "stated", "default", "model"}
     assert [row[0] for row in found["Not modelled"][1:]] == list(NOT_MODELLED)
 
