@@ -148,14 +148,14 @@ def published():
 PLAYED = {
     "law: every path": drawn(
         moved.test_every_path_carries_the_array_to_the_declared_blocks_in_the_claimed_messages,
-        20,
+        60,
         fabric=st.just(TORUS),
         data=st.data(),
         mesh=meshes(),
     ),
     "law: derived gradients": drawn(programs.test_derived_gradients_equal_central_differences, 40, chain=chains()),
     "law: sharded chains": drawn(
-        programs.test_a_sharded_chain_and_its_gradients_equal_those_of_one_device, 40, chain=chains()
+        programs.test_a_sharded_chain_and_its_gradients_equal_those_of_one_device, 100, chain=chains()
     ),
     "law: repeated work": drawn(
         repeated.test_nothing_but_keys_and_values_is_repeated_and_they_only_beyond_their_heads,

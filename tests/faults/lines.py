@@ -349,7 +349,7 @@ FAULTS = [
         "over(runs[loop], self.traced[loop])",
         '(1 if loop == "layers" else over(runs[loop], self.traced[loop]))',
         f"verify {TP}",
-        "planned 1 times, ran 2 times",
+        "bytes of role param, claimed were",
     ),
     Fault(
         "microbatches count once",
