@@ -34,7 +34,11 @@ def _watched(monkeypatch):
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_float_of_a_plan_goes_through_a_sum_that_differs_between_pythons(scenario):
     assert tpsim.plan(scenario).to_json()["result"]["step"]["time_s"] > 0
-    assert tpsim.diff(scenario, overrides=["layout.zero=0"]).verdict
+    assert tpsim.diff(scenario, overrides=["workload.seq=512"]).verdict
+
+
+def test_no_float_of_a_split_that_balances_its_stages_does():
+    assert tpsim.plan("gpt3-175b-a100-pipeline", overrides=["pipeline.layers=balanced"]).question.split
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -10,6 +10,7 @@ from tpsim.cost.rollup import price, travelling
 from tpsim.program.schedules import LATER, SCHEDULES
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.scenario_file import PipelineFields
 
@@ -82,7 +83,8 @@ def balance(question: Question, shelf: Shelf) -> Split:
         kernels = [one for one in often if alone.runs(one.where, 0)]
         work = compute(kernels, here, question.machine, question.products, question.matmul_efficiency).time_s
         calls = [row for row in rows if row.call.per_microbatch and row.call.where.place not in ("cut", "side")]
-        return float(work + sum(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls))
+        moved = total(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls)
+        return float(work + moved)
 
     return balanced(
         question.model.layers,
