@@ -41,20 +41,24 @@ def layer_bytes(model, practice=None, **stated):
 
 
 def test_pointwise_kernels_move_their_inputs_and_outputs_and_nothing_between():
-    """Of bsh (or of bsf, split over T): 2 in a norm, 3 in an add, 2 in GELU; backward a norm reads one more."""
+    """Of bsh (or of bsf, split over T): 2 in a norm, 3 in an add, 2 in GELU; backward a norm reads one more.
+
+    A norm puts two numbers per token beside that, and reads them in backward.
+    """
+    kept = 2 * 2 * TOKENS
     stream, inner = 2 * TOKENS * GPT.hidden, 2 * TOKENS * GPT.ffn_hidden // T
     moved = layer_bytes(GPT)
     assert {key: moved[key] for key in moved if key[1] != "attention"} == {
-        ("F", "norm.attention"): 2 * stream,
+        ("F", "norm.attention"): 2 * stream + kept,
         ("F", "add.attention"): 3 * stream,
-        ("F", "norm.mlp"): 2 * stream,
+        ("F", "norm.mlp"): 2 * stream + kept,
         ("F", "activation.mlp"): 2 * inner,
         ("F", "add.mlp"): 3 * stream,
         ("W", "add.mlp"): stream,
         ("B", "activation.mlp"): 3 * inner,
-        ("B", "norm.mlp"): 3 * stream + 2 * TOKENS,
+        ("B", "norm.mlp"): 3 * stream + 2 * TOKENS + kept,
         ("B", "add.attention"): 3 * stream + 2 * TOKENS,
-        ("B", "norm.attention"): 3 * stream + 2 * TOKENS,
+        ("B", "norm.attention"): 3 * stream + 2 * TOKENS + kept,
     }
 
 
@@ -73,18 +77,25 @@ def test_the_stream_over_tokens_makes_norms_and_adds_of_a_device_smaller():
 
 def test_fused_attention_moves_queries_keys_values_and_its_output():
     heads = 2 * TOKENS * GPT.heads * GPT.head_dim // T
+    kept = 2 * TOKENS * GPT.heads // T  # the log of the sum, a number per head and token
     moved = layer_bytes(GPT)
-    assert moved["F", "attention"] == 4 * heads
-    assert moved["B", "attention"] == 7 * heads  # q, k, v and the cotangent of the output in, three cotangents out
+    assert moved["F", "attention"] == 4 * heads + kept
+    assert (
+        moved["B", "attention"] == 7 * heads + kept
+    )  # q, k, v, d.out in, three cotangents out
 
 
 def test_plain_attention_passes_over_the_scores():
-    """8 bytes of each forward (written, read, written, read) and 14 backward, beside queries, keys and values."""
+    """10 bytes of each forward and 18 backward, which makes the softmax again from what is kept, with its sums.
+
+    Beside them queries, keys and values.
+    """
     scores = B // D * S * S * GPT.heads // T
     heads = 2 * TOKENS * GPT.heads * GPT.head_dim // T
+    sums = 2 * TOKENS * GPT.heads // T
     moved = layer_bytes(GPT, Practice(attention="plain"))
-    assert moved["F", "attention"] == 8 * scores + 4 * heads
-    assert moved["B", "attention"] == 14 * scores + 8 * heads
+    assert moved["F", "attention"] == 10 * scores + 4 * heads + sums
+    assert moved["B", "attention"] == 18 * scores + 8 * heads + 2 * sums
 
 
 @pytest.mark.parametrize(("gradients", "each"), [("f32", 30), ("bf16", 28)])

@@ -139,7 +139,7 @@ def test_the_peak_is_at_its_action_and_its_parts_add_up():
 
 def test_without_a_pipeline_memory_is_that_of_one_rank_and_does_not_grow_with_microbatches():
     courses = Courses(lower(GPT, layout(), MEGATRON, Dtypes(), ()), Sizes(SIZES, {}, loops(4)))
-    one, many = (peak(courses, pipeline_schedule("1f1b", 1, 1, m), 0, linear(4, 1, 1).chunks).total for m in (1, 8))
+    one, many = (peak(courses, pipeline_schedule("1f1b", 1, 1, m), 0, linear((4,), 1).chunks).total for m in (1, 8))
     assert one == many
 
 
@@ -147,7 +147,7 @@ def test_gathered_weights_are_those_of_a_layer_and_of_the_next():
     """ZeRO-3 with tokens so few that weights are what a peak is made of."""
     sizes = Sizes(LLAMA.dims(sequences=4, seq=1), {"D": 4}, loops(8))
     program = lower(LLAMA, layout(dp=("D",), zero=3), PRACTICES["fsdp2"], Dtypes(), ("D",))
-    chunk = replace(linear(8, 1, 1).chunks[0], first=False, last=False)
+    chunk = replace(linear((8,), 1).chunks[0], first=False, last=False)
     weights = [Courses(program, sizes).of(replace(chunk, layers=n), "F").most["weights"] for n in (0, 1, 2, 9)]
     layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in parameters(LLAMA) if one.per_layer)
     read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
@@ -157,7 +157,7 @@ def test_gathered_weights_are_those_of_a_layer_and_of_the_next():
 def test_weights_that_are_not_sharded_are_not_gathered():
     sizes = Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4}, loops(8))
     program = lower(LLAMA, layout(dp=("D",), zero=0), PRACTICES["fsdp2"], Dtypes(), ("D",))
-    assert Courses(program, sizes).of(linear(8, 1, 1).chunks[0], "F").most["weights"] == 0
+    assert Courses(program, sizes).of(linear((8,), 1).chunks[0], "F").most["weights"] == 0
 
 
 def test_states_are_18_bytes_per_parameter_and_7_and_a_half_over_eight_data_ranks():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.answers.test_verdict import SHARDED
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.nodes import GRADIENTS, TENSOR, WEIGHTS, Piece
@@ -20,7 +21,8 @@ from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
 from tpsim.program.schedules import pipeline_schedule
 
-NONE = "practice.overlap={tensor: none, gradients: none, weights: none, stages: none}"
+NONE = "practice.overlap={tensor: none, gradients: none, weights: none}"
+"""Messages as the schedule has them: some deadlock where they block."""
 SCENARIOS = sorted(one.stem for one in Path("scenarios").glob("*.yaml"))
 
 
@@ -238,7 +240,7 @@ def test_gathering_ahead_and_buckets_by_layer_hide_more_than_none_and_step():
 
 def test_links_that_two_sorts_fill_together_are_a_floor_of_the_step():
     """Gathers of weights and scatters of gradients share the network: no overlap ends before it has sent all."""
-    answer = plan("megatron-530b-a100")
+    answer = plan(SHARDED)
     network = sum(row.wires_s.get("network", 0) for row in answer.rows)
     assert answer.step.time_s == pytest.approx(network, rel=1e-12)
     assert all(row.pulls == (row.count if "network" in row.wires_s else 0) for row in answer.rows)
