@@ -57,7 +57,8 @@ ANSWERS = {
         "  = context parallelism is not supported yet\n"
     ),
     ("plan", "llama3-70b-h100", "-f", "jsn"): (
-        'error[bad-value]: "jsn" is not a value of --format\n  = did you mean json?\n  = values: table, json, csv, md, trace\n'
+        'error[bad-value]: "jsn" is not a value of --format\n  = did you mean json?\n'
+        "  = values: table, json, csv, md, trace\n"
     ),
     ("plan", "llama3-70b-h100", "--batch", "many"): (
         "error[bad-value]: invalid value for '--batch': 'many' is not a valid integer\n  = see tpsim plan --help\n"

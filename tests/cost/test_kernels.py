@@ -80,9 +80,7 @@ def test_fused_attention_moves_queries_keys_values_and_its_output():
     kept = 2 * TOKENS * GPT.heads // T  # the log of the sum, a number per head and token
     moved = layer_bytes(GPT)
     assert moved["F", "attention"] == 4 * heads + kept
-    assert (
-        moved["B", "attention"] == 7 * heads + kept
-    )  # q, k, v, d.out in, three cotangents out
+    assert moved["B", "attention"] == 7 * heads + kept  # q, k, v, d.out in, three cotangents out
 
 
 def test_plain_attention_passes_over_the_scores():

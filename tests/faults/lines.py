@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
-from tpsim.cost import actions, grid, kernels, memory, rollup
+from tpsim.cost import grid, kernels, memory, nodes, pipeline, rollup, segments
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -350,6 +350,14 @@ FAULTS = [
         '(1 if loop == "layers" else over(runs[loop], self.traced[loop]))',
         f"verify {TP}",
         "bytes of role param, claimed were",
+    ),
+    Fault(
+        "a row counts the calls of one layer",
+        pipeline.Work._rows,
+        "count = often * row.call.repeats(self.sizes)",
+        "count = row.call.repeats(self.sizes)",
+        f"verify {TP}",
+        "planned 1 times, ran 2 times",
     ),
     Fault(
         "microbatches count once",
@@ -708,7 +716,7 @@ FAULTS = [
     # What runs beside compute
     Fault(
         "gradients are ready before the products that make them",
-        actions._Builder._moves,
+        nodes.Builder._moves,
         "self.reads[node] |= reads - {node}",
         "pass",
         "what_is_made_last_waits_for_all_compute",
@@ -716,7 +724,7 @@ FAULTS = [
     ),
     Fault(
         "a collective beside compute holds it up",
-        actions.Step.task,
+        segments.Step.task,
         "if first.beside",
         "if first.call is None",
         "law: gradients by layer",
@@ -724,7 +732,7 @@ FAULTS = [
     ),
     Fault(
         "a collective that is not beside compute lets it go on",
-        actions.Step.task,
+        segments.Step.task,
         "if first.beside",
         "if first.call",
         "law: gradients that block",

@@ -151,13 +151,6 @@ def ranks_of(question: Question, one: Collective) -> str | None:
     return None if len(ranks) == stages.ranks else listed(ranks)
 
 
-def calls_of_all(question: Question, one: Collective, sizes: Sizes) -> Any:
-    """The calls of all stages together; of what several of them have together, the calls of one."""
-    stages, shared = question.stages, len(one.where.chunks) > 1
-    often = 1 if shared else sum(stages.count(one.where, rank) for rank in range(stages.ranks))
-    return often * one.repeats(sizes)
-
-
 def listed(ranks: Sequence[int]) -> str:
     """Ranks in words.
 

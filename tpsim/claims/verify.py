@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.answers.derivations import values
 from tpsim.answers.plan import priced
-from tpsim.answers.stages import calls_of_all
 from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import exact_bytes, injected, made
@@ -132,10 +131,8 @@ def _sizes(question: Question) -> Iterator[str]:
 def _claims(seen: Trial) -> Iterator[Check]:
     """Collectives, links, formulas and memory of the plan against the calls and the arrays of the run."""
     plan, question, known = seen.plan, seen.plan.question, values(seen.plan)
-    claims = [
-        Claim(row, calls_of_all(question, row.call, plan.sizes), question.machine, _route(question, row))
-        for row in plan.rows
-    ]
+    due = _printed(plan)
+    claims = [Claim(row, due[id(row.call)], question.machine, _route(question, row)) for row in plan.rows]
     ledger = Ledger(claims, made(seen.sharded), known)
     sent = exact_bytes(sum((injected(one.call) for one in ledger.made), Fraction(0)))
     both = f"{counted(ran([ledger]), 'call')} of {counted(len(claims), 'planned collective')}"
@@ -145,6 +142,15 @@ def _claims(seen: Trial) -> Iterator[Check]:
     whose = f"{counted(len(rows), 'formula')} of calls and {len(layers)} of single layers"
     yield formulas_check([*rows, *layers], f"{whose} come to the bytes that were counted")
     yield memory_check(seen)
+
+
+def _printed(plan: PlanResult) -> Counter[int]:
+    """The calls that rows claim, of all stages together; of what several of them have together, the calls of one."""
+    ranks = [stage.rows for stage in plan.pipeline.step.stages] if plan.pipeline else [plan.rows]
+    found: Counter[int] = Counter()
+    for row in chain.from_iterable(ranks):
+        found[id(row.call)] = row.count if row.call.shared else found[id(row.call)] + row.count
+    return found
 
 
 def _route(question: Question, row: Row) -> Route:
