@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,9 +103,13 @@ def with_fields(read: ModelRead, fields: Mapping[str, Any], at: At) -> ModelRead
     A changed model is no longer the published one: its parameter count is not held against the published one.
     """
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
-    data = {**base, **fields}
-    data.pop("params", None)
-    file, _ = spec.read(spec.with_data(read.document, data), ModelFile)
+    base = {key: value for key, value in base.items() if key != "params"}
+    for key, value in fields.items():
+        try:
+            spec.read(spec.with_data(read.document, {**base, key: value}), ModelFile)
+        except InputError as error:
+            raise InputError([replace(one, place=at(key)) for one in error.problems]) from None
+    file, _ = spec.read(spec.with_data(read.document, {**base, **fields}), ModelFile)
     return ModelRead(model_of(file, at), read.document, read.source, read.notes)
 
 

@@ -391,10 +391,18 @@ def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placemen
         raise
 
 
+LEAST_EFFICIENCY = 1e-6
+"""The least share of peak that a scenario may state: a step of less outgrows the numbers that seconds have."""
+
+
 def _assume(read: _Read) -> Assume:
     """What is assumed of the run."""
     fields = read.file.assume
     efficiency = fields.matmul_efficiency
+    if efficiency and efficiency.value < LEAST_EFFICIENCY:
+        message = f"products that reach {efficiency.value:g} of peak do not end"
+        remedy = f"write a share of at least {LEAST_EFFICIENCY:g}"
+        raise InputError.one("bad-value", message, read.at("assume", "matmul_efficiency"), remedy)
     beside = {name: one.value for name, one in fields.memory if one is not None}
     memory = Overheads(
         context_bytes=beside.get("context", 0),
