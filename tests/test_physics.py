@@ -217,7 +217,8 @@ def test_the_flops_are_six_per_parameter_in_products_and_token_and_those_of_atte
     products = 6 * (LAYERS * PRODUCTS + VOCAB * H) * tokens
     attention = 3 * LAYERS * 2 * 2 * seq * H * tokens
     assert result.compute.useful_flops == products + attention
-    run = products + attention * (seq + 1) / (2 * seq)  # a causal kernel leaves out what its mask hides
+    # A causal kernel leaves out what its mask hides, and a fused one makes its scores again in backward.
+    run = products + attention * 3.5 / 3 * (seq + 1) / (2 * seq)
     every = [one for one in result.shelf.lowered(result.question).kernels if one.products]
     pauses = 2e-6 * sum(one.count(result.sizes) for one in every)
     worked = compute(every, result.sizes, result.question.machine, "bf16", 0.5).time_s
@@ -232,9 +233,15 @@ def test_gradients_hide_behind_the_last_backward_and_new_weights_do_not():
     settled = [row for row in result.rows if row.call.op == "gradient" and row.call.axes == ("data",)]
     scattered = sum(row.busy_s for row in settled)
     assert scattered < once
-    hidden = [row for row in result.rows if row.exposed_s == 0]
-    assert sum(row.busy_s for row in hidden) == pytest.approx(scattered)
-    assert result.step.time_s == pytest.approx(result.step.compute_s + result.step.communication_s - scattered)
+    assert (
+        0 < sum(row.exposed_s for row in settled) < 0.05 * scattered
+    )  # of the last bucket nothing is left to hide behind
+    gathered = [row for row in result.rows if row.phase == "update" and row.collective == "all_gather"]
+    assert gathered
+    assert all(row.exposed_s == row.busy_s for row in gathered)
+    hidden = sum(row.hidden_s for row in result.rows)
+    assert hidden > 0.95 * scattered  # calls on activations hide, too
+    assert result.step.time_s == pytest.approx(result.step.compute_s + result.step.communication_s - hidden)
 
 
 def test_products_reach_their_peak_by_the_book_unless_something_else_is_stated():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tpsim.cost.rollup import RECOMPUTED
 from tpsim.cost.timeline import COMPUTE
@@ -14,7 +14,6 @@ from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.cost.actions import Actions
     from tpsim.cost.rollup import Collective
     from tpsim.program.op import Array, Op
     from tpsim.program.stages import Chunk
@@ -91,6 +90,22 @@ class Part(NamedTuple):
     gives: tuple[int, ...]
 
 
+class Calls(Protocol):
+    """Where collectives are issued, and which op makes an array."""
+
+    def maker(self) -> dict[Array, Op]:
+        """The op of every array."""
+
+    def of(self, op: Op) -> list[Collective]:
+        """The calls that an op's moves travel in, the first first."""
+
+    def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
+        """The part of the stack where a call stands."""
+
+    def beside(self, call: Collective) -> bool:
+        """True if a call runs beside compute."""
+
+
 @dataclass(slots=True)
 class Builder:
     """The nodes of one run of a part of the stack in one action.
@@ -100,7 +115,7 @@ class Builder:
     once   moves of the whole step that are issued in it: of gradients, or of new weights
     """
 
-    actions: Actions
+    actions: Calls
     chunk: Chunk
     acts: str
     place: str
