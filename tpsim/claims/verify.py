@@ -32,6 +32,7 @@ from tpsim.reference.execute import label
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.stages import Pipeline
     from tpsim.cost.rollup import Row
     from tpsim.fabric.wires import Route
     from tpsim.program.op import Program
@@ -131,8 +132,11 @@ def _sizes(question: Question) -> Iterator[str]:
 def _claims(seen: Trial) -> Iterator[Check]:
     """Collectives, links, formulas and memory of the plan against the calls and the arrays of the run."""
     plan, question, known = seen.plan, seen.plan.question, values(seen.plan)
-    due = _printed(plan)
-    claims = [Claim(row, due[id(row.call)], question.machine, _route(question, row)) for row in plan.rows]
+    due = _printed(plan.pipeline) if plan.pipeline else None
+    claims = [
+        Claim(row, due[id(row.call)] if due else row.count, question.machine, _route(question, row))
+        for row in plan.rows
+    ]
     ledger = Ledger(claims, made(seen.sharded), known)
     sent = exact_bytes(sum((injected(one.call) for one in ledger.made), Fraction(0)))
     both = f"{counted(ran([ledger]), 'call')} of {counted(len(claims), 'planned collective')}"
@@ -144,11 +148,10 @@ def _claims(seen: Trial) -> Iterator[Check]:
     yield memory_check(seen)
 
 
-def _printed(plan: PlanResult) -> Counter[int]:
+def _printed(pipeline: Pipeline) -> Counter[int]:
     """The calls that rows claim, of all stages together; of what several of them have together, the calls of one."""
-    ranks = [stage.rows for stage in plan.pipeline.step.stages] if plan.pipeline else [plan.rows]
     found: Counter[int] = Counter()
-    for row in chain.from_iterable(ranks):
+    for row in chain.from_iterable(stage.rows for stage in pipeline.step.stages):
         found[id(row.call)] = row.count if row.call.shared else found[id(row.call)] + row.count
     return found
 
