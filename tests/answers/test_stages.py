@@ -63,6 +63,17 @@ def test_the_rank_that_ends_last_gives_the_sums_and_the_others_are_listed():
     assert result.totals["by_collective"]["send"].time_s == pytest.approx(summed)
 
 
+@pytest.mark.parametrize(
+    ("stages", "sends"), [("auto", "blocking"), ("none", "blocking"), ("beside", "beside compute")]
+)
+def test_whether_sends_block_is_told_as_it_is_priced(stages, sends):
+    answer = plan(GPT3, overrides=(f"practice.overlap.stages={stages}",), **STAGES)
+    assert answer.pipeline.sends == sends
+    said = [one["text"] for one in answer.assumptions if one["text"].startswith("sends between stages")]
+    assert [text.split()[3] for text in said] == ["hold" if sends == "blocking" else "run"]
+    assert (answer.step.time_s == plan(GPT3, **STAGES).step.time_s) == (sends == "blocking")
+
+
 def test_sequence_parallelism_sends_a_shard():
     rows = plan(GPT3, **STAGES, sp=True).to_json()["result"]["collectives"]
     assert {row["logical_bytes"] for row in rows if row["collective"] == "send"} == {50_331_648 // 8}

@@ -48,6 +48,7 @@ class Pipeline(Record):
     """How stages take turns, and what the step hangs on.
 
     orders  of the ranks
+    blocking  True if both stages wait for a message on its way
     each    what a chip of each rank holds
     rows    every collective once, with its calls on the rank that has most layers
     """
@@ -58,6 +59,7 @@ class Pipeline(Record):
     )
 
     orders: PipelineSchedule
+    blocking: bool
     step: Pipelined
     each: tuple[ChipMemory, ...]
     rows: tuple[Row, ...]
@@ -74,7 +76,7 @@ class Pipeline(Record):
     @property
     def sends(self) -> Literal["blocking", "beside compute"]:
         """Whether both stages wait for a message on its way."""
-        return "blocking" if self.orders.blocking else "beside compute"
+        return "blocking" if self.blocking else "beside compute"
 
     @property
     def bubble_share(self) -> Number:
@@ -99,7 +101,7 @@ class Pipeline(Record):
         how = "hold up both stages, which exchange what goes either way at once"
         beside = "run beside compute and delay only who waits for them"
         return (
-            f"sends between stages {how if self.orders.blocking else beside}, as {self.orders.name} is run",
+            f"sends between stages {how if self.blocking else beside}",
             f"sums and the step are those of rank {self.pacing_rank}, which ends last",
         )
 
@@ -107,11 +109,10 @@ class Pipeline(Record):
 def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], scale: float = 1) -> Work:
     """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way.
 
-    scale  times which products take, as with so many more tokens
+    scale  times which kernels of microbatches take, as with so many more tokens
     """
     axes = question.layout.stages
     volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
-    stages = question.practice.overlap.stages
 
     @cache
     def hop(source: int, target: int) -> Any:
@@ -128,7 +129,7 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         question.products,
         question.matmul_efficiency,
         hop,
-        None if stages == "auto" else stages == "none",
+        question.blocking,
         scale,
     )
 
@@ -141,7 +142,7 @@ def in_stages(
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
     whole = work_of(question, lowered, sizes, rows).step()
-    return Pipeline(question.schedule, whole, each, tuple(rows))
+    return Pipeline(question.schedule, question.blocking, whole, each, tuple(rows))
 
 
 def ranks_of(question: Question, one: Collective) -> str | None:

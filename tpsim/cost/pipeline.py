@@ -108,7 +108,7 @@ class Work:
     kernels   every kernel
     actions   the program's, as tasks
     hop       seconds of a message between two ranks
-    blocking  True if messages hold their ranks up; None: as those do who run the schedule
+    blocking  True if messages hold their ranks up
     scale     times which kernels of microbatches take
     """
 
@@ -122,7 +122,7 @@ class Work:
     dtype: str
     efficiency: float | None
     hop: Hop
-    blocking: bool | None = None
+    blocking: bool = False
     scale: float = 1
     _known: dict[Any, Any] = field(default_factory=dict)
 

@@ -168,6 +168,12 @@ class Question:
         return self.schedule or pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
 
     @property
+    def blocking(self) -> bool:
+        """True if messages hold up both their stages: as practice states, else as those do who run the schedule."""
+        stated = self.practice.overlap.stages
+        return self.orders.blocking if stated == "auto" else stated == "none"
+
+    @property
     def matmul_efficiency(self) -> float | None:
         """Share of peak that products reach: as assumed, else all of it by the book, else None for the machine's."""
         stated = self.assume.matmul_efficiency
