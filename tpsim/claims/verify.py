@@ -149,10 +149,11 @@ def _claims(seen: Trial) -> Iterator[Check]:
 
 
 def _printed(pipeline: Pipeline) -> Counter[int]:
-    """The calls that rows claim, of all stages together; of what several of them have together, the calls of one."""
+    """The calls that rows claim, of all stages together; of what several of them run at once, the calls of one."""
     found: Counter[int] = Counter()
     for row in chain.from_iterable(stage.rows for stage in pipeline.step.stages):
-        found[id(row.call)] = row.count if row.call.shared else found[id(row.call)] + row.count
+        several = len(row.call.where.chunks) > 1  # one op of the program, on the devices of every stage that has them
+        found[id(row.call)] = row.count if several else found[id(row.call)] + row.count
     return found
 
 
