@@ -396,7 +396,7 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     yield _said(chip.memory_bandwidth)
     yield _said(chip.memory_efficiency)
     if stated is not None:
-        yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+        yield f"assume.matmul_efficiency {stated.value:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:

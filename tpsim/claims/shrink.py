@@ -73,9 +73,7 @@ def shrink(question: Question) -> Question:
         workload=workload,
         schedule=taking_turns,
         split=split,
-        require={},
         limits=(),
-        resolved={},
     )
 
 
