@@ -7,7 +7,7 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
+from tpsim.question.flags import FLAGS
 from tpsim.question.foreign import foreign_name, not_yet
 from tpsim.question.scenario import resolve
 

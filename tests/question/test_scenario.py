@@ -11,7 +11,7 @@ from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
+from tpsim.question.flags import FLAGS
 from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve

@@ -102,7 +102,7 @@ def _known_schedule(fields: PipelineFields, place: Place | None) -> None:
         what = f"the schedule {name}" if name in LATER else "a schedule from a file"
         raise InputError.one("not-supported-yet", f"{what} is not supported yet", place, f"take {', '.join(SCHEDULES)}")
     if name not in SCHEDULES:
-        raise InputError([replace(one, place=place) for one in unknown(name, "schedule", SCHEDULES).problems])
+        raise unknown(name, "schedule", SCHEDULES, place)
 
 
 FILES = (".csv", ".yaml", ".json")

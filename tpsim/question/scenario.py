@@ -18,10 +18,11 @@ from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
-from tpsim.question.cut import Cut, cut, known_axis, mesh_of
+from tpsim.question.cut import Cut, cut, known_axis
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
 from tpsim.question.limits import limits
+from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import recomputing
