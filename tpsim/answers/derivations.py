@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.stages import listed
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory

@@ -27,7 +27,7 @@ from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over, total
 from tpsim.quantity.units import show
-from tpsim.question.options import chosen, read_binding, read_dims, read_mesh
+from tpsim.question.expression_options import chosen, read_binding, read_dims, read_mesh
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 

@@ -19,7 +19,7 @@ from tpsim.claims.verified import Verified, VerifyResult
 from tpsim.claims.wiring import machine_wiring
 from tpsim.program.expression import part_sizes, unsharded
 from tpsim.quantity.errors import InputError
-from tpsim.question.options import read_mesh
+from tpsim.question.expression_options import read_mesh
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves

@@ -14,7 +14,7 @@ from tpsim.cost.rollup import RECOMPUTED
 from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
-from tpsim.question.limits import LIMITS
+from tpsim.question.requirements import LIMITS
 from tpsim.report.bars import Bar
 from tpsim.report.table import Column, Document, Table
 

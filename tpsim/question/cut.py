@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
-from tpsim.question.divides import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
+from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
 from tpsim.report.answer import Assumption
 

@@ -10,7 +10,7 @@ from typing import Any
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.question.edits import Edit
 from tpsim.question.flags import AXES, PATHS, STAGES, STAGES_AXIS, flag_words
-from tpsim.question.foreign import foreign_name, not_yet
+from tpsim.question.foreign_names import foreign_name, not_yet
 
 
 def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.quantity.errors import InputError, Problem
-from tpsim.question.divides import tp_problems
+from tpsim.question.divisibility import tp_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.program.model import Model
     from tpsim.quantity.errors import Place
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
     from tpsim.question.scenario_file import ScenarioFile
 
 

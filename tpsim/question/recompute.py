@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
     from tpsim.question.scenario_file import RecomputeFields
 
 SELECTIVE = "attention"

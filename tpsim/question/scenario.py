@@ -18,14 +18,16 @@ from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
+from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.cut import Cut, cut, known_axis
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
-from tpsim.question.limits import limits
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import recomputing
+from tpsim.question.requirements import limits
+from tpsim.question.resolved import resolved
 from tpsim.question.shelf import Shelf
 from tpsim.question.stated import Source, Stated, stated
 
@@ -53,7 +55,7 @@ def resolve(
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     shelf = shelf or Shelf()
-    read = stated(scenario, overrides, flags or {}, shelf)
+    read = stated(scenario, overrides, flags or {}, shelf.scenario)
     file = read.file
     base_model, model = _model(read, shelf)
     base_machine, machine = _machine(read, shelf)
@@ -85,7 +87,15 @@ def resolve(
     )
     _check(question)
     balanced = schedule and file.pipeline and file.pipeline.layers == "balanced"
-    return replace(question, split=balance(question, shelf)) if balanced else question
+    question = replace(question, split=balance(question, shelf)) if balanced else question
+    return replace(
+        question,
+        assumptions=tuple(assumptions(question)),
+        guesses=guesses(question),
+        left_open=tuple(left_open(question)),
+        remarks=tuple(remarks(question)),
+        resolved=resolved(question),
+    )
 
 
 def _check(question: Question) -> None:
