@@ -27,7 +27,7 @@ from tpsim.reference.leaves import leaves
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.answers.shard import Way
+    from tpsim.answers.shard_way import Way
     from tpsim.claims.verify import Progress
     from tpsim.reference.compare import Compared
 

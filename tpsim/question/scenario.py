@@ -87,7 +87,11 @@ def resolve(
     )
     _check(question)
     balanced = schedule and file.pipeline and file.pipeline.layers == "balanced"
-    question = replace(question, split=balance(question, shelf)) if balanced else question
+    return _told(replace(question, split=balance(question, shelf)) if balanced else question)
+
+
+def _told(question: Question) -> Question:
+    """The question with what it tells of itself."""
     return replace(
         question,
         assumptions=tuple(assumptions(question)),
