@@ -7,14 +7,14 @@ p ranks, v chunks of layers per rank, m microbatches. Chunk k lies on rank k mod
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Pass(NamedTuple):
@@ -56,7 +56,6 @@ class PipelineSchedule:
 
     chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
     blocking  True if those who run it let sends hold their ranks up
-    known     what was found out about the orders, for whom it takes long to
     """
 
     name: str
@@ -64,7 +63,6 @@ class PipelineSchedule:
     microbatches: int
     orders: tuple[Order, ...]
     blocking: bool = False
-    known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def kinds(self) -> Kinds:
