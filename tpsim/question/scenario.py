@@ -41,7 +41,7 @@ from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Assume, Limit, Overheads, Question, Workload
-from tpsim.question.recompute import recompute_remarks, recomputing
+from tpsim.question.recompute import check_layers, recompute_remarks, recomputing
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
     CollectivesFields,
@@ -93,6 +93,7 @@ def resolve(
         file.recompute, _practice(file.practice, split.layout.zero), model.model, split.layout, read.at
     )
     schedule, layers = pipeline(file, model.model, split, read.at, workload=workload, shelf=shelf)
+    check_layers(practice, layers or (model.model.layers,), read.at)
     dtypes = _dtypes(file.workload)
     products = file.workload.dtype or dtypes.activations
     with _pointing_at(read.at("workload", "dtype")):
@@ -143,6 +144,7 @@ def resolve(
         _check_program(question, read)
     if schedule and file.pipeline and file.pipeline.layers == "balanced":
         question = replace(question, split=balance(question, shelf))
+        check_layers(practice, question.split, read.at)
     return replace(question, resolved=_resolved(question, file))
 
 
