@@ -24,7 +24,7 @@ from tpsim.question.inputs import read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import recomputing
+from tpsim.question.recompute import check_layers, recomputing
 from tpsim.question.shelf import Shelf
 from tpsim.question.stated import Source, Stated, stated
 
@@ -84,7 +84,9 @@ def resolve(
     )
     _check(question)
     balanced = schedule and file.pipeline and file.pipeline.layers == "balanced"
-    return replace(question, split=balance(question, shelf)) if balanced else question
+    question = replace(question, split=balance(question, shelf)) if balanced else question
+    check_layers(practice, question.split or (model.layers,), read.at)
+    return question
 
 
 def _check(question: Question) -> None:
