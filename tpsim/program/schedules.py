@@ -67,7 +67,9 @@ class PipelineSchedule:
     @cached_property
     def kinds(self) -> Kinds:
         """The kinds of its actions, in the order in which they are met."""
-        last, numbers, examples = self.microbatches - 1, {}, []  # type: int, dict[Hashable, int], list[Action]
+        last = self.microbatches - 1
+        numbers: dict[Hashable, int] = {}
+        examples: list[Action] = []
         of: list[list[int]] = []
         for order in self.orders:
             of.append([])
