@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
 
-NOT_MODELLED = (
-    "other traffic on the same links",
-    "stragglers and failures",
-)
+NOT_MODELLED = ("other traffic on the same links", "stragglers and failures")
 """What the seconds leave out."""
 
 BUFFER_IS_A_PART: frozenset[MoveKind] = frozenset({"all_to_all", "permute"})
@@ -78,14 +75,12 @@ def collective(
     if dtype not in DTYPE_BYTES:
         raise unknown(dtype, "dtype", DTYPE_BYTES)
     width = DTYPE_BYTES[dtype]
-    machine = load(hw)
-    placement, beside = placed(machine, ranks, level)
+    placement, beside = placed(machine := load(hw), ranks, level)
     route = placement.route(["ranks"])
     wanted = _sizes(sizes)
     parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
     shares = 1 if kind in CUT_ANYHOW else ranks
-    curves = [one for one in machine.measured if one.kind == kind and one.holds_on(route)]
-    known = {int(knot.V) for one in curves for knot in one.knots}
+    known = {int(knot.V) for one in machine.measured if one.kind == kind and one.holds_on(route) for knot in one.knots}
     volumes = [size * parts if size * parts in known else _whole(size, shares, width) * parts for size in wanted.bytes]
 
     def timed(V: int) -> Timing:
@@ -94,19 +89,15 @@ def collective(
         )
 
     rounded = sum(size * parts != V for V, size in zip(volumes, wanted.bytes, strict=True))
-    notes = [*wanted.notes, *beside]
-    if rounded:
-        many = "1 size" if rounded == 1 else f"{rounded} sizes"
-        text = f"{many} rounded down to multiples of {shares * width} bytes: {'ranks x ' * (shares > 1)}element"
-        notes.insert(len(wanted.notes), text)
+    notes = (*wanted.notes, *_rounding(rounded, shares * width, "ranks x " * (shares > 1)), *beside)
     force = Choice(launch, algorithm, protocol)
     asked = CollectiveResolved(
         *(kind, machine.name, ranks, level, placement.describe(), tuple(volumes)),
         *(cast("Dtype", dtype), buffer, cost_model),
         **written(force),
     )
-    whole = curve(timed, shares * width)
-    return CollectiveResult(asked, machine, placement, force, tuple(map(timed, volumes)), whole, tuple(notes))
+    timings = tuple(map(timed, volumes))
+    return CollectiveResult(asked, machine, placement, force, timings, curve(timed, shares * width), notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +293,8 @@ def _whole(size: int, shares: int, width: int) -> int:
         message = f"{size} bytes are less than one element{each}"
         raise InputError.one("size-too-small", message, remedy=f"give {least} bytes or more")
     return size // least * least
+
+
+def _rounding(rounded: int, least: int, whole: str) -> list[str]:
+    sizes = "1 size" if rounded == 1 else f"{rounded} sizes"
+    return [f"{sizes} rounded down to multiples of {least} bytes: {whole}element"] * bool(rounded)

@@ -142,7 +142,7 @@ def _priced(
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
-    work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(pacing.layers)
+    work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
     plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"

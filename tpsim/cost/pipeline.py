@@ -190,7 +190,7 @@ class Work:
         chunks = tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank))
         if chunks not in self._known:
             alone = Stages(1, chunks)
-            sizes = self.sizes.of_stage(alone.layers(0))
+            sizes = self.sizes.of_stage(alone.loops(0))
             rows = tuple(self._rows(alone, sizes))
             once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
             shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))

@@ -181,10 +181,11 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
 
     >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
     'xla: cotangents per_use, no regather, coalesce'
-    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "replay": "needed"})
-    'fsdp2: recompute full logits, replay needed'
+    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
+    'fsdp2: recompute full logits, recompute layers 4, replay needed'
     """
-    return f"{base}: {', '.join(_switch(name.replace('_', ' '), value) for name, value in switches.items())}"
+    said = (_switch(name.replace("_", " "), value) for name, value in switches.items() if value is not None)
+    return f"{base}: {', '.join(said)}"
 
 
 def _switch(name: str, value: Any) -> str:
@@ -192,7 +193,7 @@ def _switch(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
     if value and not isinstance(value, bool):
-        return f"{name} {value if isinstance(value, str) else ' '.join(value)}"
+        return f"{name} {' '.join(value) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"
 
 

@@ -149,7 +149,8 @@ class Question:
     @property
     def stages(self) -> Stages:
         """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
-        return linear(self.split or (self.model.layers,), self.schedule.ranks if self.schedule else 1)
+        ranks = self.schedule.ranks if self.schedule else 1
+        return linear(self.split or (self.model.layers,), ranks, self.practice)
 
     @property
     def orders(self) -> PipelineSchedule:

@@ -25,7 +25,7 @@ from tpsim.question.inputs import read_launch
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import recomputing
+from tpsim.question.recompute import check_layers, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.shelf import Shelf
@@ -86,8 +86,16 @@ def resolve(
         split=layers,
     )
     _check(question)
-    balanced = schedule and file.pipeline and file.pipeline.layers == "balanced"
-    return _told(replace(question, split=balance(question, shelf)) if balanced else question)
+    return _told(_balanced(question, shelf))
+
+
+def _balanced(question: Question, shelf: Shelf) -> Question:
+    """The question with its split mended where seconds are known, if that is asked for."""
+    read = question.stated
+    if question.schedule and read.file.pipeline and read.file.pipeline.layers == "balanced":
+        question = replace(question, split=balance(question, shelf))
+    check_layers(question.practice, question.split or (question.model.layers,), read.at)
+    return question
 
 
 def _told(question: Question) -> Question:

@@ -133,11 +133,13 @@ class PracticeFields(Strict):
 class RecomputeFields(Strict):
     """What forward does not keep for backward, which computes it once more."""
 
-    base: Literal["none", "selective", "full"] = Field(
-        default="none", description="selective: what attention keeps inside; full: all that a layer makes"
+    base: Literal["none", "selective", "full"] | None = Field(
+        default=None, description="selective: what attention keeps inside; full: all that a layer makes"
     )
     drop: Axes = Field(default=(), description="kernels, for what they keep inside, or arrays, beside those of base")
-    layers: Count | None = None
+    layers: Count | None = Field(
+        default=None, description="of each chunk the first so many, whole unless base or drop say less"
+    )
     replay: Literal["whole", "needed"] | None = Field(
         default=None, description="all of the forward, or what backward needs"
     )
