@@ -191,7 +191,7 @@ class Work:
         return [known[chunks] for chunks in alike]
 
     def _own(self, alone: Stages) -> Own:
-        sizes = self.sizes.of_stage(alone.layers(0))
+        sizes = self.sizes.of_stage(alone.loops(0))
         rows = tuple(self._rows(alone, sizes))
         once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
         shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))

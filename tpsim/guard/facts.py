@@ -31,7 +31,8 @@ from tpsim.guard.uses import Lists, Uses
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
-from tpsim.question.scenario import CHANGES, resolve
+from tpsim.question.resolved import CHANGES
+from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.shelf import Shelf, structure
 from tpsim.report.record import plain

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from tpsim import __version__
 from tpsim.quantity.spec import Strict
 from tpsim.quantity.units import Dimension
-from tpsim.question.scenario import CHANGES
+from tpsim.question.resolved import CHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
