@@ -41,7 +41,7 @@ from tpsim.question.inputs import asked, inputs, read_launch
 from tpsim.question.limits import limits
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Assume, Limit, Overheads, Question, Workload
-from tpsim.question.recompute import check_layers, recompute_remarks, recomputing
+from tpsim.question.recompute import check_layers, keeping, recompute_remarks, recomputing
 from tpsim.question.scenario_file import (
     PATHS_TO_FILES,
     CollectivesFields,
@@ -89,9 +89,9 @@ def resolve(
     split = cut(file, model.model, workload, mesh, read.at)
     with _pointing_at(read.at("placement") if file.placement else read.at("mesh")):
         placement = _placement(read, machine, split)
-    practice = recomputing(
-        file.recompute, _practice(file.practice, split.layout.zero), model.model, split.layout, read.at
-    )
+    practice = _practice(file.practice, split.layout.zero)
+    practice = recomputing(file.recompute, practice, model.model, split.layout, read.at)
+    practice = keeping(file.practice, practice, model.model, split.layout, read.at)
     schedule, layers = pipeline(file, model.model, split, read.at, workload=workload, shelf=shelf)
     check_layers(practice, layers or (model.model.layers,), read.at)
     dtypes = _dtypes(file.workload)
@@ -354,7 +354,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
 def _practice(fields: PracticeFields, zero: int) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one."""
     groups = ("overlap", "ahead", "bucket")
-    changed = fields.model_dump(exclude={"base", *groups}, exclude_none=True)
+    changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:
