@@ -154,9 +154,9 @@ def remarks(file: ScenarioFile, base: Machine, machine: Machine) -> Iterator[str
 
 def _changed(file: ScenarioFile, base: Machine) -> Iterator[str]:
     """Each field of the machine that the scenario changes, with what it was."""
-    before = {one.path: _shown(one) for one in base.constants()}
+    before = {one.path: one for one in base.constants()}
     for path, value in _leaves(changes_of(file)):
-        yield f"{path} is {value} here" + (f"; {base.name} states {before[path]}" if path in before else "")
+        yield f"{path} is {value} here" + (f"; {base.name} states {_shown(before[path])}" if path in before else "")
 
 
 def _leaves(changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

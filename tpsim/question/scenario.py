@@ -188,14 +188,19 @@ class _Read:
 
 
 def _read(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> _Read:
-    document = _document(scenario, flags)
-    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
-        raise InputError([wrong])
-    document = spec.extended(document, lambda name, beside: shelf.scenario(spec.named("scenarios", name, beside)))
+    document = opened(scenario, flags, shelf)
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
     _refuse_not_yet(document)
     return _Read(*spec.read(document, ScenarioFile, foreign=FOREIGN))
+
+
+def opened(scenario: Source, flags: Mapping[str, Any], shelf: Shelf) -> Document:
+    """A scenario as it is written, with what it extends; without one what the flags start from. Raises InputError."""
+    document = _document(scenario, flags)
+    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
+        raise InputError([wrong])
+    return spec.extended(document, lambda name, beside: shelf.scenario(spec.named("scenarios", name, beside)))
 
 
 def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
