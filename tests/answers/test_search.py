@@ -126,6 +126,12 @@ def test_a_demand_leaves_out_the_layouts_that_violate_it(small):
     assert found.violating >= 2
 
 
+def test_a_demand_that_no_bound_meets_needs_no_plan():
+    found = search({**SMALL, "require": {"step": "< 1 ms"}}, vary=VARY, top=1)
+    assert (found.ok, found.plans, found.violating) == (False, 0, found.fitting)
+    assert found.verdict.startswith("best  none of those that fit meets require step < 1 ms: ")
+
+
 def test_where_nothing_fits_the_answer_is_no():
     found = search(
         {**SMALL, "model": "llama-3-70b"}, chips=8, vary=["microbatches=8", "zero=0", "pp=1"], recompute="none"

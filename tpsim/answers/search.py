@@ -90,10 +90,11 @@ def _ranked(weighing: Weighing, by: By, top: int, plans: int, shelf: Shelf) -> t
 
     Best first by what none is less than: the search ends when no other can be among the best.
     """
-    fitting = sorted((one for one in weighing.found if one.room_bytes >= 0), key=lambda one: _least(one, by))
+    fitting = [one for one in weighing.found if one.room_bytes >= 0]
+    queue = sorted((one for one in fitting if one.may_do), key=lambda one: _least(one, by))
     best: list[Planned] = []
-    made = broken = 0
-    for one in fitting:
+    made, broken = 0, len(fitting) - len(queue)
+    for one in queue:
         enough = len(best) == top and best[-1].value(by) <= _least(one, by)[0]
         if enough or made == plans:
             return best, made, inf if enough else _least(one, by)[0], broken
@@ -254,7 +255,7 @@ class SearchResult(Answer):
     planned    the best, the best first
     plans      how many were planned to know it
     open_at    what the next of those that were not planned may come to at least; infinite if none can be better
-    violating  plans that violate what the scenario requires
+    violating  layouts that fit and violate what the scenario requires
     asked      the words of the command line that ask for it again
     """
 
@@ -371,7 +372,10 @@ class SearchResult(Answer):
         best = self.best
         counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
         if best is None:
-            why = "none of those that fit meets what is required" if self.fitting else "no layout fits"
+            demands = ", ".join(
+                f"{name} {text}" for name, text in (self.spaces[0].document.data.get("require") or {}).items()
+            )
+            why = f"none of those that fit meets require {demands}" if self.fitting else "no layout fits"
             yield Line(f"{why}: {counts}", "best", ok=False)
             return
         plan = best.plan

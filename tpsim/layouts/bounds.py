@@ -98,22 +98,11 @@ class Bounds:
 
     # Seconds ------------------------------------------------------------------------------------------------------
 
-    def action_s(self, sort: str, acts: str, layers: int) -> Any:
-        """Seconds of an action, as the timeline says; what new weights and gradients add once is not in it."""
-
-        def timed() -> Any:
-            through = (
-                self.figures.action(sort, acts, layers).timed(self.figures.piece_s, attributed=False).through.seconds
-            )
-            return np.broadcast_to(through, len(self.figures.cells))
-
-        return self._once(("action", sort, acts, layers), timed)
-
     def step_s(self, cells: Any, schedule: str, p: int, v: int, layers: int, *, blocking: bool) -> Any:
         """Seconds that no step takes less than."""
 
         def of(sort: str, acts: str) -> Any:
-            return self.action_s(sort, acts, layers)[cells]
+            return self._once((sort, acts, layers), lambda: self.figures.action_s(sort, acts, layers))[cells]
 
         def once(sort: str) -> Any:
             return self._once(

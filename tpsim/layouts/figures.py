@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.nodes import Piece
     from tpsim.cost.rollup import Collective
+    from tpsim.cost.segments import Segment
     from tpsim.fabric.wires import Route
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 ANYWHERE = Stages(1, ())
 """What runs at a place of a chunk hangs on the chunk alone."""
 
-FEW = 6
+FEW = 3
 """Layers of which an action is issued one by one."""
 
 FAR = 10**9
@@ -72,7 +73,10 @@ class Figures:
 
     def __post_init__(self) -> None:
         self.lowered = self.shelf.lowered(self.example)
-        self.keys = tuple((tuple(one.mesh.axes.items()), one.workload.microbatches) for one in self.cells)
+        self.meshes = [tuple(one.mesh.axes.items()) for one in self.cells]
+        cells = ("cells", *zip(self.meshes, (one.workload.microbatches for one in self.cells), strict=True))
+        self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
+        self._segments: dict[Segment, Any] = {}
         self._kernels = {id(one.ops[0]): one for one in self.lowered.kernels}
 
     def column(self, of: Callable[[Question], float]) -> Any:
@@ -110,18 +114,25 @@ class Figures:
         practice = replace(practice, ahead=ahead, bucket=Bucket())
         return Actions(self.lowered.program.ops, ANYWHERE, self.lowered.collectives, practice, 1, lambda _: 1)
 
-    def action(self, sort: str, acts: str, layers: int) -> Action:
+    def action_s(self, sort: str, acts: str, layers: int) -> Any:
+        """Seconds of an action, as the timeline says; what new weights and gradients add once is not in it."""
+        found = total(n * self._segment_s(segment) for segment, n in self._runs(sort, acts, layers))
+        return np.broadcast_to(found, len(self.cells))
+
+    def _segment_s(self, segment: Segment) -> Any:
+        if segment not in self._segments:
+            self._segments[segment] = Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds
+        return self._segments[segment]
+
+    def _runs(self, sort: str, acts: str, layers: int) -> Sequence[tuple[Segment, int]]:
         """What a chunk does: of many layers what a few do, and what one layer more repeats, so many times."""
         if layers <= FEW + 1:
-            return self.actions.action(chunk_of(sort, layers), acts)
+            return self.actions.action(chunk_of(sort, layers), acts).runs
         few, more = (self.actions.action(chunk_of(sort, some), acts).runs for some in (FEW, FEW + 1))
         if [segment for segment, _ in few] != [segment for segment, _ in more]:
-            return self.actions.action(chunk_of(sort, layers), acts)
-        grown = (
-            (segment, n + (one_more - n) * (layers - FEW))
-            for (segment, n), (_, one_more) in zip(few, more, strict=True)
-        )
-        return Action(tuple(grown))
+            return self.actions.action(chunk_of(sort, layers), acts).runs
+        pairs = zip(few, more, strict=True)
+        return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, or of one call."""
@@ -131,7 +142,7 @@ class Figures:
 
     def kernel_s(self, one: Any) -> Any:
         """Seconds of one run of a kernel."""
-        key = ("kernel", one.shape, self.keys)
+        key = ("kernel", one.shape, self.number)
         if key not in self.prices:
             asked = self.example
             self.prices[key] = kernel_s(one, self.sizes, asked.machine, asked.products, asked.matmul_efficiency)
@@ -141,7 +152,7 @@ class Figures:
         """Seconds of one call; of messages, and of what two stages have together, none."""
         if call.kind == "send":
             return 0
-        key = ("call", call.shape, self.keys)
+        key = ("call", call.shape, self.number)
         if key not in self.prices:
             volumes = np.broadcast_to(call.logical_bytes(self.sizes), len(self.cells)).tolist()
             self.prices[key] = np.array([self._cell_s(at, call, V) for at, V in enumerate(volumes)])
@@ -151,7 +162,7 @@ class Figures:
         move, cell = call.parts[0].move, self.cells[at]
         if cell.mesh.size(*move.axes) == 1:
             return 0
-        axes = self.keys[at][0]
+        axes = self.meshes[at]
         if call.shared:
             there = _found(lambda: cell.placement.hop(move.axes, 0, cell.mesh.size(*move.axes) - 1))
             return self._priced(at, there if isinstance(there, InputError) else 0)
@@ -187,13 +198,13 @@ class Figures:
 
     def _hop_s(self, at: int, volume: float) -> float:
         cell = self.cells[at]
-        key = ("hop", self.keys[at][0], volume)
+        key = ("hop", self.meshes[at], volume)
         if key not in self.prices:
             ranks = cell.mesh.size(*cell.layout.stages)
             ahead = [_found(lambda rank=rank: self._hop(cell, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
             wrong = next((one for one in ahead if isinstance(one, InputError)), None)
             self.prices[key] = wrong or min(float(sent(cell, one, volume).time_s) for one in {*ahead})
-            self.prices["around", self.keys[at][0]] = _found(lambda: self._hop(cell, ranks - 1, 0))
+            self.prices["around", self.meshes[at]] = _found(lambda: self._hop(cell, ranks - 1, 0))
         return self._priced(at, self.prices[key])
 
     def _hop(self, cell: Question, source: int, target: int) -> Route:
@@ -204,7 +215,7 @@ class Figures:
 
         around  True if the last stage sends to the first, too
         """
-        back = self.prices.get(("around", self.keys[at][0])) if around else None
+        back = self.prices.get(("around", self.meshes[at])) if around else None
         return self.wrong.get(at, "") or (back.problems[0].slug if isinstance(back, InputError) else "")
 
     def once_s(self, sort: str) -> Any:

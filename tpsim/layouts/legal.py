@@ -209,10 +209,11 @@ class Legal:
         turns = PipelineFields(schedule=one.schedule, chunks=one.chunks, **stated)
         few = replace(self.base.workload, microbatches=one.pp)  # the orders of all are made where one is planned
         file = self.file.model_copy(update={"pipeline": turns})
-        _, layers = pipeline(file, self.base.model, made, _nowhere, workload=few, shelf=self.shelf)
-        first = next(iter(SCHEDULES[one.schedule].orders(one.pp, one.chunks, one.microbatches)))
-        if one.pp * len(first) > MOST_ACTIONS:
-            raise InputError.one("too-many-actions", f"{one.pp * len(first):,} actions are too many")
+        known, layers = pipeline(file, self.base.model, made, _nowhere, workload=few, shelf=self.shelf)
+        SCHEDULES[one.schedule].suits(one.pp, one.microbatches)
+        actions = sum(map(len, known.orders)) // one.pp * one.microbatches if known else 0
+        if actions > MOST_ACTIONS:
+            raise InputError.one("too-many-actions", f"{actions:,} actions are too many")
         return layers
 
     def _group(self, found: list[tuple[Layout, Laid]]) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.legal import Group
     from tpsim.layouts.space import Layout, Space
-    from tpsim.question.question import Question
+    from tpsim.question.question import Limit, Question
     from tpsim.question.shelf import Shelf
 
 
@@ -35,6 +36,7 @@ class Weighed:
     step_s  seconds that its step does not take less than
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
     tokens  of a step
+    may_do  False if it surely violates what the scenario requires
     """
 
     space: Space
@@ -43,6 +45,7 @@ class Weighed:
     peak_bytes: float
     room_bytes: float
     tokens: int
+    may_do: bool = True
 
 
 @dataclass
@@ -97,12 +100,20 @@ def _group(
             blocking = _blocking(group.example, schedule)
             seconds[fit] = bounds.step_s(cells[fit], schedule, pp, v, each, blocking=blocking)
         for (_, layout), s, peak, room in zip(members, seconds.tolist(), peaks.tolist(), rooms.tolist(), strict=True):
-            yield Weighed(space, layout, s, peak, room, tokens)
+            yield Weighed(space, layout, s, peak, room, tokens, _may_do(group.example.limits, s, peak, tokens))
 
 
 def _rooms(question: Question, peaks: Any) -> Any:
     """What peaks leave of a chip's memory."""
     return float(question.machine.chip.memory_capacity.value) - (peaks + question.assume.memory.beside(peaks))
+
+
+def _may_do(limits: Sequence[Limit], step_s: float, peak_bytes: float, tokens: int) -> bool:
+    """False if demands cannot hold, since the step takes no less than that."""
+    rate = tokens / step_s if step_s else inf
+    least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": rate}
+    exact = {"peak": "<=>", "step": "<", "tokens_per_s": ">"}
+    return all(one.holds(least[one.name]) for one in limits if one.name in exact and one.relation[0] in exact[one.name])
 
 
 def _blocking(question: Question, schedule: str) -> bool:
