@@ -12,7 +12,6 @@ from tpsim.answers.search import _held, search
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
-from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
 
 SMALL = {
@@ -33,7 +32,7 @@ def small():
 def test_the_best_layouts_are_those_of_brute_force(small):
     shelf = Shelf()
     found = weigh(spaces(SMALL, flags={}, overrides=(), vary=VARY, shelf=shelf), shelf, _held)
-    plans = [priced(resolve(one.space.asked(one.layout), shelf=shelf), shelf) for one in found.found]
+    plans = [priced(one.space.question(one.layout, shelf), shelf) for one in found.found]
     steps = sorted(float(plan.step.time_s) for plan in plans if plan.memory.room_bytes >= 0)
     assert 100 < len(steps) == small.fitting
     assert [row.step_s for row in small.rows] == pytest.approx(steps[:5], rel=1e-9)
@@ -143,6 +142,26 @@ def test_where_nothing_fits_the_answer_is_no():
 def test_losses_are_named_by_what_differs(small):
     assert small.rows[0].loses == ""
     assert all(("+" in row.loses) or row.loses == "the same step" for row in small.rows[1:])
+
+
+def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best():
+    scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 16}, "chips": 8}
+    vary = ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
+    found = search(scenario, vary=vary, recompute="none", top=1, sensitivity=True)
+    parts = {(one.part, one.factor): one for one in found.sensitivity}
+    assert {name for name, _ in parts} == {
+        *("compute", "memory bandwidth", "memory capacity"),
+        *("nvlink bandwidth", "nvlink latency", "network bandwidth", "network latency"),
+    }
+    compute = parts["compute", 1.1]
+    faster = {"chip": {"peak": {"bf16": f"{989 * 1.1} TFLOP/s"}}}
+    again = search({**scenario, "hardware": {"extends": "dgx-h100", **faster}}, vary=vary, recompute="none", top=1)
+    assert compute.best_s == pytest.approx(again.best.step_s, rel=1e-9)
+    assert 0.5 < compute.elasticity <= compute.best_elasticity < 1
+    assert parts["memory capacity", 1.1].held_s == found.best.step_s
+    more = parts["memory capacity", 2.0]
+    assert more.best_s < found.best.step_s
+    assert more.layout
 
 
 def test_a_search_has_a_frame_and_a_document(small):

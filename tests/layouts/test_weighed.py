@@ -60,7 +60,7 @@ def planned(request):
     document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
     found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, _held)
     assert len(found.found) > 5
-    return [(one, priced(resolve(one.space.asked(one.layout), shelf=shelf), shelf)) for one in found.found[::every]]
+    return [(one, priced(one.space.question(one.layout, shelf), shelf)) for one in found.found[::every]]
 
 
 def test_no_step_takes_less_than_its_bound(planned):

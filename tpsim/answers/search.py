@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, get_args
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.sensitivity import Answered, parts
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import SHORT, spaces
 from tpsim.layouts.weighed import weigh
@@ -20,7 +21,6 @@ from tpsim.quantity.units import show
 from tpsim.question.flags import flag_words
 from tpsim.question.prices import sizes_of
 from tpsim.question.save import scenario_text
-from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -50,6 +50,7 @@ def search(
     by: By = "step",
     top: int = TOP,
     plans: int = PLANS,
+    sensitivity: bool = False,
     **flags: Unpack[Flags],
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
@@ -63,6 +64,7 @@ def search(
     by         step, tokens_per_s or memory (the peak)
     top        how many are listed
     plans      how many are planned at most; where that ends a search, the answer says how near it came
+    sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.flags`
     Raises InputError for everything that the scenario says wrongly.
     """
@@ -76,7 +78,24 @@ def search(
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
-    return SearchResult(by, several, weighing, *_ranked(weighing, by, top, plans, shelf), asked=(*words, *asked))
+    found = SearchResult(by, several, weighing, *_ranked(weighing, by, top, plans, shelf), asked=(*words, *asked))
+    return replace(found, sensitivity=list(_sensitivity(found, plans, shelf))) if sensitivity else found
+
+
+def _sensitivity(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
+    """The best step with each part of its machine better."""
+    if found.best is None:
+        return
+    best, space = found.best, found.planned[0].weighed.space
+    today = found.planned[0].plan
+    for part in parts(today.question.machine):
+        machine = part.better(today.question.machine)
+        held = priced(replace(today.question, machine=machine), shelf)
+        again, *_ = _ranked(weigh([replace(space, machine=machine)], shelf, _held), found.by, 1, plans, shelf)
+        then = Row(1, again[0], again[0], found.by)
+        other = in_words(then) if then.planned.weighed.layout != best.planned.weighed.layout else None
+        today_s, held_s, then_s = (float(one.step.time_s) for one in (today, held, then.plan))
+        yield Answered(part.name, part.factor, today_s, held_s, then_s, other)
 
 
 def _held(question: Question, shelf: Shelf) -> tuple[float, float]:
@@ -99,7 +118,7 @@ def _ranked(weighing: Weighing, by: By, top: int, plans: int, shelf: Shelf) -> t
         if enough or made == plans:
             return best, made, inf if enough else _least(one, by)[0], broken
         made += 1
-        plan = Planned(one, priced(resolve(one.space.asked(one.layout), shelf=shelf), shelf))
+        plan = Planned(one, priced(one.space.question(one.layout, shelf), shelf))
         if not plan.plan.ok:
             broken += 1
             continue
@@ -257,13 +276,14 @@ class SearchResult(Answer):
     open_at    what the next of those that were not planned may come to at least; infinite if none can be better
     violating  layouts that fit and violate what the scenario requires
     asked      the words of the command line that ask for it again
+    sensitivity  where it is asked for: how the best step answers to each part of the machine, made better
     """
 
     schema = "tpsim.search/1"
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "by", "considered", "legal", "fitting", "plans", "violating", "gap", "complete"),
-        *("searched", "held", "refused", "best?", "rows"),
+        *("searched", "held", "refused", "best?", "rows", "sensitivity?"),
     )
 
     by: By
@@ -274,6 +294,7 @@ class SearchResult(Answer):
     open_at: float
     violating: Count
     asked: tuple[str, ...] = ()
+    sensitivity: list[Answered] | None = None
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
 

@@ -20,7 +20,6 @@ from tpsim.question.divides import divisors
 from tpsim.question.edits import STAGES
 from tpsim.question.foreign import FOREIGN
 from tpsim.question.pipeline import pipeline
-from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PipelineFields, ScenarioFile
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Legal:
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.base = resolve(self.space.document, shelf=self.shelf)
+        self.base = self.space.question(None, self.shelf)
         if self.base.workload.global_batch and "workload.global_batch" in self.base.left_open:
             message = "layouts are compared at one batch, and the scenario states none"
             raise InputError.one("missing-batch", message, remedy="add it: --batch 512")
@@ -218,7 +217,7 @@ class Legal:
 
     def _group(self, found: list[tuple[Layout, Laid]]) -> Group:
         """Layouts of one program: its cells are the meshes and numbers of microbatches that they have."""
-        example = resolve(self.space.asked(found[0][0]), shelf=self.shelf)
+        example = self.space.question(found[0][0], self.shelf)
         numbers: dict[Hashable, int] = {}
         cells: list[Question] = []
         layouts = []

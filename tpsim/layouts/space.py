@@ -12,13 +12,15 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import PATHS, STAGES, STAGES_AXIS, Edit, edited, flags_to_edits, overridden, read_override
 from tpsim.question.recompute import DROPS
-from tpsim.question.scenario import opened
+from tpsim.question.scenario import opened, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.machine.profile import Machine
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Keys
+    from tpsim.question.question import Question
     from tpsim.question.scenario import Source
     from tpsim.question.shelf import Shelf
 
@@ -67,6 +69,7 @@ class Space:
     only      what is searched -> the values that it may have; none: all that are legal
     held      what is not searched: field -> value, as stated
     varied    fields of this document that others of the same search have otherwise: path -> value
+    machine   instead of the one that the document names
     """
 
     document: Document
@@ -74,6 +77,12 @@ class Space:
     only: Mapping[str, tuple[Any, ...] | None]
     held: Mapping[str, Any]
     varied: Mapping[str, Any]
+    machine: Machine | None = None
+
+    def question(self, layout: Layout | None, shelf: Shelf) -> Question:
+        """The question of a layout; without one, of the document. Raises InputError."""
+        question = resolve(self.document if layout is None else self.asked(layout), shelf=shelf)
+        return replace(question, machine=self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:
         """The scenario of a layout."""

@@ -14,7 +14,6 @@ from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.walk import settled
 from tpsim.program.schedules import SCHEDULES
-from tpsim.question.scenario import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -72,22 +71,23 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
         for group in legal.groups:
             figures = Figures(group.example, group.cells, shelf, prices)
             figures.price_all()
-            whole.found += _group(space, group, whole, lambda question: held(question, shelf), Bounds(figures))
+            whole.found += _group(space, group, whole, held, Bounds(figures))
     return whole
 
 
 def _group(
-    space: Space, group: Group, whole: Weighing, held: Callable[[Question], Room], bounds: Bounds
+    space: Space, group: Group, whole: Weighing, held: Callable[[Question, Shelf], Room], bounds: Bounds
 ) -> Iterator[Weighed]:
     """The layouts of one program."""
     alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
+    shelf = bounds.figures.shelf
     tokens, model = group.example.workload.tokens, group.example.model
     for cell, layout, layers in group.layouts:
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
             whole.refused[reason] += 1
         elif len({*layers}) > 1:
-            yield Weighed(space, layout, 0, *held(resolve(space.asked(layout))), tokens)
+            yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens)
         else:
             each = layers[0] if layers else model.layers
             alike[layout.schedule, pp, v, each, settled(layout.schedule, pp, v, m)].append((cell, layout))

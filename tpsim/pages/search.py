@@ -42,6 +42,18 @@ MORE = (
 REFUSED = (Column("reason", "refused"), Column("layouts", "layouts", "integer"))
 
 
+SENSITIVITY = (
+    Column("part", "part"),
+    Column("factor", "better", "number"),
+    Column("elasticity", "step % per %\nlayout held", "number"),
+    Column("best_elasticity", "\nsearched again", "number"),
+    Column("best_s", "best step", "seconds"),
+    Column("relative", "change", "share"),
+    Column("layout", "in another layout"),
+)
+"""What to buy."""
+
+
 def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     """`result` as a page; `verbose` adds what the seconds are made of, and why layouts were refused.
 
@@ -51,6 +63,8 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     varied = [Column(path, path.replace(".", ".\n")) for path in result.spaces[0].varied]
     columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *(MORE if verbose else ()), COSTS[-1])
     tables = [Table(tuple(one for one in columns if _tells(one.key, rows)), rows)] if rows else []
+    if result.sensitivity:
+        tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True))
     return Document(
