@@ -17,6 +17,7 @@ from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Chunk, Stages
@@ -54,7 +55,7 @@ ENDS: dict[str, tuple[bool, bool]] = {
 
 def chunk_of(sort: str, layers: Any) -> Chunk:
     """A chunk of that sort."""
-    return Chunk(0, layers, *ENDS[sort])
+    return Chunk(0, ((ALIKE, layers),), *ENDS[sort])
 
 
 @dataclass

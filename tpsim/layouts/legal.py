@@ -13,14 +13,13 @@ from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, ROLES, STAGED, Layout
 from tpsim.program.schedules import SCHEDULES
-from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.cut import cut
-from tpsim.question.divides import divisors
-from tpsim.question.edits import STAGES
-from tpsim.question.foreign import FOREIGN
+from tpsim.question.divisibility import divisors
+from tpsim.question.flags import STAGES
 from tpsim.question.pipeline import pipeline
-from tpsim.question.scenario_file import LayoutFields, PipelineFields, ScenarioFile
+from tpsim.question.recompute import check_layers
+from tpsim.question.scenario_file import LayoutFields, PipelineFields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -86,7 +85,7 @@ class Legal:
         if self.base.workload.global_batch and "workload.global_batch" in self.base.left_open:
             message = "layouts are compared at one batch, and the scenario states none"
             raise InputError.one("missing-batch", message, remedy="add it: --batch 512")
-        self.file, _ = spec.read(self.base.document, ScenarioFile, foreign=FOREIGN)
+        self.file = self.base.stated.file
         self._collect()
 
     # What there is ----------------------------------------------------------------------------------------------
@@ -213,6 +212,7 @@ class Legal:
         actions = sum(map(len, known.orders)) // one.pp * one.microbatches if known else 0
         if actions > MOST_ACTIONS:
             raise InputError.one("too-many-actions", f"{actions:,} actions are too many")
+        check_layers(self.base.practice, layers, _nowhere)
         return layers
 
     def _group(self, found: list[tuple[Layout, Laid]]) -> Group:

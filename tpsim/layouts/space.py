@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import PATHS, STAGES, STAGES_AXIS, Edit, edited, flags_to_edits, overridden, read_override
+from tpsim.question.edits import Edit, edited, overridden, read_override
+from tpsim.question.flag_edits import flags_to_edits
+from tpsim.question.flags import PATHS, STAGES, STAGES_AXIS
 from tpsim.question.recompute import DROPS
-from tpsim.question.scenario import opened, resolve
+from tpsim.question.scenario import resolve
+from tpsim.question.stated import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Keys
     from tpsim.question.question import Question
-    from tpsim.question.scenario import Source
     from tpsim.question.shelf import Shelf
+    from tpsim.question.stated import Source
 
 ROLES: Mapping[str, str] = {STAGES: STAGES_AXIS, "dp": "data", "tp": "tensor"}
 """The roles of a mesh that is searched, major first, and the axis that each gets."""
@@ -124,7 +127,7 @@ def spaces(
 
     Raises InputError where nothing says how many chips there are, and for what `plan` refuses to read.
     """
-    document = opened(scenario, flags, shelf)
+    document = opened(scenario, flags, shelf.scenario)
     given = {name: value for name, value in flags.items() if value is not None}
     free = "mesh" not in given and ("chips" in given or scenario is None or "mesh" not in document.data)
     chips = 0

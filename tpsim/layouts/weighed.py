@@ -59,7 +59,7 @@ class Weighing:
 def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf], Room]) -> Weighing:
     """Every legal layout of some spaces.
 
-    held  bytes at the peak of a question and what room they leave, for layouts whose chunks have unlike layers
+    held  bytes at the peak of a question and what room they leave, for layouts whose chunks, or whose layers, are unlike
     Raises InputError for a scenario that cannot be read.
     """
     whole = Weighing()
@@ -86,7 +86,7 @@ def _group(
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
             whole.refused[reason] += 1
-        elif len({*layers}) > 1:
+        elif len({*layers}) > 1 or group.example.practice.recompute_layers is not None:
             yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens)
         else:
             each = layers[0] if layers else model.layers
