@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Pass
+from tpsim.program.schedules import Pass, made
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class _Pass:
                 gaps[rank].append(NO_GAP)
             else:
                 away = max(opened, late[1])
-                gaps[rank].append(Gap(late, start - away, away - opened))
+                gaps[rank].append(made(Gap, (late, start - away, away - opened)))
             place = len(ends[rank])
             if place < len(kinds.of[rank]):
                 self.starts[rank].append(start)
@@ -232,7 +232,8 @@ class _Pass:
         cause: Place | Message | None = (late, place) if place >= 0 else None
         if before is not None and before[2] > start:
             start, cause = before[2], before
-        message = Message(Pass(act, chunk, j), start, start + self.flights[number], cause)
+        of_pass = made(Pass, (act, chunk, j))
+        message = made(Message, (of_pass, start, start + self.flights[number], cause))
         self.messages[of] = self.free[channel] = message
         for rank in (sender, receiver) if self.blocking else (receiver,):
             if of in self.waits[rank]:
