@@ -10,8 +10,8 @@ from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
-from tpsim.question.foreign import foreign_name, not_yet
+from tpsim.question.flags import FLAGS
+from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.scenario import resolve
 
 NODE = "gpt3-175b-a100-tp8"

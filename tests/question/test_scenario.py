@@ -11,8 +11,8 @@ from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
-from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
+from tpsim.question.flags import FLAGS
+from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PipelineFields, RecomputeFields, ScenarioFile, WorkloadFields

@@ -76,6 +76,7 @@ def shrink(question: Question) -> Question:
         schedule=taking_turns,
         split=split,
         limits=(),
+        resolved={},
     )
 
 

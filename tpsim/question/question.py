@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.schedules import DEFAULT, pipeline_schedule
 from tpsim.program.stages import linear
-from tpsim.question import assumed
 from tpsim.question.inputs import inputs
-from tpsim.question.resolved import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +85,11 @@ class Question:
     force         what collectives are to take instead of the least time
     schedule      the orders of the ranks of a pipeline; None without one
     split         the layers of each of its chunks, in order of execution
+    assumptions   what is taken for granted
+    guesses       guessed assumptions and guessed constants of the machine
+    left_open     the fields that the scenario could have stated in place of a guess
+    remarks       what nobody may overlook: what is changed of the machine, left out of it, hard to believe in it
+    resolved      what files, flags and defaults came to, as plain data for JSON
     """
 
     stated: Stated = field(repr=False, compare=False)
@@ -107,6 +110,11 @@ class Question:
     force: Choice
     schedule: PipelineSchedule | None
     split: tuple[int, ...]
+    assumptions: tuple[Assumption, ...] = ()
+    guesses: int = 0
+    left_open: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    resolved: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -137,31 +145,6 @@ class Question:
     def inputs(self) -> list[tuple[str, str]]:
         """(path, sha256) of every file read."""
         return inputs(self.stated.document, self.base_model.document, self.machine)
-
-    @property
-    def assumptions(self) -> list[Assumption]:
-        """What is taken for granted."""
-        return [*assumed.assumptions(self)]
-
-    @property
-    def guesses(self) -> int:
-        """Guessed assumptions and guessed constants of the machine."""
-        return assumed.guesses(self)
-
-    @property
-    def left_open(self) -> tuple[str, ...]:
-        """The fields that the scenario could have stated in place of a guess."""
-        return tuple(assumed.left_open(self))
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What nobody may overlook: what it changes of its machine, what is left out, what is hard to believe."""
-        return tuple(assumed.remarks(self))
-
-    @property
-    def resolved(self) -> dict[str, Any]:
-        """What files, flags and defaults came to, as plain data for JSON."""
-        return resolved(self)
 
     @property
     def stages(self) -> Stages:

@@ -18,13 +18,16 @@ from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
-from tpsim.question.cut import Cut, cut, known_axis, mesh_of
+from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
+from tpsim.question.cut import Cut, cut, known_axis
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
-from tpsim.question.limits import limits
+from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import check_layers, recomputing
+from tpsim.question.recompute import check_layers, keeping, recomputing
+from tpsim.question.requirements import limits
+from tpsim.question.resolved import resolved
 from tpsim.question.shelf import Shelf
 from tpsim.question.stated import Source, Stated, stated
 
@@ -52,7 +55,7 @@ def resolve(
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     shelf = shelf or Shelf()
-    read = stated(scenario, overrides, flags or {}, shelf)
+    read = stated(scenario, overrides, flags or {}, shelf.scenario)
     file = read.file
     base_model, model = _model(read, shelf)
     base_machine, machine = _machine(read, shelf)
@@ -60,7 +63,9 @@ def resolve(
     workload = _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = _placement(read, machine, split)
-    practice = recomputing(file.recompute, _practice(file.practice, split.layout.zero), model, split.layout, read.at)
+    practice = _practice(file.practice, split.layout.zero)
+    practice = recomputing(file.recompute, practice, model, split.layout, read.at)
+    practice = keeping(file.practice, practice, model, split.layout, read.at)
     schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
     question = Question(
         stated=read,
@@ -83,10 +88,28 @@ def resolve(
         split=layers,
     )
     _check(question)
-    balanced = schedule and file.pipeline and file.pipeline.layers == "balanced"
-    question = replace(question, split=balance(question, shelf)) if balanced else question
-    check_layers(practice, question.split or (model.layers,), read.at)
+    return _told(_balanced(question, shelf))
+
+
+def _balanced(question: Question, shelf: Shelf) -> Question:
+    """The question with its split mended where seconds are known, if that is asked for."""
+    read = question.stated
+    if question.schedule and read.file.pipeline and read.file.pipeline.layers == "balanced":
+        question = replace(question, split=balance(question, shelf))
+    check_layers(question.practice, question.split or (question.model.layers,), read.at)
     return question
+
+
+def _told(question: Question) -> Question:
+    """The question with what it tells of itself."""
+    return replace(
+        question,
+        assumptions=tuple(assumptions(question)),
+        guesses=guesses(question),
+        left_open=tuple(left_open(question)),
+        remarks=tuple(remarks(question)),
+        resolved=resolved(question),
+    )
 
 
 def _check(question: Question) -> None:
@@ -190,7 +213,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
 def _practice(fields: PracticeFields, zero: int) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one."""
     groups = ("overlap", "ahead", "bucket")
-    changed = fields.model_dump(exclude={"base", *groups}, exclude_none=True)
+    changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:

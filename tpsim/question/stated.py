@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.refusals import header_problem
-from tpsim.question.edits import bare_scenario, edited, flags_to_edits, overridden
+from tpsim.question.edits import edited, overridden
+from tpsim.question.flag_edits import bare_scenario, flags_to_edits
 from tpsim.question.flags import flag_words
-from tpsim.question.foreign import FOREIGN, not_yet
+from tpsim.question.foreign_names import FOREIGN, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
 
-if TYPE_CHECKING:
-    from tpsim.question.shelf import Shelf
-
+Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
 
 
@@ -88,15 +87,17 @@ class Stated:
         return text if here else spec.path_from(Path(), str(self.document.folder(*keys) / text))
 
 
-def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], shelf: Shelf) -> Stated:
+def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], extends: Extends) -> Stated:
     """What a scenario, or flags alone, state after flags and then overrides; see `resolve`.
+
+    extends  reads the file of a scenario that another one extends
 
     Raises InputError for what is no scenario, and for what tpsim cannot plan yet.
     """
     document = _document(scenario, flags)
     if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
         raise InputError([wrong])
-    document = spec.extended(document, lambda name, beside: shelf.scenario(spec.named("scenarios", name, beside)))
+    document = spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
     _refuse_not_yet(document)
@@ -151,7 +152,7 @@ def _refuse_overlap(document: Document) -> None:
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
     overlap = practice.get("overlap") if isinstance(practice, Mapping) else None
     for sort, value in overlap.items() if isinstance(overlap, Mapping) else ():
-        if value in NOT_MODELLED_YET:
+        if isinstance(value, str) and value in NOT_MODELLED_YET:
             message = f"overlap of {sort}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
             place = document.place("practice", "overlap", sort)
             raise InputError.one("not-supported-yet", message, place, "write none or beside")
