@@ -10,8 +10,8 @@ from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
-from tpsim.question.foreign import foreign_name, not_yet
+from tpsim.question.flags import FLAGS
+from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.scenario import resolve
 
 NODE = "gpt3-175b-a100-tp8"
@@ -50,7 +50,7 @@ def test_how_a_layer_is_run_once_more_is_of_the_practice_until_it_is_stated(base
 def test_the_flag_says_the_same_as_the_file():
     flag, file = resolve(NODE, flags={"recompute": "full"}), asked("full")
     assert flag.practice == file.practice
-    assert flag.stated["recompute"] == file.stated["recompute"] == "full"
+    assert flag.stated.data["recompute"] == file.stated.data["recompute"] == "full"
     assert FLAGS["recompute"] == "--recompute"
     assert resolve(NODE, flags={"recompute": "full"}, overrides=["recompute.replay=needed"]).practice.replay == "needed"
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.stages import listed
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory
@@ -399,7 +399,7 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     yield _said(chip.memory_bandwidth)
     yield _said(chip.memory_efficiency)
     if stated is not None:
-        yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+        yield f"assume.matmul_efficiency {stated.value:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:

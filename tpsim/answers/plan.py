@@ -112,7 +112,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     step slower than the book's paths, these are taken.
     """
     shelf = shelf or Shelf()
-    with shown_where_forced(question.forced_at):
+    with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(priced(replace(question, planner="book"), shelf), question=question)

@@ -76,7 +76,6 @@ def shrink(question: Question) -> Question:
         workload=workload,
         schedule=taking_turns,
         split=split,
-        require={},
         limits=(),
         resolved={},
     )

@@ -24,7 +24,7 @@ from tpsim.cost.formula import evaluated
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Leaf
 from tpsim.quantity import spec
-from tpsim.question.guarded import guarded
+from tpsim.question.folders import guarded
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared

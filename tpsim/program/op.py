@@ -95,7 +95,10 @@ class Where:
 
     def index(self, loop: str) -> int | None:
         """The traced run of a loop in which the op stands; None if it stands outside."""
-        return next((index for name, index in self.loops if name == loop), None)
+        for name, index in self.loops:
+            if name == loop:
+                return index
+        return None
 
     def inside(self, loop: str, index: int) -> Where:
         """The same place in a run of a loop."""

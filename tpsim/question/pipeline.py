@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.quantity.errors import Place
     from tpsim.question.cut import Cut
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
     from tpsim.question.shelf import Shelf
@@ -108,7 +108,7 @@ def _known_schedule(fields: PipelineFields, place: Place | None) -> None:
         what = f"the schedule {name}" if name in LATER else "a schedule from a file"
         raise InputError.one("not-supported-yet", f"{what} is not supported yet", place, f"take {', '.join(SCHEDULES)}")
     if name not in SCHEDULES:
-        raise InputError([replace(one, place=place) for one in unknown(name, "schedule", SCHEDULES).problems])
+        raise unknown(name, "schedule", SCHEDULES, place)
 
 
 FILES = (".csv", ".yaml", ".json")

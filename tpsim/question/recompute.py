@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.op import Program
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
     from tpsim.question.scenario_file import PracticeFields, RecomputeFields
 
 SELECTIVE = "attention"

@@ -188,7 +188,7 @@ class BytesFields(ValueFields):
     value: Bytes
 
 
-class OverheadFields(Strict):
+class Overheads(Strict):
     """What memory holds beside the arrays of a step."""
 
     noun: ClassVar[str] = "an overhead of memory"
@@ -197,14 +197,25 @@ class OverheadFields(Strict):
     workspace: Annotated[BytesFields, _OrShort("string")] | None = None
     fragmentation: Annotated[ValueFields, _OrShort("number", "string")] | None = None
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Each by its name with its unit; fragmentation is a share of the arrays."""
+        units = {"context": "context_bytes", "workspace": "workspace_bytes"}
+        return {units.get(name, name): one.value if one else 0 for name, one in self}
 
-class AssumeFields(Strict):
+    def beside(self, arrays_bytes: Any) -> Any:
+        """Bytes beside arrays of so many bytes."""
+        context, workspace, fragmentation = self.figures.values()
+        return context + workspace + fragmentation * arrays_bytes
+
+
+class Assume(Strict):
     """What is assumed about the run."""
 
     noun: ClassVar[str] = "an assumption"
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-    memory: OverheadFields = Field(default_factory=OverheadFields)
+    memory: Overheads = Field(default_factory=Overheads)
 
 
 class CollectivesFields(Strict):
@@ -238,7 +249,7 @@ class ScenarioFile(Strict):
     practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
-    assume: AssumeFields = AssumeFields()
+    assume: Assume = Assume()
     require: dict[str, str] = Field(default_factory=dict)
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"

@@ -18,7 +18,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
-from tpsim.guard.lock import FormulaFact
+from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
 from tpsim.machine.forms import TorusAxis
