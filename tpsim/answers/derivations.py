@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.stages import listed
 from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
-from tpsim.cost.peak import kept
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import LOOPS, MEANINGS, ROLES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.peak import Kept
+    from tpsim.cost.kept import Kept
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Constant
