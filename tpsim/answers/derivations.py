@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.evaluated import constant_said, derived, number, of_rank
 from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
+from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
-from tpsim.cost.peak import kept
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.kinds import ALIKE, kinds
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.peak import Kept
+    from tpsim.cost.kept import Kept
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.timing import CostModel, Timing

@@ -38,7 +38,8 @@ class Bounds:
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.courses = Courses(self.figures.lowered.program, self.figures.sizes)
+        keeps = self.figures.example.practice.keeps
+        self.courses = Courses(self.figures.lowered.program, self.figures.sizes, keeps)
 
     def _once(self, key: Hashable, found: Any) -> Any:
         if key not in self._known:

@@ -13,6 +13,7 @@ from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.walk import settled
+from tpsim.program.keeps import STANDING
 from tpsim.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.legal import Group
     from tpsim.layouts.space import Layout, Space
+    from tpsim.program.layout import Practice
     from tpsim.question.question import Limit, Question
     from tpsim.question.shelf import Shelf
 
@@ -86,7 +88,7 @@ def _group(
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
             whole.refused[reason] += 1
-        elif len({*layers}) > 1 or group.example.practice.recompute_layers is not None:
+        elif len({*layers}) > 1 or _apart(group.example.practice):
             yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens)
         else:
             each = layers[0] if layers else model.layers
@@ -101,6 +103,11 @@ def _group(
             seconds[fit] = bounds.step_s(cells[fit], schedule, pp, v, each, blocking=blocking)
         for (_, layout), s, peak, room in zip(members, seconds.tolist(), peaks.tolist(), rooms.tolist(), strict=True):
             yield Weighed(space, layout, s, peak, room, tokens, _may_do(group.example.limits, s, peak, tokens))
+
+
+def _apart(practice: Practice) -> bool:
+    """True where layers are of several kinds, or a stack holds something all the time: the plan counts them."""
+    return practice.recompute_layers is not None or any(one.of in STANDING for one in practice.keeps)
 
 
 def _rooms(question: Question, peaks: Any) -> Any:

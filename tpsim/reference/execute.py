@@ -80,6 +80,11 @@ class Run:
         """The devices of a rank of the pipeline; without one all of them are of the first."""
         return [device for device in self.grid.devices if self.grid.rank(device, self.program.pipe) == rank]
 
+    def like(self, device: Device) -> Device:
+        """Where a device stands in its stage: its likes on other stages stand there, too."""
+        pipe = [self.grid.mesh.order.index(axis) for axis in self.program.pipe]
+        return tuple(place for at, place in enumerate(device) if at not in pipe)
+
     def bytes_on(self, device: Device, array: Array) -> int:
         """Bytes of an array's block on a device, 0 where it has none."""
         block = self.blocks[array].get(device)
@@ -212,9 +217,8 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
         return _exchanged(run, move, blocks, op)
     if len(held) == len(order):
         return run.devices.play(move, blocks, parts, op.output.dtype, str(op.output))
-    (pipe,) = run.program.pipe
-    at, stage = run.grid.mesh.order.index(pipe), next(iter(held))
-    beside = {device: blocks[(*device[:at], stage[at], *device[at + 1 :])] for device in order if device not in held}
+    likes = {run.like(device): block for device, block in blocks.items()}
+    beside = {device: likes[run.like(device)] for device in order if device not in held}
     moved, call = run.devices.play(move, {**beside, **blocks}, parts, op.output.dtype, str(op.output))
     mine = [place for place, device in enumerate(order) if device in held]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
@@ -223,15 +227,13 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
 
 def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
     """The sum of what two stages of several hold: each device sends its block to its like on the other."""
-    (pipe,) = run.program.pipe
-    at = run.grid.mesh.order.index(pipe)
     sums: Blocks = {}
     for device, block in blocks.items():
-        like = (*device[:at], *device[at + 1 :])
+        like = run.like(device)
         sums[like] = sums[like] + block if like in sums else block
     sent = np.array([block.size * bytes_of(op.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call(move.kind, move.axes, op.output.dtype, str(op.output), sent, sent, sent, np.ones_like(sent), 1, {})
-    return {device: sums[(*device[:at], *device[at + 1 :])] for device in blocks}, call
+    return {device: sums[run.like(device)] for device in blocks}, call
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
@@ -243,10 +245,9 @@ def _posted(run: Run, cut: Op) -> Blocks:
 
 def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     """What the receiver's devices find in it, each the block of its like; counted as sent."""
-    (move,), (pipe,) = cut.moves, run.program.pipe
-    at = run.grid.mesh.order.index(pipe)
-    like = {(*device[:at], *device[at + 1 :]): block for device, block in blocks.items()}
-    run.blocks[cut.output] = {device: like[(*device[:at], *device[at + 1 :])] for device in run.holders(cut.where)}
+    (move,) = cut.moves
+    likes = {run.like(device): block for device, block in blocks.items()}
+    run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
     run.live.made(cut, run.blocks[cut.output])
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
