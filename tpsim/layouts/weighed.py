@@ -59,7 +59,7 @@ class Weighing:
 def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf], Room]) -> Weighing:
     """Every legal layout of some spaces.
 
-    held  bytes at the peak of a question and what room they leave, for layouts whose chunks, or whose layers, are unlike
+    held  bytes at the peak of a question and what room they leave, for layouts whose layers are unlike
     Raises InputError for a scenario that cannot be read.
     """
     whole = Weighing()
