@@ -144,6 +144,37 @@ def test_losses_are_named_by_what_differs(small):
     assert all(("+" in row.loses) or row.loses == "the same step" for row in small.rows[1:])
 
 
+PRICED = {
+    **SMALL,
+    "workload": {**SMALL["workload"], "run_tokens": 15e12},
+    "assume": {"price_per_chip_hour": {"value": 2.5, "kind": "stated"}},
+}
+
+
+def test_a_run_has_days_chip_hours_and_money_as_far_as_they_are_stated():
+    found = search(PRICED, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="none", top=1)
+    run, step = found.best.run, found.best.step_s
+    steps = 15e12 / (64 * 4096)
+    assert run.days == pytest.approx(steps * step / 86400)
+    assert run.chip_hours == pytest.approx(steps * step / 3600 * 16)
+    assert run.price == pytest.approx(2.5 * run.chip_hours)
+    assert run.price_per_step == pytest.approx(2.5 * 16 * step / 3600)
+    assert run.price_per_million_tokens == pytest.approx(2.5 * 16 * step / 3600 / (64 * 4096) * 1e6)
+    assert f"run     1.5e+13 tokens in {run.days:.4g} days, {run.chip_hours:,.0f} chip hours; " in found.verdict
+    assert [one.text for one in found.assumptions if "costs" in one.text] == ["a chip hour costs 2.5"]
+    assert search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="none", top=1).best.run is None
+
+
+def test_by_money_fewer_chips_may_be_better_though_their_step_is_longer():
+    vary = ["chips=8,16", "microbatches=8", "zero=1", "tp=4", "pp=1"]
+    steps, money = (search(PRICED, vary=vary, recompute="full", by=by, top=2) for by in ("step", "money"))
+    assert [row.plan.chips for row in steps.rows] == [16, 16]
+    assert money.best.plan.chips == 8
+    assert money.best.run.price_per_million_tokens < steps.best.run.price_per_million_tokens
+    with pytest.raises(InputError, match="a search by money needs the price of a chip hour"):
+        search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], by="money")
+
+
 def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best():
     scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 16}, "chips": 8}
     vary = ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
@@ -176,7 +207,7 @@ def test_a_search_has_a_frame_and_a_document(small):
         ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure to search by'),
         ({"vary": ["workload.seq"]}, "missing-values", "workload.seq has no values that a search knows"),
         ({"chips": 0}, "missing-chips", "nothing says how many chips there are"),
-        ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep names axes of a mesh that is searched"),
+        ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep is no size of a mesh that is searched"),
         ({"top": 0}, "bad-value", "a search lists and plans at least one layout"),
     ],
 )

@@ -14,7 +14,7 @@ from tpsim.layouts.walk import alive, settled
 from tpsim.layouts.weighed import weigh
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
-from tpsim.question.divides import divisors
+from tpsim.question.divisibility import divisors
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
 

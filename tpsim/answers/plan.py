@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.run import Run, run_of
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.compute import FLOPS_COUNTED
@@ -291,7 +292,7 @@ class PlanResult(Answer):
     schema = "tpsim.plan/2"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
-        *("change", "require"),
+        *("change", "require", "run?"),
     )
 
     question: Question
@@ -377,6 +378,11 @@ class PlanResult(Answer):
             "tokens_per_s": self.step.tokens_per_s,
         }
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
+
+    @property
+    def run(self) -> Run | None:
+        """The whole run, where its tokens or a price are stated."""
+        return run_of(self)
 
     @property
     def broken(self) -> list[Limit]:

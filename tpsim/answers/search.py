@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, get_args
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.run import Run  # noqa: TC001 - JSON Schemas read types
 from tpsim.answers.sensitivity import Answered, parts
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import SHORT, spaces
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tpsim.question.flags import Flags
     from tpsim.question.question import Question
 
-By = Literal["step", "tokens_per_s", "memory"]
+By = Literal["step", "tokens_per_s", "money", "memory"]
 """What the best layout has the least of, or the most."""
 
 TOP, PLANS = 10, 200
@@ -61,7 +62,7 @@ def search(
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them: what they state is held
     vary       ``path=value,value`` each: only these values, of any field; ``path`` alone: all of a part of a layout
-    by         step, tokens_per_s or memory (the peak)
+    by         step, tokens_per_s, money (of a token, where a chip hour has a price) or memory (the peak)
     top        how many are listed
     plans      how many are planned at most; where that ends a search, the answer says how near it came
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
@@ -75,6 +76,9 @@ def search(
     shelf = Shelf()
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
     weighing = weigh(several, shelf, _held)
+    if by == "money" and not all(one.price for one in weighing.found):
+        message = "a search by money needs the price of a chip hour, and the scenario states none"
+        raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
@@ -130,7 +134,12 @@ def _least(one: Weighed, by: By) -> tuple[float, ...]:
     """What a layout comes to at least, and what decides between those that are equal."""
     if by == "memory":
         return one.peak_bytes, one.step_s
-    return (one.step_s / one.tokens if by == "tokens_per_s" else one.step_s), one.peak_bytes
+    return one.step_s * _per_second(by, one.tokens, one.price), one.peak_bytes
+
+
+def _per_second(by: By, tokens: int, price: float) -> float:
+    """What a second of a step counts for, in a step of so many tokens; price: of all chips, of a second."""
+    return {"step": 1, "tokens_per_s": 1 / tokens, "money": price / tokens}[by]
 
 
 @dataclass(frozen=True)
@@ -144,8 +153,7 @@ class Planned:
         """What it comes to; less is better."""
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
-        step_s = float(self.plan.step.time_s)
-        return step_s / self.plan.tokens if by == "tokens_per_s" else step_s
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.weighed.price)
 
     @cached_property
     def parts(self) -> dict[str, float]:
@@ -179,7 +187,7 @@ class Row(Record):
         *("rank", "tp", "dp", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
         *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
-        *("at_least_s", "behind", "loses"),
+        *("at_least_s", "behind", "loses", "run?"),
     )
 
     rank: Count
@@ -221,6 +229,11 @@ class Row(Record):
     def schedule(self) -> str | None:
         """How stages take turns; null without stages."""
         return self.planned.weighed.layout.schedule or None
+
+    @property
+    def run(self) -> Run | None:
+        """The whole run, where its tokens or a price are stated."""
+        return self.plan.run
 
     @property
     def microbatch_size(self) -> Count:
@@ -403,6 +416,8 @@ class SearchResult(Answer):
         rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
         yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
+        if plan.run:
+            yield Line(plan.run.text, "run")
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
