@@ -32,6 +32,7 @@ NO = 1
 @click.option(
     "--plans", type=int, metavar="N", default=200, show_default=True, help="Layouts that are planned at most."
 )
+@click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
 @output_options
