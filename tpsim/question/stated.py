@@ -157,7 +157,7 @@ def _refuse_overlap(document: Document) -> None:
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
     overlap = practice.get("overlap") if isinstance(practice, Mapping) else None
     for sort, value in overlap.items() if isinstance(overlap, Mapping) else ():
-        if value in NOT_MODELLED_YET:
+        if isinstance(value, str) and value in NOT_MODELLED_YET:
             message = f"overlap of {sort}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
             place = document.place("practice", "overlap", sort)
             raise InputError.one("not-supported-yet", message, place, "write none or beside")
