@@ -13,6 +13,7 @@ from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.answers.plan_limits import NOT_MODELLED, NOT_OF_STAGES, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
+from tpsim.answers.run import Run, run_of
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
@@ -121,7 +122,7 @@ class PlanResult(Answer):
     schema = "tpsim.plan/2"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
-        *("change", "require"),
+        *("change", "require", "run?"),
     )
 
     question: Question
@@ -207,6 +208,11 @@ class PlanResult(Answer):
             "tokens_per_s": self.step.tokens_per_s,
         }
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
+
+    @property
+    def run(self) -> Run | None:
+        """The whole run, where its tokens or a price are stated."""
+        return run_of(self)
 
     @property
     def broken(self) -> list[Limit]:
