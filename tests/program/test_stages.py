@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
@@ -92,6 +92,7 @@ layouts = st.fixed_dictionaries(
 models, practices = st.sampled_from([GPT, LLAMA, NEOX, QWEN, GEMMA]), st.sampled_from(sorted(PRACTICES))
 
 
+@settings(max_examples=50)
 @given(models, practices, layouts, stacks())
 def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice, chosen, stack):
     split, p = stack
@@ -100,6 +101,7 @@ def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice,
         assert Counter(ran(whole, linear(split, p), rank)) == claimed(one, linear(split, p), rank)
 
 
+@settings(max_examples=40)
 @given(models, practices, layouts, st.data())
 def test_ranks_that_follow_a_schedule_run_what_one_traced_layer_and_cut_claim(model, practice, chosen, data):
     name, p, v, m = data.draw(asked().filter(lambda one: 1 < one[1] < 5 and one[3] < 5))
