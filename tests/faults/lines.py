@@ -370,8 +370,8 @@ FAULTS = [
     Fault(
         "what runs once per step counts in every microbatch",
         op.Program.times,
-        "for loop, _ in where.loops",
-        'for loop in dict(where.loops) | {"microbatches": 0}',
+        "for loop in where.repeats",
+        'for loop in {**dict.fromkeys(where.repeats), "microbatches": 0}',
         f"verify {LLAMA}",
         "all_reduce over data of loss",
     ),
@@ -758,7 +758,7 @@ FAULTS = [
     Fault(
         "a rank counts a layer for each of its chunks",
         stages.Stages.times,
-        "return chunk.layers",
+        "return sum(count for kind, count in chunk.stack if kind == where.kind)",
         "return 1",
         "law: stages",
         "broken",

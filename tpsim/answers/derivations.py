@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.stages import listed
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory
@@ -14,6 +14,7 @@ from tpsim.cost.peak import kept
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import LOOPS, MEANINGS, ROLES
+from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.prices import route_over
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Program, Where
+    from tpsim.program.op import Where
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
@@ -268,16 +269,13 @@ def _peak(result: PlanResult) -> Iterator[Derivation]:
 
 def _kept(result: PlanResult) -> Iterator[Derivation]:
     """What a microbatch keeps: of a layer from forward, and within backward, and of what is around the layers."""
-    program = result.shelf.lowered(result.question).program
-    sorts: Mapping[str, Callable[[Kept], bool]] = {
-        "of one layer from forward to backward": lambda one: one.per_layer and one.maker.where.act == "F",
-        "of one layer within backward, where gradients of weights wait": lambda one: (
-            one.per_layer and one.maker.where.act != "F"
-        ),
-        "around the layers": lambda one: not one.per_layer,
-    }
-    for what, belongs in sorts.items():
-        mine = partial(_kept_so, program, belongs)
+    sorts: dict[str, Callable[[Kept], bool]] = {}
+    for kind in kinds(result.question.practice):
+        one_layer = "of one layer" if kind == ALIKE else f"of one {kind} layer"
+        sorts[f"{one_layer} from forward to backward"] = partial(_kept_in, kind, forward=True)
+        sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)
+    for what, belongs in {**sorts, "around the layers": lambda one: not one.per_layer}.items():
+        mine = partial(_kept_so, result, belongs)
         yield _derived(
             result,
             f"bytes that one microbatch keeps {what}",
@@ -288,8 +286,13 @@ def _kept(result: PlanResult) -> Iterator[Derivation]:
         )
 
 
-def _kept_so(program: Program, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
-    return [one for one in kept(program, sizes) if belongs(one)]
+def _kept_in(kind: str, one: Kept, *, forward: bool) -> bool:
+    return one.per_layer and one.reader.where.kind == kind and (one.maker.where.act == "F") == forward
+
+
+def _kept_so(result: PlanResult, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
+    program, practice = result.shelf.lowered(result.question).program, result.question.practice
+    return [one for one in kept(program, sizes, practice.keeps) if belongs(one)]
 
 
 OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}
@@ -396,7 +399,7 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     yield _said(chip.memory_bandwidth)
     yield _said(chip.memory_efficiency)
     if stated is not None:
-        yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+        yield f"assume.matmul_efficiency {stated.value:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:

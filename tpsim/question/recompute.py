@@ -1,23 +1,27 @@
-"""What a scenario does not keep for backward: names of kernels and arrays, as switches of its practice."""
+"""What a scenario keeps for backward and what not: names of kernels and arrays, as switches of its practice."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.program.keeps import KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.layout import FULL, Dtypes
+from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.question.shelf import one_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
-    from tpsim.question.divides import At
-    from tpsim.question.scenario_file import RecomputeFields
+    from tpsim.program.op import Program
+    from tpsim.question.divisibility import At
+    from tpsim.question.scenario_file import PracticeFields, RecomputeFields
 
 SELECTIVE = "attention"
 """The kernel whose inside is worth the least FLOPs per byte (Korthikanti et al. 2022, section 5)."""
@@ -29,23 +33,54 @@ DROPS: Mapping[str, tuple[str, ...]] = {"none": (), "selective": (SELECTIVE,), "
 def recomputing(fields: RecomputeFields, practice: Practice, model: Model, laid: Layout, at: At) -> Practice:
     """The practice with what the scenario drops, and how that is run once more.
 
-    Raises InputError for names that a layer does not have, and for what is not supported yet.
+    Some layers alone are recomputed whole unless it says what they drop.
+
+    Raises InputError for names that a layer does not have, and for layers of which nothing is dropped.
     """
-    if fields.layers is not None:
-        message = "layers: recompute of some layers of a chunk is not supported yet"
-        remedy = "leave layers out: every layer is recomputed"
-        raise InputError.one("not-supported-yet", message, at("recompute", "layers"), remedy)
     if fields.drop:
         _known(fields.drop, practice, model, laid, at)
-    dropped = dict.fromkeys((*DROPS[fields.base], *fields.drop))
-    return replace(practice, recompute=tuple(dropped), replay=fields.replay or practice.replay)
+    base = fields.base or ("full" if fields.layers and not fields.drop else "none")
+    dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
+    if fields.layers and not dropped:
+        message = f"{fields.layers} layers of each chunk are recomputed, and nothing of them is dropped"
+        raise InputError.one("nothing-dropped", message, at("recompute"), "write base: full, or leave layers out")
+    replay = fields.replay or practice.replay
+    return replace(practice, recompute=dropped, recompute_layers=fields.layers, replay=replay)
+
+
+def keeping(fields: PracticeFields, practice: Practice, model: Model, laid: Layout, at: At) -> Practice:
+    """The practice with what its stack is stated to keep beside what kernels need.
+
+    Raises InputError for a list that nobody has, and for arrays that take no bytes.
+    """
+    asked = fields.keeps
+    if asked is None:
+        return practice
+    if isinstance(asked, str):
+        if asked not in KEEPS:
+            (problem,) = unknown(asked, "list of what a stack keeps", KEEPS).problems
+            raise InputError([replace(problem, place=at("practice", "keeps"))])
+        return replace(practice, keeps=KEEPS[asked])
+    names = sorted({array.name for array in lives(_program(practice, model, laid)).makers})
+    for name in asked:
+        if name not in names and name not in STANDING:
+            (problem,) = unknown(name, "array of the program with bytes", [*STANDING, *names]).problems
+            raise InputError([replace(problem, place=at("practice", "keeps"))])
+    return replace(practice, keeps=tuple(Extra(*one) for one in asked.items()))
+
+
+def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
+    """Refuse to recompute more layers than a chunk has; one without layers has none to recompute."""
+    asked, least = practice.recompute_layers, min(layers for layers in split if layers)
+    if asked is not None and asked > least:
+        message = f"{asked} layers of each chunk are recomputed, and a chunk has {least}"
+        remedy = f"write at most {least}, or leave layers out: every layer is recomputed"
+        raise InputError.one("too-many-layers", message, at("recompute", "layers"), remedy)
 
 
 def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layout, at: At) -> None:
     """Refuse names of nothing that a layer makes."""
-    axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
-    program = lower(model, laid, practice, Dtypes(), axes)
-    made = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
+    made = [op for op in _program(practice, model, laid).ops if op.where.act == "F" and op.where.place == "layer"]
     kernels = {op.where.kernel for op in made if op.where.kernel}
     here = {op.output for op in made}
     edges = {op.output for op in made if isinstance(op, Reshard) and not here & {*op.inputs}}
@@ -54,6 +89,11 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
         if name not in {*kernels, *map(kind, kernels), *arrays}:
             (problem,) = unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays})).problems
             raise InputError([replace(problem, place=at("recompute", "drop") or at("recompute"))])
+
+
+def _program(practice: Practice, model: Model, laid: Layout) -> Program:
+    axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
+    return lower(model, laid, practice, Dtypes(), axes, layers=one_cut(practice) if laid.stages else None)
 
 
 def recompute_remarks(practice: Practice) -> Iterator[str]:

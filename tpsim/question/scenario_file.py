@@ -120,6 +120,9 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     causal: Literal["skip", "whole"] | None = None
+    keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
+        default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
+    )
     overlap: OverlapFields | None = None
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, _OrShort("string")] | None = None
@@ -133,11 +136,13 @@ class PracticeFields(Strict):
 class RecomputeFields(Strict):
     """What forward does not keep for backward, which computes it once more."""
 
-    base: Literal["none", "selective", "full"] = Field(
-        default="none", description="selective: what attention keeps inside; full: all that a layer makes"
+    base: Literal["none", "selective", "full"] | None = Field(
+        default=None, description="selective: what attention keeps inside; full: all that a layer makes"
     )
     drop: Axes = Field(default=(), description="kernels, for what they keep inside, or arrays, beside those of base")
-    layers: Count | None = None
+    layers: Count | None = Field(
+        default=None, description="of each chunk the first so many, whole unless base or drop say less"
+    )
     replay: Literal["whole", "needed"] | None = Field(
         default=None, description="all of the forward, or what backward needs"
     )
@@ -183,7 +188,7 @@ class BytesFields(ValueFields):
     value: Bytes
 
 
-class OverheadFields(Strict):
+class Overheads(Strict):
     """What memory holds beside the arrays of a step."""
 
     noun: ClassVar[str] = "an overhead of memory"
@@ -192,14 +197,25 @@ class OverheadFields(Strict):
     workspace: Annotated[BytesFields, _OrShort("string")] | None = None
     fragmentation: Annotated[ValueFields, _OrShort("number", "string")] | None = None
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Each by its name with its unit; fragmentation is a share of the arrays."""
+        units = {"context": "context_bytes", "workspace": "workspace_bytes"}
+        return {units.get(name, name): one.value if one else 0 for name, one in self}
 
-class AssumeFields(Strict):
+    def beside(self, arrays_bytes: Any) -> Any:
+        """Bytes beside arrays of so many bytes."""
+        context, workspace, fragmentation = self.figures.values()
+        return context + workspace + fragmentation * arrays_bytes
+
+
+class Assume(Strict):
     """What is assumed about the run."""
 
     noun: ClassVar[str] = "an assumption"
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-    memory: OverheadFields = Field(default_factory=OverheadFields)
+    memory: Overheads = Field(default_factory=Overheads)
 
 
 class CollectivesFields(Strict):
@@ -233,7 +249,7 @@ class ScenarioFile(Strict):
     practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
-    assume: AssumeFields = AssumeFields()
+    assume: Assume = Assume()
     require: dict[str, str] = Field(default_factory=dict)
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"
