@@ -59,7 +59,11 @@ class Actions:
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
-        return bool(getattr(self.practice.overlap, LANE[call.op]) == "beside")
+        return bool(getattr(self.practice.overlap, LANE[call.op]) != "none")
+
+    def splits(self, call: Collective) -> bool:
+        """True if products are cut to run beside a call's steps."""
+        return bool(getattr(self.practice.overlap, LANE[call.op]) == "split")
 
     def hides(self, call: Collective) -> bool:
         """True for a call that compute may hide."""

@@ -174,15 +174,17 @@ class Work:
     def _piece_s(self, piece: Piece) -> Any:
         """Seconds of one kernel or call; a kernel stands where its first op does."""
         if "calls" not in self._known:
-            self._known["calls"] = {id(row.call): row.timing.time_s for row in self.rows}
+            self._known["calls"] = {id(row.call): row for row in self.rows}
             self._known["kernels"] = {id(one.ops[0]): one for one in self.kernels}
         if piece.call:
-            return self._known["calls"][id(piece.call)]
+            return self._known["calls"][id(piece.call)].timing.time_s
         if piece not in self._known:
             ours = [one for op in piece.ops if (one := self._known["kernels"].get(id(op)))]
             self._known[piece] = total(
                 kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale for one in ours
             )
+            if piece.cut:
+                self._known[piece] = piece.cut.of(self._known[piece], self._known["calls"][id(piece.cut.call)])
         return self._known[piece]
 
     def _own(self, rank: int) -> Own:

@@ -75,13 +75,13 @@ Beside = Literal["none", "beside", "zero3"]
 class Overlap:
     """Which sorts of collectives run beside compute; the others hold it up.
 
-    tensor     on activations
+    tensor     on activations; split: what products read or make travels in pieces, too, beside pieces of them
     gradients  reductions of gradients of parameters
     weights    gathers of parameters, or of what the optimizer has made of them
     stages     messages between stages; auto: as those who run the schedule do
     """
 
-    tensor: Beside = "none"
+    tensor: Beside | Literal["split"] = "none"
     gradients: Beside = "none"
     weights: Beside = "none"
     stages: Literal["auto", "none", "beside"] = "auto"
@@ -224,7 +224,7 @@ PRACTICES: Mapping[str, Practice] = {
     "xla": Practice(
         cotangents="per_use",
         causal="whole",
-        overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
+        overlap=Overlap(tensor="split", gradients="beside", weights="beside", stages="beside"),
     ),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
@@ -237,8 +237,8 @@ SOURCES: Mapping[str, str] = {
     "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884)",
     "deepspeed": "DeepSpeed zero/config.py: overlap_comm at stage 3 alone, reduce_bucket_size 5e8, "
     "stage3_prefetch_bucket_size 5e7 elements",
-    "xla": "XLA's latency-hiding scheduler: gathers of weights and scatters of gradients are asynchronous; pieces of a "
-    "product beside a collective's steps are not modelled, so those on activations block",
+    "xla": "XLA's latency-hiding scheduler: collectives are asynchronous, and products that read a gather or make what "
+    "is scattered are cut to run beside its steps (Wang et al., ASPLOS 2023)",
 }
 """Where the overlap of a bundle, its buckets and what it gathers ahead are from."""
 

@@ -63,7 +63,8 @@ def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
 
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     """What runs beside compute, and who says so."""
-    beside = [sort for sort, value in asdict(practice.overlap).items() if value == "beside"]
+    said = {"beside": "", "split": " (in pieces of products, too)"}
+    beside = [f"{sort}{said[how]}" for sort, how in asdict(practice.overlap).items() if how in said]
     text = f"collectives beside compute: {', '.join(beside) or 'none'}"
     if file.practice.overlap is not None:
         return Assumption(text, "stated")

@@ -224,10 +224,7 @@ def _refuse_not_yet(document: Document) -> None:
 
 
 REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
-NOT_MODELLED_YET = {
-    "split": "pieces of a product beside the steps of a collective",
-    "steady": "messages that block in warm-up and flush alone",
-}
+NOT_MODELLED_YET = {"steady": "messages that block in warm-up and flush alone"}
 
 
 def _refuse_overlap(document: Document) -> None:

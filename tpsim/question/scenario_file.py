@@ -75,7 +75,9 @@ class OverlapFields(Strict):
 
     noun: ClassVar[str] = "a sort of collectives"
 
-    tensor: Beside | None = Field(None, description="on activations")
+    tensor: Beside | Literal["split"] | None = Field(
+        None, description="on activations; split: in pieces beside those of the products that read or make them"
+    )
     gradients: Beside | None = Field(None, description="reductions of gradients")
     weights: Beside | None = Field(None, description="gathers of parameters")
     stages: Literal["auto", "none", "beside"] | None = Field(None, description="auto: as the schedule is run")
