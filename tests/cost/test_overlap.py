@@ -111,8 +111,8 @@ def asked(practice, schedule, pp, tp, zero, sp, m):
     """A small question: its answer, and the rows that are priced."""
     stages = {"pp": pp, "schedule": schedule, "chunks": 2 if SCHEDULES[schedule].several else 1} if pp > 1 else {}
     shape = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": tp, "dp": 2, "zero": zero, "sp": sp and tp > 1}
-    fewer = ("model={extends: llama-3-8b, layers: 8}",)
-    answer = plan(**shape, **stages, seq=4096, batch=2 * m, microbatches=m, practice=practice, overrides=fewer)
+    small = ("model={extends: llama-3-8b, layers: 8}", f"practice={{base: {practice}, overlap: {{stages: beside}}}}")
+    answer = plan(**shape, **stages, seq=4096, batch=2 * m, microbatches=m, overrides=small)
     return answer, answer.pipeline.rows if answer.pipeline else answer.rows
 
 
@@ -150,9 +150,12 @@ def step_with(answer, rows, overlap, scale):
         return None
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(drawn=questions(), overlap=switches, sort=st.sampled_from(SORTS), scale=st.floats(0.1, 4))
 def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
+    """But where stages gather new weights when they need them: each waits for its own behind those before it."""
+    question = drawn[0].question
+    assume(sort != "weights" or question.stages.ranks == 1 or not question.layout.zero)
     degrees = DEGREES[: 3 if sort == "tensor" else 2]
     steps = [step_with(*drawn, {**overlap, sort: degree}, scale) for degree in degrees]
     assume(all(steps))
@@ -162,7 +165,7 @@ def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
         less = one
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(drawn=questions(), overlap=switches, scale=st.floats(0.1, 4))
 def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, overlap, scale):
     step = step_with(*drawn, overlap, scale)
