@@ -15,14 +15,18 @@ from tests.models import loops
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.actions import Actions
+from tpsim.cost.nodes import Piece
 from tpsim.cost.rollup import collectives, price
+from tpsim.cost.segments import Step
 from tpsim.cost.sizes import Sizes
+from tpsim.cost.timed import Action
 from tpsim.program.layout import PRACTICES, Overlap
+from tpsim.program.lives import in_microbatch
 from tpsim.program.op import Einsum, Leaf, Map, Program, Where
 from tpsim.program.schedules import SCHEDULES
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
-
+from tpsim.question.question import Assume
 
 # Products cut to run beside the steps of a collective -----------------------------------------------------------------
 
@@ -107,12 +111,13 @@ SORTS = ("tensor", "gradients", "weights", "stages")
 
 
 @cache
-def asked(practice, schedule, pp, tp, zero, sp, m):
+def asked(practice, schedule, *shape):
     """A small question: its answer, and the rows that are priced."""
+    pp, tp, zero, sp, m = shape
     stages = {"pp": pp, "schedule": schedule, "chunks": 2 if SCHEDULES[schedule].several else 1} if pp > 1 else {}
-    shape = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": tp, "dp": 2, "zero": zero, "sp": sp and tp > 1}
+    one = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": tp, "dp": 2, "zero": zero, "sp": sp and tp > 1}
     small = ("model={extends: llama-3-8b, layers: 8}", f"practice={{base: {practice}, overlap: {{stages: beside}}}}")
-    answer = plan(**shape, **stages, seq=4096, batch=2 * m, microbatches=m, overrides=small)
+    answer = plan(**one, **stages, seq=4096, batch=2 * m, microbatches=m, overrides=small)
     return answer, answer.pipeline.rows if answer.pipeline else answer.rows
 
 
@@ -139,10 +144,10 @@ class Other:
 switches = st.fixed_dictionaries({sort: st.sampled_from(DEGREES[: 3 if sort == "tensor" else 2]) for sort in SORTS})
 
 
-def step_with(answer, rows, overlap, scale):
+def step_with(answer, rows, overlap, scale, launch=0):
     """The step at other switches; None where its orders deadlock."""
     practice = replace(answer.question.practice, overlap=Overlap(**overlap))
-    question = replace(answer.question, practice=practice)
+    question = replace(answer.question, practice=practice, assume=Assume(kernel_launch_s=launch))
     try:
         return work_of(question, answer.lowered, answer.sizes, rows, scale).step()
     except InputError as error:
@@ -166,10 +171,72 @@ def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
 
 
 @settings(max_examples=25)
-@given(drawn=questions(), overlap=switches, scale=st.floats(0.1, 4))
-def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, overlap, scale):
-    step = step_with(*drawn, overlap, scale)
+@given(drawn=questions(), overlap=switches, scale=st.floats(0.1, 4), launch=st.sampled_from([0, 2e-5, 1e-3]))
+def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, overlap, scale, launch):
+    step = step_with(*drawn, overlap, scale, launch)
     assume(step)
+    assert all((stage.host_s > 0) == (launch == 1e-3) for stage in step.stages if launch != 2e-5)
     for stage in step.stages:
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
         assert parts == pytest.approx(step.time_s, rel=1e-11)
+
+
+# A host that launches kernels one by one ------------------------------------------------------------------------------
+
+
+def launched(kernels, host, *, layers=1):
+    """Kernels of so many seconds in a row, `layers` times over, each launched in `host` seconds."""
+    steps = [Step((Piece("F"),), ()) for _ in kernels]
+    of = {id(step.pieces[0]): s for step, s in zip(steps, kernels, strict=True)}
+    whole = Action(((tuple(steps), layers),))
+    return whole.timed(lambda piece: of[id(piece)], lambda _: host)
+
+
+def test_tiny_kernels_are_launch_bound_and_long_ones_wait_for_the_first_launch_alone():
+    """Forty kernels: of 1 s behind launches of 2 s the last ends at 40*2 + 1; of 3 s all but the first are ahead."""
+    tiny, long = (launched([s] * 10, 2, layers=4) for s in (1, 3))
+    assert (tiny.through.seconds, tiny.host_s) == (81, 41)
+    assert (long.through.seconds, long.host_s) == (122, 2)
+    assert launched([3] * 10, 0, layers=4).host_s == 0
+
+
+def test_long_kernels_let_the_host_run_ahead_of_tiny_ones_behind_them():
+    """10 s of compute while four more are launched in 2 s each: the tiny ones follow without a pause."""
+    assert launched([10, 1, 1, 1, 1], 2).through.seconds == 2 + 10 + 4
+    assert launched([1, 1, 1, 1, 10], 2).through.seconds == 5 * 2 + 10
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 9), st.integers(1, 5))
+def test_launched_kernels_end_when_events_say(kernels, host, layers):
+    tasks = []
+    for seconds in kernels * layers:
+        tasks += [(["host"], ["host"], host, []), (["c"], ["c"], seconds, [len(tasks)])]
+    assert launched(kernels, host, layers=layers).through.seconds == max(end for _, end in simulate(tasks))
+
+
+SMALL = ("workload.seq=8", "assume.kernel_launch=1 ms")
+
+
+def test_a_plan_of_tiny_kernels_is_bound_by_its_host():
+    """Each kernel and call of every action takes 1 ms, however small it is."""
+    answer = plan("gpt2-xl-a100-dp", overrides=SMALL)
+    work = work_of(answer.question, answer.lowered, answer.sizes, answer.rows)
+    ran = work.step().ran
+    kernels = [one.count(answer.sizes) for one in answer.lowered.kernels if in_microbatch(one.where)]
+    calls = [row.count for row in answer.rows if row.call.per_microbatch or work.actions.beside_once(row.call)]
+    assert ran.end == pytest.approx(1e-3 * sum([*kernels, *calls]), rel=0.05)
+    assert answer.step.bound_by == "host"
+    assert answer.step.host_s > 0.5 * answer.step.time_s
+    assert answer.step.time_s == pytest.approx(work.step().time_s, rel=1e-12)
+    assert "bound by the host, which launches kernels" in answer.verdict
+    assert not any("kernel_launch" in one for one in answer.not_modelled)
+    without = plan("gpt2-xl-a100-dp", overrides=SMALL[:1])
+    assert without.step.host_s == 0
+    assert any("assume.kernel_launch states its seconds" in one for one in without.not_modelled)
+
+
+def test_a_host_and_a_framework_that_launch_both_are_refused():
+    with pytest.raises(InputError) as error:
+        plan("gpt2-xl-a100-dp", overrides=(SMALL[1], "collectives.launch=framework"))
+    assert "error[launched-twice]: a framework's launch of collectives has the host's seconds in it" in str(error.value)
+    assert "^^^^^^^^^ write threads, or graph" in str(error.value)

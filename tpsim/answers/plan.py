@@ -55,12 +55,14 @@ if TYPE_CHECKING:
     from tpsim.report.table import Line
 
 NOT_MODELLED = (
-    "kernels that slow collectives beside them, and each other; a host that launches them more slowly than they run",
+    "kernels that slow collectives beside them, and each other",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
     "jitter, stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
+
+NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
 
 NOT_OF_STAGES = (
     "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
@@ -143,7 +145,7 @@ def _priced(
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
     work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(pacing.layers)
-    plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline)
+    plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline, pacing.host_s)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -286,6 +288,7 @@ class PlanResult(Answer):
     shelf    what the request has read and lowered, for what is asked beside it
     pipeline  with stages: then rows, compute and step are those of the rank that ends last, and memory is that of
               the rank with the least room
+    host_s   what the rank's actions take longer since its host launches them
     """
 
     schema = "tpsim.plan/2"
@@ -302,6 +305,7 @@ class PlanResult(Answer):
     lowered: Lowered
     shelf: Shelf
     pipeline: Pipeline | None = None
+    host_s: Any = 0
 
     tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
     chips = Of[int]("question.mesh.devices", "chips of the mesh")
@@ -344,7 +348,7 @@ class PlanResult(Answer):
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
         waits = self.pipeline.bubble_s if self.pipeline else 0
-        return PlanStep(self.rows, self.compute, self, bubble_s=waits)
+        return PlanStep(self.rows, self.compute, self, bubble_s=waits, host_s=self.host_s)
 
     def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
@@ -425,7 +429,8 @@ class PlanResult(Answer):
     @property
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
         """What the plan leaves out."""
-        return (*NOT_MODELLED, *(NOT_OF_STAGES if self.pipeline else ()))
+        host = () if self.question.assume.kernel_launch_s else (NO_HOST,)
+        return (*NOT_MODELLED, *host, *(NOT_OF_STAGES if self.pipeline else ()))
 
     def to_trace(self) -> dict[str, Any]:
         """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.trace`."""

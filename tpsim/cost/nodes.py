@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tpsim.cost.rollup import RECOMPUTED
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
+from tpsim.quantity.size import over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,10 @@ class Cut(NamedTuple):
         """Its seconds of those of the whole product; `row` prices the call."""
         alone = seconds * row.step_share
         return alone if self.alone else seconds - alone
+
+    def pieces(self, row: Row) -> Any:
+        """Of how many pieces that a kernel each computes."""
+        return 1 if self.alone else over(1, row.step_share) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,10 +240,9 @@ class Builder:
                 self.reads[at] |= reads - {at, *brought}
                 return at, at + len(brought)
         self.kernels[key] = at = self._new(Piece(where.act, (op,)), reads - {*brought})
-        for node in brought:
-            call = self.pieces[node].call
+        for call in filter(None, (self.pieces[node].call for node in brought)):
             self.pieces[at] = replace(self.pieces[at], cut=Cut(call, alone=False))
-            self._new(Piece(where.act, (op,), cut=Cut(call, alone=True)), frozenset({at, node}))
+            self._new(Piece(where.act, (op,), cut=Cut(call, alone=True)), frozenset({at, *brought}))
         return at, at + len(brought)
 
     def _cuts_behind(self, op: Op, reads: frozenset[int]) -> tuple[int, ...]:
@@ -249,7 +253,7 @@ class Builder:
         return tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))[:1]
 
     def _cut_before(self, call: Collective, op: Op, reads: frozenset[int]) -> frozenset[int]:
-        """Cuts the product whose sum a call scatters, which then waits for its first part alone; the node of the rest."""
+        """Cuts the product whose sum a call scatters: it waits for the first part alone. The node of the rest."""
         at = min(reads, default=-1)
         if len(reads) != 1 or not self._cuts(call, "reduce_scatter") or not self.pieces[at].may_be_cut:
             return frozenset()

@@ -39,6 +39,7 @@ def run_assumptions(
     """What is assumed of efficiency, overlap, placement, and of all that the scenario leaves open."""
     yield from _efficiency(file, machine)
     yield from _overheads(file)
+    yield from _launch(file)
     yield _beside(practice, file)
     dtype = file.workload.dtype
     if dtype is not None and dtype in STORED_AS:
@@ -59,6 +60,14 @@ def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
             share = name == "fragmentation"
             much = f"{100 * one.value:.3g} % of the arrays" if share else show(one.value, "bytes")
             yield Assumption(f"memory beside arrays: {name} {much}", "stated" if one.kind == "measured" else one.kind)
+
+
+def _launch(file: ScenarioFile) -> Iterator[Assumption]:
+    """What a host is assumed to take that launches kernels one by one."""
+    if one := file.assume.kernel_launch:
+        text = f"a host launches kernel after kernel in {show(one.value, 'seconds')} each, in no action ahead of it"
+        source = f" ({one.source})" if one.source else ""
+        yield Assumption(f"{text}{source}", "stated" if one.kind == "measured" else one.kind)
 
 
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:

@@ -77,10 +77,12 @@ class Assume:
 
     matmul_efficiency  share of peak FLOP/s, None for the machine's own figure
     memory             what stands beside arrays
+    kernel_launch_s    seconds in which a host launches a kernel; 0 where it launches graphs, or is not in the way
     """
 
     matmul_efficiency: float | None = None
     memory: Overheads = Overheads()
+    kernel_launch_s: float = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -406,7 +406,15 @@ def _assume(read: _Read) -> Assume:
         workspace_bytes=beside.get("workspace", 0),
         fragmentation=beside.get("fragmentation", 0),
     )
-    return Assume(matmul_efficiency=efficiency.value if efficiency else None, memory=memory)
+    launch = fields.kernel_launch
+    if launch and launch.value and read.file.collectives.launch == "framework":
+        message = "a framework's launch of collectives has the host's seconds in it, which assume.kernel_launch states"
+        raise InputError.one("launched-twice", message, read.at("collectives", "launch"), "write threads, or graph")
+    return Assume(
+        matmul_efficiency=efficiency.value if efficiency else None,
+        memory=memory,
+        kernel_launch_s=launch.value if launch else 0,
+    )
 
 
 def _forced_at(read: _Read) -> Iterator[tuple[str, Place]]:
@@ -449,6 +457,7 @@ def _resolved(question: Question, file: ScenarioFile) -> dict[str, Any]:
         "assume": {
             "matmul_efficiency": stated and stated.value,
             **({"memory": beside} if any((beside := asdict(question.assume.memory)).values()) else {}),
+            **({"kernel_launch_s": launch} if (launch := question.assume.kernel_launch_s) else {}),
         },
         "require": dict(question.require),
         "cost_model": question.cost_model,

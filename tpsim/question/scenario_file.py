@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchem
 
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
-from tpsim.quantity.spec import Bytes, Share, Strict
+from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -185,6 +185,12 @@ class BytesFields(ValueFields):
     value: Bytes
 
 
+class LaunchFields(ValueFields):
+    """Seconds of a launch, and what kind of knowledge they are."""
+
+    value: Seconds
+
+
 class OverheadFields(Strict):
     """What memory holds beside the arrays of a step."""
 
@@ -202,6 +208,10 @@ class AssumeFields(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: OverheadFields = Field(default_factory=OverheadFields)
+    kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
+        default=None,
+        description="seconds in which a host launches a kernel, one after the other; none: it is never waited for",
+    )
 
 
 class CollectivesFields(Strict):
