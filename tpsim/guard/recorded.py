@@ -137,7 +137,7 @@ class Version(FormulaFacts):
 def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     step, memory = result["step"], result["memory"]
     steps = {"step_s": step["time_s"], **{key: step[key] for key in RESULTS[1:]}}
-    waits = {key: step[key] for key in WAITS if key in step and step[key]}
+    waits = {key: step[key] for key in WAITS if step.get(key)}
     demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
     held = {key: memory[key] for key in MEMORY if key in memory}
     return {**steps, **waits, **held, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
