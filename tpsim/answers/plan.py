@@ -64,10 +64,7 @@ NOT_MODELLED = (
 
 NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
 
-NOT_OF_STAGES = (
-    "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
-)
-"""What a plan in stages leaves out beside that."""
+NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
 ASSUMED = (
     "kernels run one after another, each at the slower of matrix unit and memory",
@@ -430,7 +427,8 @@ class PlanResult(Answer):
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
         """What the plan leaves out."""
         host = () if self.question.assume.kernel_launch_s else (NO_HOST,)
-        return (*NOT_MODELLED, *host, *(NOT_OF_STAGES if self.pipeline else ()))
+        norm = (NO_NORM,) if self.pipeline and self.question.practice.clip == "none" else ()
+        return (*NOT_MODELLED, *host, *norm)
 
     def to_trace(self) -> dict[str, Any]:
         """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.trace`."""

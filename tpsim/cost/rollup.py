@@ -111,8 +111,8 @@ class Collective:
 
     @property
     def shared(self) -> bool:
-        """True if some ranks of a pipeline have it together, for a parameter that they share."""
-        return self.parts[0].move.members is not None and self.kind != "send"
+        """True if ranks of a pipeline have it together: those that share a parameter, or all."""
+        return self.kind != "send" and not {*self.program.pipe}.isdisjoint(self.axes)
 
     @property
     def grows(self) -> bool:

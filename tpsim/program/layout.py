@@ -160,6 +160,7 @@ class Practice:
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
+    clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
@@ -177,6 +178,7 @@ class Practice:
     recompute: tuple[str, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
+    clip: Literal["norm", "none"] = "none"
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()
     bucket: Bucket = Bucket()

@@ -122,6 +122,7 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     causal: Literal["skip", "whole"] | None = None
+    clip: Literal["norm", "none"] | None = None
     overlap: OverlapFields | None = None
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, _OrShort("string")] | None = None

@@ -168,8 +168,15 @@ def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Reshard):
         return _moved(run, op)
     if isinstance(op, Join):
-        return {device: block for part in op.inputs for device, block in run.blocks[part].items()}
+        return _joined(run, op)
     return {device: _local(run, op, device) for device in run.holders(op.where)}
+
+
+def _joined(run: Run, op: Join) -> Blocks:
+    """What the chunks of each device have of an array, added up; nothing where they have none."""
+    parts = [run.blocks[part] for part in op.inputs]
+    found = {device: [part[device] for part in parts if device in part] for device in run.holders(op.where)}
+    return {device: np.asarray(sum(own[1:], own[0])) if own else np.zeros(()) for device, own in found.items()}
 
 
 def _moved(run: Run, op: Reshard) -> Blocks:
