@@ -7,7 +7,7 @@ from functools import cache
 
 from tests.changes import GUARDED
 from tpsim.guard.check import check
-from tpsim.guard.lock import ResultFact
+from tpsim.guard.lock_parts import ResultFact
 
 NODE = "hardware/node"
 INSIDE = "levels.inside.link.bandwidth"

@@ -94,7 +94,7 @@ def test_an_all_reduce_of_fewer_elements_than_ranks_is_answered_as_nccl_tests_me
 
 def test_sizes_end_where_they_say_and_take_those_of_nccl_tests_which_is_said():
     result = collective("all-gather", hw="dgx-h100", ranks=8, sizes="1M:100M:x4,1MB:1GB:x10")
-    assert (result.volumes[-1], result.volumes[-2]) == (10**9, 100 * 2**20)
+    assert (result.asked.sizes_bytes[-1], result.asked.sizes_bytes[-2]) == (10**9, 100 * 2**20)
     assert result.assumptions[0].text == "1M is 1 MiB, as nccl-tests writes it"
 
 

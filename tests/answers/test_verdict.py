@@ -12,7 +12,7 @@ from tpsim.answers.changes import LEAST
 from tpsim.answers.plan import plan
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.question import Overheads
+from tpsim.question.scenario_file import Overheads
 
 BASE = "llama3-70b-h100"
 LARGE = "hardware={extends: dgx-h100, chip: {memory: {capacity: 2 TB}}}"
@@ -102,7 +102,7 @@ def test_the_verdict_on_memory_has_four_words(answers, room, overheads, fit, fit
     held = answers["fitting"].memory
     assert held.margin == 0.05
     peak = float(held.peak_bytes)
-    asked = replace(held, capacity_bytes=room * peak, overheads=Overheads(fragmentation=overheads))
+    asked = replace(held, capacity_bytes=room * peak, overheads=Overheads(fragmentation=overheads or None))
     assert (asked.fit, asked.fits) == (fit, fits)
     assert asked.overhead_bytes == pytest.approx(overheads * peak)
 

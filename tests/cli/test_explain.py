@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sympy
 
-from tpsim.answers.derived import CHECKS
+from tpsim.answers.derivation import CHECKS
 from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 

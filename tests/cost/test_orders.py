@@ -212,21 +212,6 @@ def test_nothing_gets_faster_when_something_takes_longer(one, seconds, longer):
     assert after >= before * (1 - 1e-12)
 
 
-@given(asked(), durations, durations, st.booleans())
-def test_turns_are_found_once_and_serve_whatever_the_actions_take(one, f, b, blocking):
-    name, p, v, m = one
-    blocking = blocking and name in {"gpipe", "1f1b"}
-    made, fresh = (pipeline_schedule(name, p, v, m) for _ in range(2))
-    run(made, lambda _: 1, lambda _: 0, blocking=blocking)
-    turns = made.known[blocking]
-    again, alone = (
-        run(each, lambda action: f if action[0].act == "F" else b, lambda _: 0.1, blocking=blocking)
-        for each in (made, fresh)
-    )
-    assert made.known[blocking] is turns
-    assert (again.starts, again.ends, again.gaps) == (alone.starts, alone.ends, alone.gaps)
-
-
 def flying(name, p, m, v=1, **kept):
     made = pipeline_schedule(name, p, v, m)
     return [in_flight(made, rank, **kept) for rank in range(p)]

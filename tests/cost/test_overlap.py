@@ -26,7 +26,6 @@ from tpsim.program.op import Einsum, Leaf, Map, Program, Where
 from tpsim.program.schedules import SCHEDULES
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
-from tpsim.question.question import Assume
 
 # Products cut to run beside the steps of a collective -----------------------------------------------------------------
 
@@ -147,9 +146,9 @@ switches = st.fixed_dictionaries({sort: st.sampled_from(DEGREES[: 3 if sort == "
 def step_with(answer, rows, overlap, scale, launch=0):
     """The step at other switches; None where its orders deadlock."""
     practice = replace(answer.question.practice, overlap=Overlap(**overlap))
-    question = replace(answer.question, practice=practice, assume=Assume(kernel_launch_s=launch))
+    question = replace(answer.question, practice=practice)
     try:
-        return work_of(question, answer.lowered, answer.sizes, rows, scale).step()
+        return replace(work_of(question, answer.lowered, answer.sizes, rows, scale), launch_s=launch).step()
     except InputError as error:
         assert "deadlock" in str(error)  # noqa: PT017
         return None

@@ -148,7 +148,8 @@ def test_gathered_weights_are_those_of_a_layer_and_of_the_next():
     sizes = Sizes(LLAMA.dims(sequences=4, seq=1), {"D": 4}, loops(8))
     program = lower(LLAMA, layout(dp=("D",), zero=3), PRACTICES["fsdp2"], Dtypes(), ("D",))
     chunk = replace(linear((8,), 1).chunks[0], first=False, last=False)
-    weights = [Courses(program, sizes).of(replace(chunk, layers=n), "F").most["weights"] for n in (0, 1, 2, 9)]
+    chunks = [replace(chunk, stack=(("layers", n),)) for n in (0, 1, 2, 9)]
+    weights = [Courses(program, sizes).of(one, "F").most["weights"] for one in chunks]
     layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in parameters(LLAMA) if one.per_layer)
     read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
     assert weights == [0, layer - read, 2 * layer - read, 2 * layer - read]

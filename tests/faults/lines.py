@@ -758,7 +758,7 @@ FAULTS = [
     Fault(
         "a rank counts a layer for each of its chunks",
         stages.Stages.times,
-        "return chunk.layers",
+        "return sum(count for kind, count in chunk.stack if kind == where.kind)",
         "return 1",
         "law: stages",
         "broken",

@@ -114,5 +114,6 @@ def practices() -> st.SearchStrategy[Practice]:
         qkv=st.sampled_from(["separate", "fused", "fused_kv"]),
         attention=st.sampled_from(["fused", "plain"]),
         recompute=st.sampled_from([(), ("attention",), ("full",), ("norm", "mlp.act")]),
+        recompute_layers=st.sampled_from([None, 1, 2]),
         replay=st.sampled_from(["whole", "needed"]),
     )

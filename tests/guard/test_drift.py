@@ -16,7 +16,7 @@ from tests.changes import GUARDED
 from tests.guarded import INSIDE, NODE, lock, many, slower, with_constant, with_fact, with_results
 from tpsim.guard.check import CheckResult, check
 from tpsim.guard.drift import UNKNOWN, at_least, drift
-from tpsim.guard.moved import change, relative, same
+from tpsim.guard.moved_numbers import change, relative, same
 from tpsim.pages.drift import FEW, check_page
 from tpsim.report import markdown
 

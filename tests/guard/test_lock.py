@@ -14,10 +14,10 @@ from tpsim.answers.plan import plan, priced
 from tpsim.guard import lock_file
 from tpsim.guard.check import check
 from tpsim.guard.drift import drift
-from tpsim.guard.drifted import values
-from tpsim.guard.facts import asked_facts
-from tpsim.guard.lock import Call
-from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, sizes
+from tpsim.guard.drift_answer import values
+from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, sizes
+from tpsim.guard.lock_of_plans import asked_facts
+from tpsim.guard.lock_parts import Call
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over

@@ -10,10 +10,10 @@ import pytest
 
 from tests.changes import GUARDED
 from tpsim.answers.plan import priced
-from tpsim.guard.facts import asked_facts, facts
 from tpsim.guard.lock import Lock
-from tpsim.guard.moved import Moved, moved_in
-from tpsim.guard.recorded import recorded
+from tpsim.guard.lock_of_plans import asked_facts, facts
+from tpsim.guard.lock_of_result import recorded
+from tpsim.guard.moved_numbers import Moved, moved_in
 from tpsim.machine.profile import changed
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf

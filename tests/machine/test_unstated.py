@@ -213,4 +213,4 @@ def test_a_scenarios_shares_are_shares_too(override):
 
 def test_a_share_may_be_written_in_percent_in_a_scenario():
     question = resolve("llama3-70b-h100", overrides=["assume.matmul_efficiency=55 %", 'require={mfu: "> 40 %"}'])
-    assert (question.assume.matmul_efficiency, question.limits[0].bound) == (0.55, 0.4)
+    assert (question.matmul_efficiency, question.limits[0].bound) == (0.55, 0.4)

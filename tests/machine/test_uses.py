@@ -10,7 +10,7 @@ import pytest
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
-from tpsim.guard.samples import form_formulas, move_formulas, seconds_formulas
+from tpsim.guard.formulas import form_formulas, move_formulas, seconds_formulas
 from tpsim.machine import algorithms, permutes, timing
 from tpsim.machine.curve import Knot, MeasuredCurve
 from tpsim.machine.profile import changed, load

@@ -19,16 +19,16 @@ from tpsim.program.op import Join, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import balanced, even, linear, stated
 from tpsim.quantity.errors import InputError
-from tpsim.question.shelf import ONE_CUT
+from tpsim.question.shelf import one_cut
 from tpsim.reference.ranks import Ranks
 
 ORDER = ("pipe", "D", "X")
 
 
-def traced(model, split, practice="megatron", microbatches=1, **chosen):
+def traced(model, split, practice=PRACTICES["megatron"], microbatches=1, **chosen):
     """The program of a stack cut into chunks of so many layers."""
     laid = layout(tp=("X",), dp=("D",), pp=("pipe",), **chosen)
-    return lower(model, laid, PRACTICES[practice], Dtypes(), ORDER, layers=split, microbatches=microbatches)
+    return lower(model, laid, practice, Dtypes(), ORDER, layers=split, microbatches=microbatches)
 
 
 def key(op):
@@ -36,7 +36,7 @@ def key(op):
     where, out = op.where, op.output
     moves = [(move.kind, move.axes, str(move.before), str(move.after)) for move in getattr(op, "moves", ())]
     inputs = tuple((edge(x.name), str(x.type)) for x in op.inputs)
-    here = (where.act, where.place, where.block, where.kernel, where.again)
+    here = (where.act, where.place, where.kind, where.block, where.kernel, where.again)
     return (type(op).__name__, *here, edge(out.name), str(out.type), out.dtype, inputs, str(moves))
 
 
@@ -89,15 +89,22 @@ CUTS = [{}, {"s": ("X",)}, {"h": ("X",)}, {"s": (), "h": ("X",)}]
 layouts = st.fixed_dictionaries(
     {"zero": st.integers(0, 3), "sequence_parallel": st.booleans(), "cut": st.sampled_from(CUTS)}
 )
-models, practices = st.sampled_from([GPT, LLAMA, NEOX, QWEN, GEMMA]), st.sampled_from(sorted(PRACTICES))
+models = st.sampled_from([GPT, LLAMA, NEOX, QWEN, GEMMA])
+practices = st.builds(
+    lambda base, dropped, n: replace(base, recompute=dropped, recompute_layers=n),
+    st.sampled_from(list(PRACTICES.values())),
+    st.sampled_from([(), ("full",)]),
+    st.sampled_from([None, 1, 2]),
+)
 
 
 @given(models, practices, layouts, stacks())
 def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice, chosen, stack):
     split, p = stack
-    whole, one = traced(model, split, practice, **chosen), traced(model, ONE_CUT, practice, **chosen)
+    whole, one = traced(model, split, practice, **chosen), traced(model, one_cut(practice), practice, **chosen)
+    stages = linear(split, p, practice)
     for rank in range(p):
-        assert Counter(ran(whole, linear(split, p), rank)) == claimed(one, linear(split, p), rank)
+        assert Counter(ran(whole, stages, rank)) == claimed(one, stages, rank)
 
 
 @given(models, practices, layouts, st.data())
@@ -105,7 +112,7 @@ def test_ranks_that_follow_a_schedule_run_what_one_traced_layer_and_cut_claim(mo
     name, p, v, m = data.draw(asked().filter(lambda one: 1 < one[1] < 5 and one[3] < 5))
     split = data.draw(st.tuples(*[st.integers(1, 2)] * (p * v)))
     whole = traced(model, split, practice, microbatches=m, **chosen)
-    stages, one = linear(split, p), traced(model, ONE_CUT, practice, **chosen)
+    stages, one = linear(split, p, practice), traced(model, one_cut(practice), practice, **chosen)
     done, schedule = defaultdict(Counter), pipeline_schedule(name, p, v, m)
     arrived, ended = Counter(), Counter()
 

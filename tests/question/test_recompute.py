@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
-from tpsim.question.foreign import foreign_name, not_yet
+from tpsim.question.flags import FLAGS
+from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.scenario import resolve
 
 NODE = "gpt3-175b-a100-tp8"
 """One layer's all-reduces inside a node, attention as it was before it was fused."""
+
+STAGES = "gpt3-175b-a100-pipeline"
+"""Twelve stages of eight layers."""
 
 
 def asked(value, scenario=NODE, **flags):
@@ -27,6 +33,8 @@ def asked(value, scenario=NODE, **flags):
         ("full", ("full",)),
         ("{drop: [mlp.act, norm]}", ("mlp.act", "norm")),
         ("{base: selective, drop: norm.mlp}", ("attention", "norm.mlp")),
+        ("{layers: 4}", ("full",)),
+        ("{drop: norm, layers: 4}", ("norm",)),
     ],
 )
 def test_a_recompute_is_a_word_or_names_what_is_dropped(value, dropped):
@@ -42,7 +50,7 @@ def test_how_a_layer_is_run_once_more_is_of_the_practice_until_it_is_stated(base
 def test_the_flag_says_the_same_as_the_file():
     flag, file = resolve(NODE, flags={"recompute": "full"}), asked("full")
     assert flag.practice == file.practice
-    assert flag.stated["recompute"] == file.stated["recompute"] == "full"
+    assert flag.stated.data["recompute"] == file.stated.data["recompute"] == "full"
     assert FLAGS["recompute"] == "--recompute"
     assert resolve(NODE, flags={"recompute": "full"}, overrides=["recompute.replay=needed"]).practice.replay == "needed"
 
@@ -54,9 +62,14 @@ def test_the_flag_says_the_same_as_the_file():
         ("{drop: mlp.atc}", '"mlp.atc" is not a kernel or array of a layer', 'did you mean "mlp.act"?'),
         ("{drop: layer.in}", '"layer.in" is not a kernel or array of a layer', "44 are known"),
         (
-            "{base: full, layers: 4}",
-            "layers: recompute of some layers of a chunk is not supported yet",
-            "leave layers out: every layer is recomputed",
+            "{layers: 97}",
+            "97 layers of each chunk are recomputed, and a chunk has 96",
+            "write at most 96, or leave layers out: every layer is recomputed",
+        ),
+        (
+            "{base: none, layers: 4}",
+            "4 layers of each chunk are recomputed, and nothing of them is dropped",
+            "write base: full, or leave layers out",
         ),
     ],
 )
@@ -130,8 +143,43 @@ def test_flops_that_run_once_more_are_no_useful_ones():
     assert full.compute_s > kept.compute_s
 
 
+def staged(value):
+    return plan(STAGES, overrides=[f"recompute={value}"])
+
+
+def test_recompute_of_as_many_layers_as_a_chunk_has_is_that_of_all():
+    some, every = staged("{layers: 8}"), staged("full")
+    assert some.step.time_s == pytest.approx(every.step.time_s, rel=1e-12)
+    assert [one.peak_bytes for one in some.each] == [one.peak_bytes for one in every.each]
+    assert sum(row.payload_bytes for row in some.rows) == sum(row.payload_bytes for row in every.rows)
+
+
+def test_each_layer_more_of_a_chunk_trades_as_many_bytes_for_as_many_seconds():
+    plans = [staged("none"), *(staged(f"{{layers: {n}}}") for n in (1, 2, 3))]
+    for of in (lambda one: one.memory.peak_bytes, lambda one: -one.step.time_s):
+        steps = [float(of(one) - of(more)) for one, more in pairwise(plans)]
+        assert steps[0] > 0
+        assert steps == pytest.approx([steps[0]] * 3, rel=1e-9)
+
+
+def test_rows_of_a_stack_of_several_kinds_say_which_layers_have_them():
+    rows = [row for row in staged("{layers: 3}").rows if row.array == "attention.out"]
+    named = {(row.op, row.layer): row.count // 384 for row in rows if row.phase == "forward" or row.op == "recomputed"}
+    assert named == {("activation", "recomputed"): 3, ("activation", "kept"): 5, ("recomputed", "recomputed"): 3}
+
+
+def test_what_is_kept_is_told_of_each_kind_of_layer():
+    derivations = explain("memory.kept", STAGES, overrides=["recompute={layers: 3}"]).derivations
+    found = {one.what: one.value for one in derivations}
+    forward = "bytes that one microbatch keeps of one {} layer from forward to backward"
+    assert found[forward.format("recomputed")] == 2 * 2048 * 12288  # the layer's input, in bf16
+    assert found[forward.format("kept")] > 10 * found[forward.format("recomputed")]
+
+
 @pytest.mark.parametrize("scenario", [NODE, "gpt3-175b-a100-tp8-sp", "llama3-8b-b200-fsdp"])
-@pytest.mark.parametrize("value", ["full", "{base: full, replay: needed}", "selective", "{drop: [mlp.act]}"])
+@pytest.mark.parametrize(
+    "value", ["full", "{base: full, replay: needed}", "selective", "{drop: [mlp.act]}", "{layers: 5}"]
+)
 def test_a_recomputed_step_moves_the_bytes_that_are_claimed(scenario, value):
     found = verify(scenario, overrides=[f"recompute={value}"])
     assert [check.check for check in found.checks if not check.ok] == []

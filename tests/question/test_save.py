@@ -126,7 +126,7 @@ def test_how_sure_the_user_is_of_an_efficiency_is_saved(tmp_path):
     question = resolve(path)
     saved = resolve(spec.load(scenario_text(question), name="saved.yaml"))
     assert (saved.guesses, saved.assume) == (question.guesses, question.assume)
-    assert saved.assume.matmul_efficiency == 0.4
+    assert saved.matmul_efficiency == 0.4
 
 
 def test_a_scenario_without_a_batch_has_a_sequence_per_microbatch_and_data_shard_and_says_so():

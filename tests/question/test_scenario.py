@@ -11,8 +11,8 @@ from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS
-from tpsim.question.foreign import FOREIGN, NOT_YET, foreign_name, not_yet
+from tpsim.question.flags import FLAGS
+from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PipelineFields, RecomputeFields, ScenarioFile, WorkloadFields
@@ -148,7 +148,7 @@ def test_an_axis_without_a_role_is_said_to_repeat_work(tmp_path: Path) -> None:
 
 def test_requirements_are_read_into_seconds_and_bytes(tmp_path: Path) -> None:
     question = asked(tmp_path, add="require: {step: < 30 s, memory: <= 80 GB}\n")
-    assert question.require == {"step": "< 30 s", "memory": "<= 80 GB"}
+    assert question.stated.file.require == {"step": "< 30 s", "memory": "<= 80 GB"}
     assert question.limits == (Limit("step", "<", 30.0, "< 30 s"), Limit("memory", "<=", 80e9, "<= 80 GB"))
 
 
@@ -157,7 +157,7 @@ def test_a_stated_guess_of_efficiency_is_counted(tmp_path: Path) -> None:
     stated = asked(tmp_path, add="assume: {matmul_efficiency: {value: 0.5, kind: stated}}\n")
     guessed = asked(tmp_path, add="assume: {matmul_efficiency: 0.5}\n")
     assert guessed.guesses == stated.guesses + 1
-    assert guessed.assume.matmul_efficiency == 0.5
+    assert guessed.assume.matmul_efficiency.value == 0.5
     assert plain.assume.matmul_efficiency is None
 
 

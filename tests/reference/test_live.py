@@ -20,7 +20,8 @@ from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf, Program
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
-from tpsim.program.stages import Chunk
+from tpsim.program.stages import linear
+from tpsim.question.shelf import one_cut
 from tpsim.reference import execute as execute_module
 from tpsim.reference.execute import Run, execute
 from tpsim.reference.leaves import leaves
@@ -29,16 +30,12 @@ MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA)}
 SEQ = 8
 
 
-def split(layers: tuple[int, ...], ranks: int) -> list[Chunk]:
-    return [Chunk(k % ranks, n, k == 0, k == len(layers) - 1) for k, n in enumerate(layers)]
-
-
 def sizes(model, mesh: Mesh, m: int) -> Sizes:
     return Sizes(model.dims(sequences=4, seq=SEQ), mesh.axes, loops(1, m))
 
 
 def traced(model, where: Layout, practice: Practice, mesh: Mesh) -> Program:
-    return lower(model, where, practice, Dtypes(), mesh.order, layers=(1, 0) if where.stages else 1)
+    return lower(model, where, practice, Dtypes(), mesh.order, layers=one_cut(practice) if where.stages else None)
 
 
 def run(asked) -> Run:
@@ -52,7 +49,7 @@ def run(asked) -> Run:
 def folded(asked):
     model, where, practice, mesh, schedule, layers = asked
     courses = Courses(traced(model, where, practice, mesh), sizes(model, mesh, schedule.microbatches))
-    chunks = split(layers, schedule.ranks)
+    chunks = linear(layers, schedule.ranks, practice).chunks
     return {rank: peak(courses, schedule, rank, chunks).course for rank in range(schedule.ranks)}
 
 
@@ -130,5 +127,6 @@ def test_a_device_holds_the_weights_and_states_that_memory_claims():
 def test_a_gradient_that_is_made_last_leaves_no_other_waiting():
     """Gradients are added up as soon as they are made: none of a layer's stands beside those of the next."""
     courses = Courses(traced(GPT, TP, PRACTICES["megatron"], MESH), sizes(GPT, MESH, 1))
-    one, many = (courses.of(Chunk(0, layers, first=False, last=False), "BW").most["activations"] for layers in (1, 9))
+    middles = [linear((0, layers, 0), 1).chunks[1] for layers in (1, 9)]
+    one, many = (courses.of(middle, "BW").most["activations"] for middle in middles)
     assert one == many

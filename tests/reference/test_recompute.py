@@ -11,6 +11,7 @@ import pytest
 from tests.models import GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
+from tpsim.program.kinds import stack
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Scale
@@ -28,6 +29,7 @@ PRACTICES_OF = {
     "full": replace(MEGATRON, recompute=("full",)),
     "full, plain": replace(MEGATRON, attention="plain", recompute=("full",)),
     "full, as needed": replace(XLA, recompute=("full",)),
+    "full, of the first layer": replace(MEGATRON, recompute=("full",), recompute_layers=1),
     "full, weights kept": Practice(recompute=("full",), replay="whole"),
     "named": Practice(recompute=("mlp.act", "attention.mixed", "norm", "mlp.in"), regather=True),
 }
@@ -54,14 +56,16 @@ def test_a_recomputed_step_gives_the_gradients_of_one_that_keeps_everything(mode
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("practice", ["selective", "full", "full, as needed"])
+@pytest.mark.parametrize("practice", ["selective", "full", "full, as needed", "full, of the first layer"])
 def test_every_schedule_recomputes_each_stage_on_its_own_ranks(name, practice):
     chosen, v, p, m = PRACTICES_OF[practice], 2 if SCHEDULES[name].several else 1, 2, 4
-    model, mesh = replace(GPT, layers=p * v), Mesh({"pipe": p, "tensor": 2})
+    each = 1 if chosen.recompute_layers is None else 2
+    model, mesh = replace(GPT, layers=p * v * each), Mesh({"pipe": p, "tensor": 2})
     laid = layout(tp=("tensor",), pp=("pipe",))
     sizes = {**model.dims(sequences=2, seq=4), "m": m}
-    program = lower(model, laid, chosen, Dtypes(), mesh.order, layers=(1,) * (p * v), microbatches=m)
-    whole = lower(model, layout(), chosen.under(laid), Dtypes(), (), layers=p * v, microbatches=m)
+    program = lower(model, laid, chosen, Dtypes(), mesh.order, layers=(each,) * (p * v), microbatches=m)
+    stacked = (stack(chosen, each) * (p * v),)
+    whole = lower(model, layout(), chosen.under(laid), Dtypes(), (), layers=stacked, microbatches=m)
     staged = execute(program, mesh, sizes, leaves(sizes), schedule=pipeline_schedule(name, p, v, m))
     alone = execute(whole, Mesh({}), sizes, leaves(sizes))
     assert max(one.difference for one in compared(staged, alone)) < 1e-10

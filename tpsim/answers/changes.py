@@ -75,7 +75,7 @@ def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
 def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> Change | None:
     """The plan with one field changed; None where it outgrows the chip, or where that is no legal question."""
     try:
-        question = resolve(plan.question.document, overrides=(setting,), shelf=plan.shelf)
+        question = resolve(plan.question.stated.document, overrides=(setting,), shelf=plan.shelf)
         new = fitting(question, plan.shelf)
     except InputError:
         return None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.answers.curve import Curve, curve
-from tpsim.fabric.placement import place
-from tpsim.fabric.wires import Wires, ranks_text
+from tpsim.answers.ranks import placed
+from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import said
@@ -23,23 +21,16 @@ from tpsim.quantity.size import over
 from tpsim.quantity.sizes import Sizes, read_sizes
 from tpsim.quantity.units import UnitError, show
 from tpsim.question.forced import refuse_foreign, written
-from tpsim.question.inputs import asked as asked_as
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from tpsim.fabric.placement import Placement
-    from tpsim.fabric.wires import Route
     from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
 
-NOT_MODELLED = (
-    "other traffic on the same links",
-    "stragglers and failures",
-)
+NOT_MODELLED = ("other traffic on the same links", "stragglers and failures")
 """What the seconds leave out."""
 
 BUFFER_IS_A_PART: frozenset[MoveKind] = frozenset({"all_to_all", "permute"})
@@ -81,14 +72,15 @@ def collective(
     """
     refuse_foreign(algorithm)
     kind = kind_of(name)
-    width = DTYPE_BYTES[_known(dtype, DTYPE_BYTES, "dtype")]
-    machine = load(hw)
-    placement, beside = placed(machine, ranks, level)
+    if dtype not in DTYPE_BYTES:
+        raise unknown(dtype, "dtype", DTYPE_BYTES)
+    width = DTYPE_BYTES[dtype]
+    placement, beside = placed(machine := load(hw), ranks, level)
     route = placement.route(["ranks"])
     wanted = _sizes(sizes)
     parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
     shares = 1 if kind in CUT_ANYHOW else ranks
-    known = set(_measured(machine, route, kind))
+    known = {int(knot.V) for one in machine.measured if one.kind == kind and one.holds_on(route) for knot in one.knots}
     volumes = [size * parts if size * parts in known else _whole(size, shares, width) * parts for size in wanted.bytes]
 
     def timed(V: int) -> Timing:
@@ -97,24 +89,15 @@ def collective(
         )
 
     rounded = sum(size * parts != V for V, size in zip(volumes, wanted.bytes, strict=True))
-    notes = (*wanted.notes, *_rounding(rounded, shares, width), *beside)
+    notes = (*wanted.notes, *_rounding(rounded, shares * width, "ranks x " * (shares > 1)), *beside)
     force = Choice(launch, algorithm, protocol)
-    asked = Asked(kind, ranks, level, cast("Dtype", dtype), cost_model, buffer=buffer, force=force)
-    whole = curve(timed, shares * width)
-    return CollectiveResult(asked, machine, placement, tuple(volumes), tuple(map(timed, volumes)), whole, notes)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked for, names looked up."""
-
-    collective: MoveKind
-    ranks: int
-    level: str | None
-    dtype: Dtype
-    cost_model: CostModel
-    buffer: bool
-    force: Choice
+    asked = CollectiveResolved(
+        *(kind, machine.name, ranks, level, placement.describe(), tuple(volumes)),
+        *(cast("Dtype", dtype), buffer, cost_model),
+        **written(force),
+    )
+    timings = tuple(map(timed, volumes))
+    return CollectiveResult(asked, machine, placement, force, timings, curve(timed, shares * width), notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +205,8 @@ class CollectiveResolved(Record):
 class CollectiveResult(Answer):
     """A collective: the curve over all sizes, and a row per size asked for, ascending.
 
-    volumes  logical bytes; timings has one for each
+    asked    names looked up; timings has one for each of its sizes
+    force    what is not chosen
     notes    what was rounded or taken for granted
     """
 
@@ -231,10 +215,10 @@ class CollectiveResult(Answer):
     told: ClassVar[tuple[str, ...]] = ("verdict", "curve", "rows")
     table = "rows"
 
-    asked: Asked
+    asked: CollectiveResolved
     machine: Machine
     placement: Placement
-    volumes: tuple[int, ...]
+    force: Choice
     timings: tuple[Timing, ...]
     curve: Curve
     notes: tuple[str, ...] = ()
@@ -242,8 +226,8 @@ class CollectiveResult(Answer):
     @cached_property
     def rows(self) -> list[CollectiveRow]:
         """One row per size."""
-        kind, ranks = self.asked.collective, self.asked.ranks
-        return [CollectiveRow(kind, ranks, V, timed) for V, timed in zip(self.volumes, self.timings, strict=True)]
+        kind, ranks, volumes = self.asked.collective, self.asked.ranks, self.asked.sizes_bytes
+        return [CollectiveRow(kind, ranks, V, timed) for V, timed in zip(volumes, self.timings, strict=True)]
 
     @property
     def files(self) -> list[tuple[str, str]]:
@@ -253,19 +237,7 @@ class CollectiveResult(Answer):
     @property
     def resolved(self) -> CollectiveResolved:
         """What was asked for."""
-        asked = self.asked
-        return CollectiveResolved(
-            collective=asked.collective,
-            hardware=self.machine.name,
-            ranks=asked.ranks,
-            level=asked.level,
-            placement=self.placement.describe(),
-            sizes_bytes=self.volumes,
-            dtype=asked.dtype,
-            buffer=asked.buffer,
-            cost_model=asked.cost_model,
-            **written(asked.force),
-        )
+        return self.asked
 
     @property
     def route(self) -> str:
@@ -298,57 +270,10 @@ class CollectiveResult(Answer):
 
 def kind_of(name: str) -> MoveKind:
     """The collective of that name, ``-`` or ``_``; raises InputError with the nearest one."""
-    known = [kind for kind in MOVES if kind != "slice"]
-    return cast("MoveKind", _known(name.replace("-", "_"), known, "collective"))
-
-
-def _known(word: str, known: Collection[str], what: str) -> str:
+    word, known = name.replace("-", "_"), [kind for kind in MOVES if kind != "slice"]
     if word not in known:
-        raise unknown(word, what, known)
-    return word
-
-
-def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, tuple[str, ...]]:
-    """The ranks on the machine, and what was taken for granted about the chips beside them."""
-    if ranks < 1:
-        raise InputError.one("bad-ranks", f"there cannot be {ranks} ranks", remedy="give 1 or more")
-    if level is None:
-        return place(machine.levels, Mesh({"ranks": ranks})), ()
-    carriers = [text.strip() for text in level.split(",")]
-    sides = dict(_beside(machine.levels, carriers))
-    beside = {f"beside {name}": side for name, side in sides.items()}
-    binding = {"ranks": carriers, **{f"beside {name}": [name] for name in sides}}
-    placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
-    notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
-    return placement, (*notes, *_left_empty(placement, ranks, carriers))
-
-
-def _left_empty(placement: Placement, ranks: int, carriers: Sequence[str]) -> Iterator[str]:
-    """What was named and has no rank, and where all of them went instead."""
-    route, names = placement.route(["ranks"]), [carrier.partition(":")[0] for carrier in carriers]
-    empty = [name for name in names if not any(name in (one.level, one.axis) for one in route)]
-    if empty and route:
-        share = next(part for part in range(ranks // 2, 0, -1) if not ranks % part)
-        example = ",".join([f"{route[0].axis}:{share}", *(name for name in names if name != route[0].axis)])
-        yield f"no rank lies on {', '.join(empty)}: {ranks_text(route)} holds all; --level {example} says otherwise"
-
-
-def on_command_line(machine: Machine, ranks: int, level: str | None) -> str:
-    """The flags that ask for the same ranks on the same machine."""
-    words = ["--hw", asked_as("hardware", machine.path), "--ranks", str(ranks)]
-    return shlex.join([*words, *(["--level", level] if level else [])])
-
-
-def _beside(levels: Sequence[Wires], carriers: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """The physical axes of a torus that closes on cubes and was named by axis: those not named have a cube's side.
-
-    An axis that is timed alone is meant as an axis of a slice, not as a slice of its own.
-    """
-    named = {carrier.partition(":")[0] for carrier in carriers}
-    for level in levels:
-        axes = [f"{level.name}.{index}" for index in range(len(level.shape))]
-        if level.wrap.cube is not None and named & set(axes):
-            yield from ((axis, side) for axis, side in zip(axes, level.wrap.cube, strict=True) if axis not in named)
+        raise unknown(word, "collective", known)
+    return cast("MoveKind", word)
 
 
 def _sizes(sizes: str | int | Sequence[int]) -> Sizes:
@@ -358,13 +283,6 @@ def _sizes(sizes: str | int | Sequence[int]) -> Sizes:
         return read_sizes(sizes)
     except UnitError as error:
         raise InputError.one(error.slug, error.message, remedy=error.remedy) from None
-
-
-def _measured(machine: Machine, route: Route, kind: MoveKind) -> Iterator[int]:
-    """Bytes at which the machine's curves for the collective there were measured: any of them can be asked for."""
-    for one in machine.measured:
-        if one.kind == kind and one.holds_on(route):
-            yield from (int(knot.V) for knot in one.knots)
 
 
 def _whole(size: int, shares: int, width: int) -> int:
@@ -377,7 +295,6 @@ def _whole(size: int, shares: int, width: int) -> int:
     return size // least * least
 
 
-def _rounding(rounded: int, shares: int, width: int) -> Iterator[str]:
-    if rounded:
-        sizes = "1 size" if rounded == 1 else f"{rounded} sizes"
-        yield f"{sizes} rounded down to multiples of {shares * width} bytes: {'ranks x ' * (shares > 1)}element"
+def _rounding(rounded: int, least: int, whole: str) -> list[str]:
+    sizes = "1 size" if rounded == 1 else f"{rounded} sizes"
+    return [f"{sizes} rounded down to multiples of {least} bytes: {whole}element"] * bool(rounded)

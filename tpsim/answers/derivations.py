@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derived import CHECKS, Derivation
+from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.stages import listed
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.memory import memory
@@ -14,6 +14,7 @@ from tpsim.cost.peak import kept
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.dims import LOOPS, MEANINGS, ROLES
+from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.prices import route_over
@@ -269,14 +270,12 @@ def _peak(result: PlanResult) -> Iterator[Derivation]:
 def _kept(result: PlanResult) -> Iterator[Derivation]:
     """What a microbatch keeps: of a layer from forward, and within backward, and of what is around the layers."""
     program = result.shelf.lowered(result.question).program
-    sorts: Mapping[str, Callable[[Kept], bool]] = {
-        "of one layer from forward to backward": lambda one: one.per_layer and one.maker.where.act == "F",
-        "of one layer within backward, where gradients of weights wait": lambda one: (
-            one.per_layer and one.maker.where.act != "F"
-        ),
-        "around the layers": lambda one: not one.per_layer,
-    }
-    for what, belongs in sorts.items():
+    sorts: dict[str, Callable[[Kept], bool]] = {}
+    for kind in kinds(result.question.practice):
+        one_layer = "of one layer" if kind == ALIKE else f"of one {kind} layer"
+        sorts[f"{one_layer} from forward to backward"] = partial(_kept_in, kind, forward=True)
+        sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)
+    for what, belongs in {**sorts, "around the layers": lambda one: not one.per_layer}.items():
         mine = partial(_kept_so, program, belongs)
         yield _derived(
             result,
@@ -286,6 +285,10 @@ def _kept(result: PlanResult) -> Iterator[Derivation]:
             because=tuple(f"{one}, {show(float(one.bytes_each), 'bytes')}" for one in mine(result.sizes)),
             checks=CHECKS["peak"],
         )
+
+
+def _kept_in(kind: str, one: Kept, *, forward: bool) -> bool:
+    return one.per_layer and one.reader.where.kind == kind and (one.maker.where.act == "F") == forward
 
 
 def _kept_so(program: Program, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
@@ -397,7 +400,7 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     yield _said(chip.memory_bandwidth)
     yield _said(chip.memory_efficiency)
     if stated is not None:
-        yield f"assume.matmul_efficiency {stated:g} (the scenario)"
+        yield f"assume.matmul_efficiency {stated.value:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.algebra.moves import MOVES, wire
+from tpsim.answers.derivation import CHECKS, Derivation, symbol
 from tpsim.answers.derivations import PARTS, derivations, names_in, numbers
-from tpsim.answers.derived import CHECKS, Derivation, symbol
 from tpsim.answers.hw import constant_record
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
@@ -198,7 +198,8 @@ def _alone(name: str) -> ExplainResult:
 
 def _on_wires(name: str, hw: str | Path | None, ranks: int | None, level: str | None) -> ExplainResult:
     """A collective on the wires of a machine."""
-    from tpsim.answers.collective import kind_of, on_command_line, placed
+    from tpsim.answers.collective import kind_of
+    from tpsim.answers.ranks import on_command_line, placed
     from tpsim.answers.wire_derivations import on_wires
     from tpsim.machine.profile import load
 

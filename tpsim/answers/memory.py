@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
-    from tpsim.question.question import Overheads, Question
+    from tpsim.question.question import Question
+    from tpsim.question.scenario_file import Overheads
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
 """The answer to the question whether a step fits."""
@@ -130,7 +131,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
         if here not in known:  # ranks with chunks alike hold the same
-            held = memory(program, sizes.of_stage(stages.layers(rank)), partial(stages.runs, rank=rank))
+            held = memory(program, sizes.of_stage(stages.loops(rank)), partial(stages.runs, rank=rank))
             known[here] = {one.name: getattr(held, one.name) for one in fields(Memory)}
         highest = peak(courses, question.orders, rank, stages.chunks)
         action = _in_words(order[highest.action], several=len(stages.chunks) > 1)

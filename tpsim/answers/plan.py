@@ -111,7 +111,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     step slower than the book's paths, these are taken.
     """
     shelf = shelf or Shelf()
-    with shown_where_forced(question.forced_at):
+    with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(priced(replace(question, planner="book"), shelf), question=question)
@@ -141,7 +141,7 @@ def _priced(
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
-    work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(pacing.layers)
+    work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
     plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline, pacing.host_s)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"

@@ -6,28 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tpsim.algebra.contract import Contraction, cases, flops, free_dims
+from tpsim.algebra.contract import cases, flops
 from tpsim.algebra.notation import (
     Expression,
     NamedArray,
     NotationError,
     Product,
-    Reshard,
     format_array,
     parse_expression,
 )
-from tpsim.algebra.planner import Plan, Planner, Ways, product_ways, reshard_ways
-from tpsim.algebra.sharding import ShardingError, joined
+from tpsim.algebra.planner import Plan, Planner, Ways
 from tpsim.answers.pricing import Clock, Pricing
-from tpsim.answers.shard_step import ShardStep, StepFormulas, steps_of
+from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.expression import expression_program
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, total
+from tpsim.quantity.size import over
 from tpsim.quantity.units import show
-from tpsim.question.options import chosen, read_binding, read_dims, read_mesh
+from tpsim.question.expression_options import chosen, read_binding, read_dims, read_mesh, refuse_uneven
+from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -35,11 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.cost.rollup import Row
-    from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
     from tpsim.program.expression import Named
-    from tpsim.program.op import Program
 
 NOT_MODELLED = (
     "overlap of moves with the product",
@@ -79,7 +75,7 @@ def shard(
     sizes = None if dims is None else read_dims(dims, read)
     if sizes is not None:
         for array in read.arrays:
-            _even(read.text, array, sizes, grid)
+            refuse_uneven(read.text, array, sizes, grid)
     chosen(dtype, "dtype", DTYPE_BYTES)
     chosen(planner, "planner", ("book", "cheapest"))
     chosen(cost_model, "cost model", ("additive", "book"))
@@ -88,61 +84,9 @@ def shard(
     clock = None if hw is None else _clock(hw, placement, grid, dtype, cost_model)
     alike = dict.fromkeys((dim for array in read.arrays for dim in array.type.dims), 1)
     pricing = Pricing(grid, sizes or alike, dtype, clock if sizes is not None else None, given=sizes is not None)
-    found = _ways(read, grid, pricing)
-    files = () if clock is None else _files(clock.machine)
+    found = ways_of(read, grid, pricing)
+    files = () if clock is None else tuple(inputs(clock.machine))
     return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, found, clock, files)
-
-
-@dataclass(frozen=True, slots=True)
-class Way(Record):
-    """One way to the result.
-
-    planners  all who choose it
-    program   what devices run
-    timed     True with a machine
-    """
-
-    told: ClassVar[tuple[str, ...]] = (
-        *("planner", "planners", "steps", "total_time_s", "wire_bytes_per_device", "flops_per_device"),
-    )
-
-    planners: tuple[Planner, ...]
-    program: Program
-    steps: tuple[ShardStep, ...]
-    timed: bool
-
-    @property
-    def rows(self) -> list[Row]:
-        """The ledger: its moves but for free slices."""
-        return [step.row for step in self.steps if step.row and step.op != "slice"]
-
-    @property
-    def ops(self) -> str:
-        """What is done, in order."""
-        return " -> ".join(step.op for step in self.steps)
-
-    @property
-    def planner(self) -> Planner | Literal["other"]:
-        """Whose it is."""
-        return self.planners[-1] if self.planners else "other"
-
-    @property
-    def total_time_s(self) -> Seconds | None:
-        """Seconds of all steps; null without a machine or dims."""
-        return _sum(step.time_s for step in self.steps) if self.timed else None
-
-    @property
-    def wire_bytes_per_device(self) -> Bytes | None:
-        """What a device must inject in all steps; null without dims."""
-        return _sum(step.wire_bytes_per_device for step in self.steps)
-
-    @property
-    def flops_per_device(self) -> Number | None:
-        """What a device computes in all steps; null without dims."""
-        return _sum(step.flops_per_device for step in self.steps)
-
-    def __str__(self) -> str:
-        return " -> ".join(map(str, self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +172,7 @@ class ShardResult(Answer):
         """
         if self.dims is None or not isinstance(self.expression, Product) or self.chosen is None:
             return None
-        once = flops(_contraction(self.expression), self.dims, dict.fromkeys(self.mesh.axes, 1))
+        once = flops(contraction(self.expression), self.dims, dict.fromkeys(self.mesh.axes, 1))
         return over(self.chosen.flops * self.mesh.devices, once)
 
     @property
@@ -259,7 +203,7 @@ class ShardResult(Answer):
     @property
     def cases(self) -> tuple[int, ...]:
         """The book's cases that a product is in, 1 to 4; empty for anything else."""
-        return cases(_contraction(self.expression)) if isinstance(self.expression, Product) else ()
+        return cases(contraction(self.expression)) if isinstance(self.expression, Product) else ()
 
     @property
     def arrays(self) -> list[HeldArray]:
@@ -348,61 +292,9 @@ class ShardResult(Answer):
         return replace(row, local_shape=shape, local_bytes=held, total_bytes=held * self.mesh.devices)
 
 
-def _contraction(read: Product) -> Contraction:
-    """The product asked for; a result without a name is called C, or after its operands if one of them is."""
-    left, right = (read.left.name, read.left.type), (read.right.name, read.right.type)
-    if read.out:
-        return Contraction(left, right, read.out.name, read.out.type.dims, read.out.type)
-    name = "C" if "C" not in (left[0], right[0]) else f"{left[0]}{right[0]}"
-    return Contraction(left, right, name, free_dims(left[1].dims, right[1].dims))
-
-
-def _ways(read: Expression, mesh: Mesh, pricing: Pricing) -> Ways:
-    """Every plan; what the algebra refuses is shown in the user's own text."""
-    named = {axis for array in read.arrays for axis in (*array.type.sharded_axes, *array.type.owed_axes)}
-    order = tuple(axis for axis in mesh.order if axis in named)
-    try:
-        if isinstance(read, Reshard):
-            return reshard_ways(read.before.name, read.before.type, read.after.type, order, pricing.prices())
-        return product_ways(_contraction(read), order, pricing.prices()) if isinstance(read, Product) else Ways(())
-    except ShardingError as error:
-        target = read.arrays[-1]
-        remedy = f"ask for another type of {target.name}"
-        raise NotationError(str(error), read.text, target.spans["array", target.name], remedy) from error
-
-
-def _even(text: str, array: NamedArray, dims: Mapping[str, int], mesh: Mesh) -> None:
-    """Refuse a dim that its axes do not divide."""
-    for dim in array.type.dims:
-        axes = array.type.axes(dim)
-        shards = mesh.size(*axes)
-        if not mesh.divides(array.type, dim, dims):
-            more = -(-dims[dim] // shards) * shards
-            raise NotationError(
-                f"{dim} = {dims[dim]} of {array.name} does not split evenly over {joined(axes)} = {shards} devices",
-                text,
-                array.spans["dim", dim],
-                f"pad {dim} to {more}, the next multiple of {shards}, or split another dim",
-                "not-divisible",
-            )
-
-
-def _files(machine: Machine) -> tuple[tuple[str, str], ...]:
-    """What was read, as outputs name it."""
-    from tpsim.question.inputs import inputs
-
-    return tuple(inputs(machine))
-
-
 def _clock(hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype: str, cost_model: CostModel) -> Clock:
     from tpsim.fabric.placement import place
     from tpsim.machine.profile import load
 
     machine = load(hw)
     return Clock(machine, place(machine.levels, mesh, read_binding(placement)), dtype, cost_model)
-
-
-def _sum(values: Any) -> Any:
-    """The sum, or None if any part is not known."""
-    known = list(values)
-    return None if any(value is None for value in known) else total(known)

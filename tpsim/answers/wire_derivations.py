@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.answers.derived import CHECKS, Derivation, symbol
+from tpsim.answers.derivation import CHECKS, Derivation, symbol
 from tpsim.fabric.wires import ONE_LINK, ranks, ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import forms, groups

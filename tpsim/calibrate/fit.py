@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpsim.answers.collective import kind_of, placed
+from tpsim.answers.collective import kind_of
+from tpsim.answers.ranks import placed
 from tpsim.calibrate.calibrate import calibrate
 from tpsim.calibrate.fitted import FitResult
 from tpsim.calibrate.logs import read

@@ -125,7 +125,8 @@ def measured_collective(
         *words,
     )
     run = replace(first, V=V, seconds=seconds, lines=(), warnings=warnings)
-    return OverlayResult(replace(chosen, volumes=V, timings=timings), run, launch)
+    sizes = replace(chosen.asked, sizes_bytes=V)
+    return OverlayResult(replace(chosen, asked=sizes, timings=timings), run, launch)
 
 
 def _matching(log: str, found: Sequence[Run], kind: MoveKind, ranks: int, launch: Launch) -> list[Run]:

@@ -13,7 +13,8 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tpsim.answers.shard import ShardResult, Way
+    from tpsim.answers.shard import ShardResult
+    from tpsim.answers.shard_way import Way
 
 WORK, HELD = 2**24, 2**27
 """The most multiplications of a product on one device, and the most elements, of 8 bytes, that devices hold at once."""

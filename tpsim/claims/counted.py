@@ -48,7 +48,7 @@ def sort_of(op: Reshard, move: Move) -> Sort:
 
 
 def _here(where: Where) -> tuple[Again, tuple[str, ...]]:
-    return where.again, tuple(loop for loop, _ in where.loops)
+    return where.again, where.repeats
 
 
 class Made(NamedTuple):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
+    from tpsim.program.layout import Practice
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
@@ -68,15 +69,23 @@ def shrink(question: Question) -> Question:
     return replace(
         question,
         model=shrunk_model(question.model, dims, sum(split) or LAYERS),
+        practice=shrunk_practice(question),
         mesh=mesh,
         placement=placement,
         workload=workload,
         schedule=taking_turns,
         split=split,
-        require={},
         limits=(),
         resolved={},
     )
+
+
+def shrunk_practice(question: Question) -> Practice:
+    """Where some layers of a chunk are recomputed one is, and all where all are."""
+    practice, most = question.practice, max(chunk.layers for chunk in question.stages.chunks)
+    if practice.recompute_layers is None:
+        return practice
+    return replace(practice, recompute_layers=LAYERS if practice.recompute_layers == most else 1)
 
 
 # Devices ---------------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def _program(plan: PlanResult) -> Program:
         one.practice,
         one.dtypes,
         one.mesh.order,
-        layers=tuple(chunk.layers for chunk in one.stages.chunks),
+        layers=tuple(chunk.stack for chunk in one.stages.chunks),
         microbatches=one.workload.microbatches,
         path=plan.lowered.path,
     )
@@ -118,6 +118,6 @@ def _unsharded(question: Question) -> Program:
         question.practice.under(question.layout),
         question.dtypes,
         (),
-        layers=question.model.layers,
+        layers=(tuple(run for chunk in question.stages.chunks for run in chunk.stack),),
         microbatches=question.workload.microbatches,
     )

@@ -21,9 +21,10 @@ from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import Stopped, Trial, dims_of, trial
 from tpsim.claims.verified import Verified, VerifyResult
 from tpsim.cost.formula import evaluated
+from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Leaf
 from tpsim.quantity import spec
-from tpsim.question.guarded import guarded
+from tpsim.question.folders import guarded
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared
@@ -167,19 +168,21 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
     repeated = [one for one in ledger.claims if one.row.call.per_layer and one.row.call.per_microbatch]
     if not all(claim.least_injected for claim in repeated):
         return
-    layers, microbatches = plan.question.model.layers, plan.question.workload.microbatches
+    loops, microbatches = plan.sizes.loops, range(plan.question.workload.microbatches)
+    each = [kind for chunk in plan.question.stages.chunks for kind, n in chunk.stack for _ in range(n)]
     sums: dict[tuple[int | None, int | None, str], Fraction] = defaultdict(Fraction)
     for one in ledger.made:
         where = one.op.where
         for phase in (where.phase, "total"):
             sums[where.index("layers"), where.index("microbatches"), phase] += injected(one.call)
-    for phase, total in plan.per_layer.items():
-        text = total.formula
-        claimed = evaluated(text, ledger.known)
-        for layer, microbatch in product(range(layers), range(microbatches)):
+    for (phase, total), kind in product(plan.per_layer.items(), dict.fromkeys(each)):
+        text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula
+        claimed = evaluated(text, ledger.known) * loops[ALIKE]  # of a mean layer of the rank, whatever its kind
+        mine = [layer for layer, own in enumerate(each) if own == kind and loops.get(kind) != 0]
+        for layer, microbatch in product(mine, microbatches):
             seen = sums[layer, microbatch, phase]
             place = f"layer {layer}, microbatch {microbatch}, {phase}"
-            yield "" if seen == claimed else f"{place}: {text} is {claimed}, counted {seen}"
+            yield "" if seen * loops[kind] == claimed else f"{place}: {text} is {claimed}, counted {seen}"
 
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tpsim.claims.verified import Verified, VerifyResult
 from tpsim.claims.wiring import machine_wiring
 from tpsim.program.expression import part_sizes, unsharded
 from tpsim.quantity.errors import InputError
-from tpsim.question.options import read_mesh
+from tpsim.question.expression_options import read_mesh
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
@@ -27,7 +27,7 @@ from tpsim.reference.leaves import leaves
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.answers.shard import Way
+    from tpsim.answers.shard_way import Way
     from tpsim.claims.verify import Progress
     from tpsim.reference.compare import Compared
 

@@ -74,7 +74,7 @@ def _of_the_command_line(error: click.ClickException) -> InputError:
 
 
 def _no_such_option(word: str, verb: str, known: Sequence[str], see_help: str) -> InputError:
-    from tpsim.question.foreign import not_yet
+    from tpsim.question.foreign_names import not_yet
 
     message = f"{word} is not an option of {verb}"
     if ours := _as_tpsim_says(word, known):
@@ -86,8 +86,8 @@ def _no_such_option(word: str, verb: str, known: Sequence[str], see_help: str) -
 
 def _as_tpsim_says(word: str, known: Sequence[str]) -> str:
     """The flag for another framework's name, or for a field of a scenario, if it is among the known ones; else ""."""
-    from tpsim.question.edits import FLAGS
-    from tpsim.question.foreign import as_field, foreign_name
+    from tpsim.question.flags import FLAGS
+    from tpsim.question.foreign_names import as_field, foreign_name
 
     foreign, own = foreign_name(word), {path.rpartition(".")[2]: path for path in FLAGS}
     path, comma, how = (foreign or own.get(as_field(word), "")).partition(",")

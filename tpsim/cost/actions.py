@@ -54,7 +54,7 @@ class Actions:
         """
         lane = WEIGHTS if acts == "F" else GRADIENTS
         once = (first if acts == "F" else last and "W" in acts) and self._has(lane)
-        key = (chunk.layers, chunk.first, chunk.last, acts, once)
+        key = (chunk.stack, chunk.first, chunk.last, acts, once)
         if key not in self._known:
             self._known[key] = self._action(chunk, acts, once=once)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
@@ -84,9 +84,9 @@ class Actions:
         nodes: list[Node] = []
         starts: list[int] = []
         gives: tuple[int, ...] = ()
-        for place in _places(acts):
+        for place, times in _places(chunk, acts):
             part = self._part(chunk, acts, place, once=once)
-            for _ in range(chunk.layers if place == "layer" else 1):
+            for _ in range(times):
                 if part.nodes:
                     starts.append(base := len(nodes))
                     nodes += [
@@ -117,7 +117,8 @@ class Actions:
         """The part of the stack where a call of several parts stands: of gradients the last, else the first."""
         maker = self.maker()
         wheres = [maker[part.output].where for part in call.parts]
-        homes = [place for place in _places(acts) if any(_stands(w, place) and self._runs(w, chunk) for w in wheres)]
+        places = [place for place, _ in _places(chunk, acts)]
+        homes = [place for place in places if any(_stands(w, place) and self._runs(w, chunk) for w in wheres)]
         return homes[-1 if LANE[call.op] == GRADIENTS else 0]
 
     def maker(self) -> dict[Array, Op]:
@@ -150,9 +151,12 @@ class Actions:
         return self._known["calls"].get(op.output, []) if isinstance(op, Reshard) else []
 
 
-def _places(acts: str) -> tuple[str, ...]:
-    """The parts of a chunk in the order in which an action runs them; entry and exit: what stands beside a cut."""
-    places = ("entry", "embedding", "layer", "head", "exit")
+def _places(chunk: Chunk, acts: str) -> tuple[tuple[str, int], ...]:
+    """The parts of a chunk in the order in which an action runs them, each with how often it follows itself.
+
+    Of layers by their kind; entry and exit are what stands beside a cut.
+    """
+    places = (("entry", 1), ("embedding", 1), *chunk.stack, ("head", 1), ("exit", 1))
     return places if acts == "F" else places[::-1]
 
 
@@ -164,7 +168,7 @@ def _order(call: Collective, array: Array) -> int:
 def _stands(where: Where, place: str) -> bool:
     """True if an op belongs to that part of the stack."""
     if where.index("layers") is not None:
-        return place == "layer"
+        return place == where.kind
     if where.place == "side":
         return place == ("exit", "entry")[where.chunks[0]]
     return place == ("head" if where.place == "step" else where.place)

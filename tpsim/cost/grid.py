@@ -20,6 +20,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Timed
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
+from tpsim.program.kinds import ALIKE, stack
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.stages import Chunk, Stages
@@ -95,8 +96,9 @@ class Traced:
             worked = total(found.get(id(op), 0) for op in piece.ops)
             return piece.cut.of(worked, calls[id(piece.cut.call)]) if piece.cut else worked
 
-        layers, microbatches = whole(sizes.loops["layers"]), whole(sizes.loops["microbatches"])
-        only, actions = Chunk(0, layers, True, True), self.actions
+        layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
+        actions = self.actions
+        only = Chunk(0, stack(actions.practice, layers), True, True)
         timed = Timed()
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
         for (first, last), same in groupby(turns):
@@ -209,7 +211,8 @@ class Study:
             route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
-        loops: dict[str, Size] = {"layers": self.model.layers, "microbatches": self.microbatches, "chunks": 1}
+        layers = dict(stack(self.practice, self.model.layers))
+        loops: dict[str, Size] = {ALIKE: self.model.layers, **layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
         return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
 

@@ -117,7 +117,7 @@ def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
     groups: dict[Hashable, list[Kernel]] = {}
     for one in found:
         where = one.where
-        repeats = (where.phase, frozenset(loop for loop, _ in where.loops))
+        repeats = (where.phase, frozenset(where.repeats))
         groups.setdefault((repeats, one.shape if one.products else ()), []).append(one)
     return tuple((same[0], len(same)) if same[0].products else (_joined(same), 1) for same in groups.values())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Pass
+from tpsim.program.schedules import Pass, made
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,24 +104,9 @@ def run(
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
     blocking = schedule.blocking if blocking is None else blocking
-    if blocking not in schedule.known:
-        schedule.known[blocking] = _Turns(schedule, blocking).all()
     lasts = [seconds(action) for action in schedule.kinds.examples]
-    flights = [None if way is None else sends(way.example) for way in _ways(schedule)]
-    return _Pass(schedule, lasts, flights).ran(schedule.known[blocking])
-
-
-class Turn(NamedTuple):
-    """A rank goes on: a gap of it ends, and its next action runs, if one is left.
-
-    waits  messages that it has waited for, by number
-    off    those that set off when that action has ended, each with the other rank that the later of both is
-           found among: the rank itself where it sends alone
-    """
-
-    rank: int
-    waits: list[int]
-    off: list[tuple[int, int]]
+    ways = _ways(schedule)
+    return _Pass(schedule, blocking, lasts, ways, [sends(way.example) if way else None for way in ways]).ran()
 
 
 class Way(NamedTuple):
@@ -143,44 +128,69 @@ def _ways(schedule: PipelineSchedule) -> list[Way | None]:
 
 
 @dataclass(slots=True)
-class _Turns:
-    """The turns of all ranks, each behind those that it waits for: they hang on the orders alone, on no seconds.
+class _Pass:
+    """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
 
-    waits    what a rank in a gap waits for
-    missing  how many of these have not set off
-    came     the rank that was the first to come to an exchange
+    seconds   of each kind of action
+    flights   of the messages of each way
+    given     per kind of action the place and the way of each message that it makes; wanted: that it takes
+    opened    when the gap began in which each rank is
+    waits     the messages that a rank in a gap waits for, by number; missing: how many of these have not set off
+    came      the rank that was the first to come to an exchange
+    messages  that have set off, by number; the last of each channel of sender, receiver and act in `free`
     """
 
     schedule: PipelineSchedule
     blocking: bool
-    ways: list[Way | None] = field(init=False)
+    seconds: list[Any]
+    ways: list[Way | None]
+    flights: list[Any]
     given: list[list[tuple[int, int]]] = field(init=False)
     wanted: list[list[tuple[int, int]]] = field(init=False)
-    places: list[int] = field(init=False)
-    waits: dict[int, list[int]] = field(default_factory=dict)
-    missing: dict[int, int] = field(default_factory=dict)
-    came: dict[int, int] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
+    opened: list[Any] = field(init=False)
+    starts: list[list[Any]] = field(init=False)
+    waits: list[list[int]] = field(init=False)
+    missing: list[int] = field(init=False)
     ready: list[int] = field(default_factory=list)
+    came: dict[int, int] = field(default_factory=dict)
+    messages: dict[int, Message] = field(default_factory=dict)
+    free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
 
-    def all(self) -> list[Turn]:
-        """All of them. Raises InputError where no rank can go on."""
-        schedule, turns, ready = self.schedule, [], self.ready
-        self.ways, self.places = _ways(schedule), [0] * schedule.ranks
-        examples = schedule.kinds.examples
-        self.given = [[(at, way) for at, one in enumerate(action) for way in self._given(one)] for action in examples]
-        self.wanted = [[(at, way) for at, one in enumerate(action) for way in self._wanted(one)] for action in examples]
-        for rank in range(schedule.ranks):
-            self._open(rank)
+    def ran(self) -> Ran:
+        """All of it. Raises InputError where no rank can go on."""
+        ranks, kinds, messages, ready = range(self.schedule.ranks), self.schedule.kinds, self.messages, self.ready
+        self.given, self.wanted = (
+            [[(at, way) for at, one in enumerate(action) for way in ways(one)] for action in kinds.examples]
+            for ways in (self._given, self._wanted)
+        )
+        self.opened, self.missing, self.waits = [0 for _ in ranks], [0 for _ in ranks], [[] for _ in ranks]
+        ends: list[list[Any]] = [[] for _ in ranks]
+        gaps: list[list[Gap]] = [[] for _ in ranks]
+        self.starts = [[] for _ in ranks]
+        for rank in ranks:
+            self._open(rank, 0)
         while ready:
             rank = ready.pop()
-            waits = self.waits.pop(rank)
-            left = self.places[rank] < len(schedule.orders[rank])
-            self.places[rank] += left
-            turns.append(Turn(rank, waits, self._open(rank) if left else []))
-        if self.waits:
-            raise self._deadlock()
-        return turns
+            opened = start = self.opened[rank]
+            late: Message | None = None
+            for of in self.waits[rank]:
+                one = messages[of]
+                if one[2] > start:
+                    late, start = one, one[2]
+            if late is None:
+                gaps[rank].append(NO_GAP)
+            else:
+                away = max(opened, late[1])
+                gaps[rank].append(made(Gap, (late, start - away, away - opened)))
+            place = len(ends[rank])
+            if place < len(kinds.of[rank]):
+                self.starts[rank].append(start)
+                self.opened[rank] = end = start + self.seconds[kinds.of[rank][place]]
+                ends[rank].append(end)
+                self._open(rank, place + 1)
+        if stuck := [rank for rank in ranks if self.missing[rank]]:
+            raise self._deadlock(stuck)
+        return Ran(self.schedule, self.starts, ends, gaps, list(messages.values()))
 
     def _given(self, part: Pass) -> list[int]:
         """The way of the message that a pass makes, if it makes one."""
@@ -191,110 +201,59 @@ class _Turns:
         source = self.schedule.wanted(part)
         return [] if source is None else self._given(source)
 
-    def _open(self, rank: int) -> list[tuple[int, int]]:
+    def _open(self, rank: int, place: int) -> None:
         """A gap begins: the rank gives what its last action made, and waits for what the next one wants."""
-        order, kinds, place, m = (
-            self.schedule.orders[rank],
-            self.schedule.kinds.of[rank],
-            self.places[rank],
-            self.schedule.microbatches,
-        )
-        given = [way * m + order[place - 1][at][2] for at, way in self.given[kinds[place - 1]]] if place else []
-        last = place == len(order)
-        waits = [] if last else [way * m + order[place][at][2] for at, way in self.wanted[kinds[place]]]
+        order, kinds, m = self.schedule.orders[rank], self.schedule.kinds.of[rank], self.schedule.microbatches
+        given, waits, missing = [], [], 0
+        if place:
+            for at, way in self.given[kinds[place - 1]]:
+                given.append(way * m + order[place - 1][at][2])
+        if place < len(order):
+            for at, way in self.wanted[kinds[place]]:
+                waits.append(way * m + order[place][at][2])
         if self.blocking:
-            given = waits = [*given, *waits]
-        self.waits[rank] = waits
-        self.missing[rank] = missing = sum([of not in self.gone for of in waits])
+            given = waits = given + waits
+        for of in waits:
+            missing += of not in self.messages
+        self.waits[rank], self.missing[rank] = waits, missing
         if not missing:
             self.ready.append(rank)
-        off = [(of, rank) for of in given]
-        if self.blocking:
-            off = [(of, other) for of in given if (other := self.came.setdefault(of, rank)) != rank]
-        for of, _ in off:
-            self._set_off(of)
-        return off
+        for of in given:
+            late = self.came.setdefault(of, rank) if self.blocking else rank
+            if late != rank or not self.blocking:
+                self._set_off(of, late if self.opened[late] > self.opened[rank] else rank)
 
-    def _set_off(self, of: int) -> None:
-        self.gone.add(of)
-        way = self.ways[of // self.schedule.microbatches]
-        for rank in way[:2] if way else ():
-            if of in self.waits.get(rank, ()):
-                self.missing[rank] -= 1
-                if not self.missing[rank]:
+    def _set_off(self, of: int, late: int) -> None:
+        """The message flies, behind others of its channel, when the later of its ranks is there."""
+        number, j = divmod(of, self.schedule.microbatches)
+        way, start, place = self.ways[number], self.opened[late], len(self.starts[late]) - 1
+        sender, receiver, (act, chunk, _) = way  # type: ignore[misc]  # what sets off has a way
+        before = self.free.get(channel := (sender, receiver, act))
+        cause: Place | Message | None = (late, place) if place >= 0 else None
+        if before is not None and before[2] > start:
+            start, cause = before[2], before
+        of_pass = made(Pass, (act, chunk, j))
+        message = made(Message, (of_pass, start, start + self.flights[number], cause))
+        self.messages[of] = self.free[channel] = message
+        for rank in (sender, receiver) if self.blocking else (receiver,):
+            if of in self.waits[rank]:
+                self.missing[rank] = left = self.missing[rank] - 1
+                if not left:
                     self.ready.append(rank)
 
-    def _deadlock(self) -> InputError:
+    def _deadlock(self, stuck: list[int]) -> InputError:
         """What every rank that is left would run next, in vain."""
         orders = self.schedule.orders
-        stuck = [
-            f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], self.places[rank])}"
-            for rank in sorted(self.waits)
+        told = [
+            f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], len(self.starts[rank]))}"
+            for rank in stuck[:SHOWN]
         ]
-        message = f"schedule {self.schedule.name} deadlocks: {'; '.join(stuck[:SHOWN])}"
+        message = f"schedule {self.schedule.name} deadlocks: {'; '.join(told)}"
         return InputError.one("deadlock", message, remedy="take another schedule")
 
     def _first(self, rank: int) -> str:
-        way, j = divmod(next(of for of in self.waits[rank] if of not in self.gone), self.schedule.microbatches)
+        way, j = divmod(next(of for of in self.waits[rank] if of not in self.messages), self.schedule.microbatches)
         return f"the message of {Pass('FB'[way % 2], way // 2, j)}"  # type: ignore[arg-type]  # F or B
-
-
-@dataclass(slots=True)
-class _Pass:
-    """One run of all turns.
-
-    seconds   of each kind of action
-    flights   of the messages of each way
-    opened    when the gap began in which each rank is
-    messages  that have set off, by number; the last of each channel of sender, receiver and act in `free`
-    """
-
-    schedule: PipelineSchedule
-    seconds: list[Any]
-    flights: list[Any]
-    opened: list[Any] = field(init=False)
-    starts: list[list[Any]] = field(init=False)
-    messages: dict[int, Message] = field(default_factory=dict)
-    free: dict[tuple[int, int, int], Message] = field(default_factory=dict)
-
-    def ran(self, turns: Sequence[Turn]) -> Ran:
-        """All of it."""
-        ranks, kinds, messages = range(self.schedule.ranks), self.schedule.kinds.of, self.messages
-        self.starts, self.opened = [[] for _ in ranks], [0 for _ in ranks]
-        ends: list[list[Any]] = [[] for _ in ranks]
-        gaps: list[list[Gap]] = [[] for _ in ranks]
-        ways = _ways(self.schedule)
-        for rank, waits, off in turns:
-            opened = start = self.opened[rank]
-            late: Message | None = None
-            for of in waits:
-                one = messages[of]
-                if one[2] > start:
-                    late, start = one, one[2]
-            if late is None:
-                gaps[rank].append(NO_GAP)
-            else:
-                away = max(opened, late[1])
-                gaps[rank].append(Gap(late, start - away, away - opened))
-            place = len(ends[rank])
-            if place < len(kinds[rank]):
-                self.starts[rank].append(start)
-                end = self.opened[rank] = start + self.seconds[kinds[rank][place]]
-                ends[rank].append(end)
-                for of, other in off:
-                    self._set_off(of, other if self.opened[other] > end else rank, ways)
-        return Ran(self.schedule, self.starts, ends, gaps, list(self.messages.values()))
-
-    def _set_off(self, of: int, late: int, ways: list[Way | None]) -> None:
-        """The message flies, behind others of its channel, when the later of its ranks is there."""
-        number, j = divmod(of, self.schedule.microbatches)
-        sender, receiver, (act, chunk, _) = ways[number]  # type: ignore[misc]  # what sets off has a way
-        start, channel, place = self.opened[late], (sender, receiver, number % 2), len(self.starts[late]) - 1
-        before, cause = self.free.get(channel), (late, place) if place >= 0 else None  # type: Message | None, Any
-        if before is not None and before[2] > start:
-            start, cause = before[2], before
-        message = Message(Pass(act, chunk, j), start, start + self.flights[number], cause)
-        self.messages[of] = self.free[channel] = message
 
 
 SHOWN, NO_GAP = 4, Gap()

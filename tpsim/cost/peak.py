@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
+    from tpsim.program.kinds import Layers
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
@@ -150,7 +151,7 @@ class Courses:
 
     program: Program
     sizes: Sizes
-    _known: dict[tuple[int, bool, bool, str], Course] = field(default_factory=dict)
+    _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
 
     @cached_property
     def lives(self) -> Lives:
@@ -159,18 +160,18 @@ class Courses:
 
     def of(self, chunk: Chunk, acts: str) -> Course:
         """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
-        key = chunk.layers, chunk.first, chunk.last, acts
+        key = chunk.stack, chunk.first, chunk.last, acts
         if key not in self._known:
             self._known[key] = _course(self._changes(chunk, acts))
         return self._known[key]
 
     @cached_property
     def _turns(self) -> dict[str, list[Op]]:
-        """The ops of each part of the stack in turn: of layers, of its first chunk, of its last, of cuts."""
-        sorts: dict[str, list[Op]] = {"layer": [], "ends": [], "cut": []}
+        """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
+        sorts: dict[str, list[Op]] = defaultdict(list)
         for op in sorted(self.lives.turns, key=self.lives.turns.__getitem__):
             layer = op.where.index("layers") is not None
-            sorts["layer" if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
+            sorts[op.where.kind if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
         return sorts
 
     def _changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[list[tuple[Part, Any]], int]]:
@@ -179,19 +180,23 @@ class Courses:
         A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own
         changes, repeated, are those of all layers.
         """
-        layer = [op for op in self._turns["layer"] if op.where.act in acts]
+        layers = [(self._layer(kind, acts), times) for kind, times in chunk.stack if times]
+        layers = layers if acts == "F" else layers[::-1]
         alone = Stages(1, (chunk,))
         here = [op for op in self._turns["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
-        first = self.lives.turns[layer[0]] if layer else (len(self.program.ops),)
+        turns = [self.lives.turns[op] for kind, _ in chunk.stack for run in self._layer(kind, acts) for op in run]
+        first = min(turns, default=(len(self.program.ops),))
         before = [op for op in here if _is_ahead(op, traced=self.lives.turns[op] < first)]
         got, sent = self._messages(chunk, acts)
         yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
-        gathers, own = [op for op in layer if is_gather(op)], [op for op in layer if not is_gather(op)]
-        some, more = min(chunk.layers, 1), max(chunk.layers - 1, 0)
-        layers = ((gathers, some), (layer, more), (own, some))  # each gathers for the next one, too
-        for ops, times in ((before, 1), *layers, ([op for op in here if op not in before], 1)):
+        for ops, times in ((before, 1), *_in_turn(layers), ([op for op in here if op not in before], 1)):
             yield [change for op in ops for change in self._changed(op, acts)], times
         yield [change for op in sent for change in self._freed(op, acts)], 1
+
+    def _layer(self, kind: str, acts: str) -> tuple[list[Op], list[Op]]:
+        """The gathers of a layer, and its other ops, in turn."""
+        mine = [op for op in self._turns[kind] if op.where.act in acts]
+        return [op for op in mine if is_gather(op)], [op for op in mine if not is_gather(op)]
 
     def _messages(self, chunk: Chunk, acts: str) -> tuple[list[Op], list[Op]]:
         """The cuts over which a chunk receives, and over which it sends."""
@@ -234,6 +239,15 @@ class Courses:
         if isinstance(maker, Reshard) and maker.where.place == "cut":
             return "received"
         return "logits" if {"b", "v"} <= set(array.dims) else "activations"
+
+
+def _in_turn(layers: Sequence[tuple[tuple[list[Op], list[Op]], int]]) -> Iterator[tuple[list[Op], int]]:
+    """The ops of layers, and how often they follow themselves: each layer gathers for the next one, too."""
+    if layers:
+        yield layers[0][0][0], 1
+    for at, ((gathers, own), times) in enumerate(layers):
+        yield [*gathers, *own], times - 1
+        yield [*(op for (ahead, _), _ in layers[at + 1 : at + 2] for op in ahead), *own], 1
 
 
 def _is_ahead(op: Op, traced: bool) -> bool:

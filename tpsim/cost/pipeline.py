@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, kernel_s
-from tpsim.cost.orders import Message, Ran, run
+from tpsim.cost.orders import Message, Place, Ran, run
 from tpsim.cost.rollup import wires_s
 from tpsim.cost.timed import Timed
 from tpsim.program.lives import in_microbatch
@@ -21,7 +21,7 @@ from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.actions import Actions
     from tpsim.cost.kernels import Kernel
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
+    from tpsim.program.op import Act
     from tpsim.program.schedules import Action, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
@@ -130,9 +131,10 @@ class Work:
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""
+        taken = dict(zip(self.schedule.kinds.examples, self.kinds, strict=True))
         ran = run(
             self.schedule,
-            lambda action: self._timed(action).through.seconds,
+            lambda action: taken[action].through.seconds,
             lambda of: self.hop(*self._ends_of(of)),
             blocking=self.blocking,
         )
@@ -143,12 +145,12 @@ class Work:
         counts, seconds = self._counts(ran, last)
         pulls = self._pulls(ran, last, full[last].tail)
         if full[last].late_s:
-            pulls = Counter({id(row.call): row.count for row in self._own(last).rows if full[last].wire in row.wires_s})
+            pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
         once = time_s - ran.done(last)
         if once:
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         stages = tuple(
-            self._stage(ran, full[rank], time_s - own[rank] - self._own(rank).shared_s, pulls)
+            self._stage(ran, full[rank], time_s - own[rank] - self.own[rank].shared_s, pulls)
             for rank in range(self.stages.ranks)
         )
         return Pipelined(ran, stages, time_s, last, counts, seconds)
@@ -157,10 +159,6 @@ class Work:
     def kinds(self) -> list[Timed]:
         """What an action of each kind takes."""
         return list(map(self._timed, self.schedule.kinds.examples))
-
-    def timed(self, rank: int, place: int) -> Timed:
-        """What an action of a rank takes, by its place in the order."""
-        return self.kinds[self.schedule.kinds.of[rank][place]]
 
     def _timed(self, action: Action) -> Timed:
         """Passes of one chunk and microbatch are one list of tasks; chunks alike take as long."""
@@ -197,17 +195,19 @@ class Work:
     def _kernels_of(self, piece: Piece) -> list[Kernel]:
         return [one for op in piece.ops if (one := self._known["kernels"].get(id(op)))]
 
-    def _own(self, rank: int) -> Own:
-        """What a rank does, wherever it stands in the order: ranks with chunks alike do alike."""
-        chunks = tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank))
-        if chunks not in self._known:
-            alone = Stages(1, chunks)
-            sizes = self.sizes.of_stage(alone.layers(0))
-            rows = tuple(self._rows(alone, sizes))
-            once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
-            shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))
-            self._known[chunks] = Own(rows, *self._worked(alone, sizes), single, shared)
-        return self._known[chunks]  # type: ignore[no-any-return]  # put there above
+    @cached_property
+    def own(self) -> list[Own]:
+        """What each rank does, wherever it stands in the order: ranks with chunks alike do alike."""
+        alike = [tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank)) for rank in range(self.stages.ranks)]
+        known = {chunks: self._own(Stages(1, chunks)) for chunks in dict.fromkeys(alike)}
+        return [known[chunks] for chunks in alike]
+
+    def _own(self, alone: Stages) -> Own:
+        sizes = self.sizes.of_stage(alone.loops(0))
+        rows = tuple(self._rows(alone, sizes))
+        once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
+        shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))
+        return Own(rows, *self._worked(alone, sizes), single, shared)
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
         """The collectives of a rank with its calls."""
@@ -235,14 +235,15 @@ class Work:
             timed = self.kinds[kind]
             if timed.settled:
                 late, own = free + timed.busy.seconds, ran.starts[rank][place] + timed.tail.seconds
-                path = [*path, (place, timed)] if late > own else [(place, timed)]
+                path = path if late > own else []
+                path.append((place, timed))
                 free = max(late, own)
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
     def _full(self, ran: Ran, rank: int) -> Full:
         """When a rank has done what it does alone: not before its links have sent all of it."""
         tail = self._tail(ran, rank)
-        own = self._own(rank)
+        own = self.own[rank]
         once = total(row.busy_s for row in own.single) + own.once_s
         end = ran.done(rank) + tail.late_s + once
         wires = own.wires_s
@@ -254,13 +255,13 @@ class Work:
 
         What several stages have together begins when the last of them comes.
         """
-        shared = [self._own(rank).shared_s for rank in range(self.stages.ranks)]
+        shared = [self.own[rank].shared_s for rank in range(self.stages.ranks)]
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
     def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
-        rank, gaps, own = full.rank, ran.gaps[full.rank], self._own(full.rank)
+        rank, gaps, own = full.rank, ran.gaps[full.rank], self.own[full.rank]
         walked = self._walked(ran, full)
         rows = full.spread(
             [
@@ -268,7 +269,7 @@ class Work:
                 for row in own.rows
             ]
         )
-        bubble_s = total([gap.wait_s for gap in gaps]) + behind
+        bubble_s = total([wait_s for _, _, wait_s in gaps]) + behind
         in_order = in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
         host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
@@ -280,12 +281,12 @@ class Work:
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
             for call, seconds in self.kinds[kind].exposed.items():
                 exposed[call] += seconds * count
-        rows = self._own(full.rank).rows
+        rows = self.own[full.rank].rows
         sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
-        for gap in ran.gaps[full.rank]:
-            if gap.message:  # a rank at an end of the stack sends one way only, and receives the other way
-                act = gap.message.of.act
-                exposed[sent[act] if act in sent else next(iter(sent.values()))] += gap.flight_s
+        for message, flight_s, _ in ran.gaps[full.rank]:
+            if message:  # a rank at an end of the stack sends one way only, and receives the other way
+                act = message.of.act
+                exposed[sent[act] if act in sent else next(iter(sent.values()))] += flight_s
         return exposed
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:
@@ -298,22 +299,22 @@ class Work:
         """How often each pass and each send stands on the path to the end of a rank, and the seconds of each."""
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
-        path = list(ran.critical(last))
-        apart = len({self.hop(*self._ends_of(one.of)) for one in path if isinstance(one, Message)}) > 1
-        for one in path:
-            if isinstance(one, Message):
-                source, target = self._ends_of(one.of)
+        found = self._found(ran.critical(last))
+        apart = len({self.hop(*one[1:]) for one in found if isinstance(one, tuple)}) > 1
+        for one, count in found.items():
+            if isinstance(one, tuple):
+                _, source, target = one
                 name, s = f"send_{source}_{target}" if apart else "send", self.hop(source, target)
             else:
-                name, s = self._named(*one)
-            counts[name] += 1
+                name, s = self._named(one)
+            counts[name] += count
             seconds[name] = s
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order}, seconds
 
     def _pulls(self, ran: Ran, last: int, tail: Tail) -> Counter[int]:
         """How often each call stands on the path to the step's end."""
-        once = [*self._own(last).single, *self._own(last).shared]
+        once = [*self.own[last].single, *self.own[last].shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
         sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
         late = tail.path if tail.late_s else ()
@@ -321,19 +322,25 @@ class Work:
             pulls.update(timed.busy.calls)
         for _, timed in late[:1]:
             pulls.update(timed.tail.calls)
-        for one in ran.critical(last, late[0][0] if late else None):
-            if isinstance(one, Message):
-                pulls[sends[one.of.act]] += 1
+        for one, count in self._found(ran.critical(last, late[0][0] if late else None)).items():
+            if isinstance(one, tuple):
+                pulls[sends[one[0]]] += count
             else:
-                pulls.update(self.timed(*one).through.calls)
+                pulls.update(self.kinds[one].through.times(count).calls)
         return pulls
 
-    def _named(self, rank: int, place: int) -> tuple[str, Any]:
+    def _found(self, path: Iterable[Place | Message]) -> Counter[int | tuple[Act, int, int]]:
+        """How often each kind of action stands on a path, and the messages of an act from one rank to another."""
+        of = self.schedule.kinds.of
+        return Counter(
+            (one.of.act, *self._ends_of(one.of)) if isinstance(one, Message) else of[one[0]][one[1]] for one in path
+        )
+
+    def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""
-        action = self.schedule.orders[rank][place]
+        action, timed = self.schedule.kinds.examples[kind], self.kinds[kind]
         acts, j = "".join(part.act for part in action), action[-1].microbatch
         where = self._place(self.stages.chunks[action[0].chunk])
-        timed = self.timed(rank, place)
         plain = self._timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds
@@ -435,6 +442,8 @@ def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, unti
 
     until_b, until_w  what a microbatch keeps from its forward to its B, and from there to its W
     """
-    step = {"F": until_b, "B": until_w - until_b, "W": -until_w}
-    changes = [total(step[part.act] for part in action) / schedule.chunks for action in schedule.kinds.examples]
-    return float(max(accumulate((changes[kind] for kind in schedule.kinds.of[rank]), initial=0)))
+    step, kinds = {"F": until_b, "B": until_w - until_b, "W": -until_w}, schedule.kinds
+    mine = {
+        kind: total(step[part.act] for part in kinds.examples[kind]) / schedule.chunks for kind in {*kinds.of[rank]}
+    }
+    return float(max(accumulate((mine[kind] for kind in kinds.of[rank]), initial=0)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.cost import formula
+from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import DTYPE_BYTES, Dtype
 from tpsim.program.op import Array, Phase, Program, Reshard, Role
 from tpsim.quantity.size import Size, largest, over, product, total
@@ -141,7 +142,7 @@ class Collective:
 
     def repeats(self, sizes: Sizes) -> Any:
         """Calls per step in each of the layers, or at each of the cuts, that have it."""
-        return self.program.times(self.where.outside("layers").outside("chunks"), sizes.loops)
+        return self.program.times(self.where.outside(ALIKE).outside("chunks"), sizes.loops)
 
     @property
     def shape(self) -> Hashable:
@@ -283,11 +284,14 @@ class Row(Record):
 
     @property
     def layer(self) -> int | str | None:
-        """An index, a range such as 0-95, or null outside the layers."""
-        index, layers = self.call.where.index("layers"), self.sizes.stack or self.sizes.loops["layers"]
+        """An index, a range such as 0-95, the kind where there are several, or null outside the layers."""
+        where, layers = self.call.where, self.sizes.stack or self.sizes.loops[ALIKE]
+        index = where.index(ALIKE)
         if index is None:
             return None
-        return index if self.call.program.traced["layers"] == layers else f"0-{layers - 1}"
+        if where.kind != ALIKE:
+            return where.kind
+        return index if self.call.program.traced[ALIKE] == layers else f"0-{layers - 1}"
 
     @property
     def payload_bytes(self) -> Bytes:
@@ -352,7 +356,7 @@ def alike(found: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
     """Collectives whose calls cost the same and repeat alike, together."""
     groups: dict[Hashable, list[Collective]] = {}
     for one in found:
-        groups.setdefault((one.shape, one.per_layer, one.per_microbatch, one.where.phase, one.op), []).append(one)
+        groups.setdefault((one.shape, *one.where.repeats, one.where.phase, one.op), []).append(one)
     return groups
 
 

@@ -38,9 +38,9 @@ class Sizes:
         """Runs of what stands in every loop: once per layer and microbatch."""
         return self.loops["layers"] * self.loops["microbatches"]
 
-    def of_stage(self, layers: int) -> Sizes:
-        """The same on a device with so many layers."""
-        return self if layers == self.loops["layers"] else replace(self, loops={**self.loops, "layers": layers})
+    def of_stage(self, layers: Mapping[str, int]) -> Sizes:
+        """The same on a device with so many layers of each kind."""
+        return self if layers.items() <= self.loops.items() else replace(self, loops={**self.loops, **layers})
 
     @property
     def symbols(self) -> Sizes:

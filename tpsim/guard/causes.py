@@ -9,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tpsim.guard.lock import BASE, Asked, ConstantFact, Fact
-from tpsim.guard.machine_facts import PROFILE
-from tpsim.guard.moved import change, keys
+from tpsim.guard.lock import Fact
+from tpsim.guard.lock_of_machine import PROFILE
+from tpsim.guard.lock_parts import BASE, Asked, ConstantFact
+from tpsim.guard.moved_numbers import change, keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.guard import lock
-    from tpsim.guard.lock import FormulaFact, Lock
-    from tpsim.guard.moved import Moved
+    from tpsim.guard.lock import Lock
+    from tpsim.guard.lock_parts import FormulaFact
+    from tpsim.guard.moved_numbers import Moved
 
 Kind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tpsim.guard import lock_file
 from tpsim.guard.drift import UNKNOWN, drift
-from tpsim.guard.drifted import Drifted
-from tpsim.guard.facts import held
+from tpsim.guard.drift_answer import Drifted
 from tpsim.guard.lock import TOLERANCE, Lock
+from tpsim.guard.lock_of_plans import held
 from tpsim.guard.merged import merged
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.guarded import SUFFIX, below, guarded, relative_paths
+from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:

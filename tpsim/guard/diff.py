@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 from tpsim.answers.plan import priced
 from tpsim.guard import lock_file
 from tpsim.guard.drift import at_least, drift
-from tpsim.guard.drifted import Drifted, outcomes, sentence, sizes
-from tpsim.guard.facts import asked_facts
-from tpsim.guard.moved import is_outcome
-from tpsim.guard.recorded import recorded, saved
+from tpsim.guard.drift_answer import Drifted, outcomes, sentence, sizes
+from tpsim.guard.lock_of_plans import asked_facts
+from tpsim.guard.lock_of_result import recorded, saved
+from tpsim.guard.moved_numbers import is_outcome
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.flags import flag_words

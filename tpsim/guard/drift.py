@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpsim.guard.causes import STILL, Cause, causes
-from tpsim.guard.moved import Moved, moved_in
+from tpsim.guard.moved_numbers import Moved, moved_in
 from tpsim.guard.renamed import in_names_of
 
 if TYPE_CHECKING:

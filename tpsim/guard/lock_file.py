@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
-from tpsim.guard.lock import VERSION, Held, Line, Lock
+from tpsim.guard.lock import VERSION, Lock
+from tpsim.guard.lock_parts import Held, Line
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.save import flow

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tpsim.guard.lock import BASE
+from tpsim.guard.lock_parts import BASE
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tpsim.guard.lock import FormulaFacts, Lock, ScenarioFact
+    from tpsim.guard.lock import Lock
+    from tpsim.guard.lock_parts import FormulaFacts, ScenarioFact
 
 
 def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
-from tpsim.guard.lock import BASE, Asked
-from tpsim.guard.machine_facts import properties
-from tpsim.guard.moved import STATES_FIT
-from tpsim.guard.samples import HELD, group
+from tpsim.guard.formulas import HELD, group
+from tpsim.guard.lock_of_machine import properties
+from tpsim.guard.lock_parts import BASE, Asked
+from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.machine.parts import Watched, changed
 from tpsim.question.prices import route_over
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
-    from tpsim.guard.lock import Lock, Names, ScenarioFact
+    from tpsim.guard.lock import Lock
+    from tpsim.guard.lock_parts import Names, ScenarioFact
 
 PLACING = ("place", "topology", "shape", "wrap", "slices")
 """Properties of levels that decide which wires carry which mesh axis: of all levels, for one fills up after another."""

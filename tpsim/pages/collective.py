@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.answers.collective import on_command_line
+from tpsim.answers.ranks import on_command_line
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
@@ -54,7 +54,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
         facts=(
             ("machine", result.machine.name),
             ("ranks on", result.route),
-            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(asked.force)}"),
+            ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(result.force)}"),
             *curve_facts(result.curve),
         ),
         tables=(Table(columns, result.rows),),

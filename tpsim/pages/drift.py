@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.guard.drifted import SIGN, outcomes, sizes, values
-from tpsim.guard.moved import change, outcome, relative, same
+from tpsim.guard.drift_answer import SIGN, outcomes, sizes, values
+from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tpsim.guard.check import CheckResult
     from tpsim.guard.diff import DiffResult
     from tpsim.guard.drift import Drift
-    from tpsim.guard.drifted import Drifted
-    from tpsim.guard.lock import Call, ScenarioFact
-    from tpsim.guard.moved import Moved
+    from tpsim.guard.drift_answer import Drifted
+    from tpsim.guard.lock_parts import Call, ScenarioFact
+    from tpsim.guard.moved_numbers import Moved
     from tpsim.report.numbers import Kind
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from tpsim.report.table import Column, Document, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.answers.derived import Derivation
+    from tpsim.answers.derivation import Derivation
     from tpsim.answers.explain import ExplainListResult, ExplainResult
 
 COLUMNS = (Column("what", "number"), Column("label", ""), Column("text", ""))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.answers.verdict import percent
 from tpsim.cost.rollup import RECOMPUTED
+from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
-from tpsim.question.limits import LIMITS
+from tpsim.question.requirements import LIMITS
 from tpsim.report.bars import Bar
 from tpsim.report.table import Column, Document, Table
 
@@ -107,7 +108,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*_facts(result), *(_read(result) if verbose else ())),
+        facts=(*_facts(result, verbose=verbose), *(_read(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
@@ -116,7 +117,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     )
 
 
-def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
+def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     question = result.question
     work, layout = question.workload, question.layout
     parameters = question.resolved["model"]["parameters"]
@@ -132,7 +133,10 @@ def _facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
-    yield "practice", practice_text(question.resolved["practice"].get("base"), asdict(question.practice.under(layout)))
+    switches, base = asdict(question.practice.under(layout)), question.resolved["practice"]["base"]
+    usual = asdict(PRACTICES[base])
+    told = {name: one for name, one in switches.items() if verbose or name in ALWAYS_TOLD or one != usual[name]}
+    yield "practice", practice_text(base, told)
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
 
 
@@ -168,17 +172,20 @@ HASH = 12
 """Letters of a hash that a page shows; JSON has all."""
 
 
-def practice_text(base: str | None, switches: Mapping[str, Any]) -> str:
-    """The bundle's name and its switches: the name alone would say nothing.
+ALWAYS_TOLD = ("recompute", "overlap")
+"""Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
+
+
+def practice_text(base: str, switches: Mapping[str, Any]) -> str:
+    """The bundle's name and switches: the name alone would say nothing.
 
     >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
     'xla: cotangents per_use, no regather, coalesce'
-    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "replay": "needed"})
-    'fsdp2: recompute full logits, replay needed'
+    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
+    'fsdp2: recompute full logits, recompute layers 4, replay needed'
     """
-    return (
-        f"{base or 'stated'}: {', '.join(_switch(name.replace('_', ' '), value) for name, value in switches.items())}"
-    )
+    said = (_switch(name.replace("_", " "), value) for name, value in switches.items() if value is not None)
+    return f"{base}: {', '.join(said)}"
 
 
 def _switch(name: str, value: Any) -> str:
@@ -186,7 +193,7 @@ def _switch(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
     if value and not isinstance(value, bool):
-        return f"{name} {value if isinstance(value, str) else ' '.join(value)}"
+        return f"{name} {' '.join(value) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"
 
 

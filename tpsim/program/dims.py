@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -61,7 +63,9 @@ DIMS: Mapping[str, Dim] = {
 """The dims of a transformer's arrays."""
 
 LOOPS: Mapping[str, Quantity] = {
-    "layers": Quantity("L", "layers"),
+    ALIKE: Quantity("L", "layers"),
+    RECOMPUTED: Quantity("L_recomputed", "layers that are recomputed"),
+    KEPT: Quantity("L_kept", "layers that keep all that backward reads"),
     "microbatches": Quantity("m", "microbatches"),
     "chunks": Quantity("chunks", "chunks of layers on each stage of a pipeline"),
 }

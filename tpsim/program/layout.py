@@ -157,6 +157,7 @@ class Practice:
                            its weights (plain)
     recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside
                            (attention, norm.mlp), an array by its name (mlp.act)
+    recompute_layers       of each chunk the first so many are recomputed, the others keep all; None: all are
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
@@ -176,6 +177,7 @@ class Practice:
     coalesce: bool = False
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
+    recompute_layers: int | None = None
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
 
@@ -70,6 +71,7 @@ class Where:
     chunks  the pieces of the stack that run it, by traced index: one, or all those that share a parameter
     kernel  the fused kernel that it is a part of, its kind first: ``norm.attention``; "" for none
     again   why it is emitted a second time, because backward needs what was not kept; "" the first time
+    kind    of the layer in which it stands: each is traced for itself
     """
 
     act: Act
@@ -79,6 +81,12 @@ class Where:
     kernel: str = ""
     again: Again = ""
     chunks: tuple[int, ...] = (0,)
+    kind: str = ALIKE
+
+    @property
+    def repeats(self) -> tuple[str, ...]:
+        """The loops in which it stands; that of layers by their kind."""
+        return tuple(self.kind if loop == ALIKE else loop for loop, _ in self.loops)
 
     @property
     def phase(self) -> Phase:
@@ -87,7 +95,10 @@ class Where:
 
     def index(self, loop: str) -> int | None:
         """The traced run of a loop in which the op stands; None if it stands outside."""
-        return next((index for name, index in self.loops if name == loop), None)
+        for name, index in self.loops:
+            if name == loop:
+                return index
+        return None
 
     def inside(self, loop: str, index: int) -> Where:
         """The same place in a run of a loop."""
@@ -215,7 +226,7 @@ class Program:
 
     ops      in execution order
     axes     mesh axes, major first
-    traced   loop -> how many of its runs are traced: each stands for as many real ones
+    traced   loop, or kind of layers -> how many of its runs are traced: each stands for as many real ones
     table    region -> dim -> axes, as `layout` stated it
     results  named arrays to compare: "loss", "grad.<param>", "new.<param>"
     """
@@ -233,4 +244,4 @@ class Program:
 
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""
-        return product(over(runs[loop], self.traced[loop]) for loop, _ in where.loops)
+        return product(over(runs[loop], self.traced[loop]) for loop in where.repeats)

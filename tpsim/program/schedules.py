@@ -7,9 +7,9 @@ p ranks, v chunks of layers per rank, m microbatches. Chunk k lies on rank k mod
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
 
@@ -56,7 +56,6 @@ class PipelineSchedule:
 
     chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
     blocking  True if those who run it let sends hold their ranks up
-    known     what was found out about the orders, for whom it takes long to
     """
 
     name: str
@@ -64,12 +63,13 @@ class PipelineSchedule:
     microbatches: int
     orders: tuple[Order, ...]
     blocking: bool = False
-    known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def kinds(self) -> Kinds:
         """The kinds of its actions, in the order in which they are met."""
-        last, numbers, examples = self.microbatches - 1, {}, []  # type: int, dict[Hashable, int], list[Action]
+        last = self.microbatches - 1
+        numbers: dict[Hashable, int] = {}
+        examples: list[Action] = []
         of: list[list[int]] = []
         for order in self.orders:
             of.append([])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpsim.program.kinds import ALIKE, stack
+from tpsim.program.layout import Practice
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from tpsim.program.kinds import Layers
     from tpsim.program.op import Where
 
 
@@ -18,14 +21,19 @@ class Chunk:
     """A piece of the stack.
 
     rank    of the pipeline that runs it
-    layers  how many it has; the first and the last chunk may have none
+    stack   its layers by their kinds; the first and the last chunk may have none
     first   True if it has the embedding; last: the final norm, the head and the loss
     """
 
     rank: int
-    layers: int
+    stack: Layers
     first: bool
     last: bool
+
+    @property
+    def layers(self) -> int:
+        """How many it has, of all kinds."""
+        return sum(count for _, count in self.stack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +55,23 @@ class Stages:
         """The layers of a rank."""
         return sum(self.chunk_layers(rank))
 
+    def loops(self, rank: int) -> Mapping[str, int]:
+        """The layers of a rank, all of them and those of each kind."""
+        found = {ALIKE: 0}
+        for kind, count in (one for chunk in self.of(rank) for one in chunk.stack):
+            found[kind] = found.get(kind, 0) + count
+        return {**found, ALIKE: self.layers(rank)}
+
     def times(self, where: Where, chunk: Chunk) -> int:
         """How often a chunk runs, per microbatch, what stands at `where` in a program of one traced layer and cut.
 
-        There chunk 0 has the embedding, the layer, and the side before the cut; chunk 1 the side behind it, and the
-        head. A message is its sender's. What is of the step alone the first chunk of each rank runs.
+        There chunk 0 has the embedding, a layer of each kind, and the side before the cut; chunk 1 the side behind
+        it, and the head. A message is its sender's. What is of the step alone the first chunk of each rank runs.
         """
         if where.place == "step":
             return int(next(one for one in self.chunks if one.rank == chunk.rank) is chunk)
         if where.index("layers") is not None:
-            return chunk.layers
+            return sum(count for kind, count in chunk.stack if kind == where.kind)
         if where.place == "cut":
             return int(not (chunk.last if where.act == "F" else chunk.first))
         if where.place == "side":
@@ -73,10 +88,11 @@ class Stages:
         return self.count(where, rank) > 0
 
 
-def linear(layers: Sequence[int], ranks: int) -> Stages:
-    """Chunks of so many layers each in order of execution, chunk k on rank k mod ranks."""
+def linear(layers: Sequence[int], ranks: int, practice: Practice = Practice()) -> Stages:  # noqa: B008 - frozen
+    """Chunks of so many layers each in order of execution, chunk k on rank k mod ranks; the practice tells kinds."""
     last = len(layers) - 1
-    return Stages(ranks, tuple(Chunk(k % ranks, each, k == 0, k == last) for k, each in enumerate(layers)))
+    stacks = (stack(practice, each) for each in layers)
+    return Stages(ranks, tuple(Chunk(k % ranks, each, k == 0, k == last) for k, each in enumerate(stacks)))
 
 
 def even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ here names an axis.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tpsim.program.kernels import STATISTIC
@@ -17,7 +17,7 @@ from tpsim.program.op import Array, Scale
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tpsim.algebra.sharding import Sharding
@@ -49,21 +49,22 @@ class Transformer:
     weights: Mapping[tuple[str, int | None], Array]
     used: dict[tuple[Array, Sharding, int | None, tuple[int, ...]], Array] = field(default_factory=dict)
 
-    def forward(self, layers: tuple[int, ...]) -> Array:
+    def forward(self, stacks: Sequence[Sequence[str]]) -> Array:
         """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes.
 
-        layers  of each chunk of the stack; the stream is sent from one to the next
+        stacks  the kind of every layer of each chunk; the stream is sent from one chunk to the next
         """
         trace, start = self.trace, self.trace.where
         with trace.at(replace(start, place="embedding", block="embedding")):
             x = self.embedding()
-        for chunk, first in enumerate(accumulate(layers[:-1], initial=0)):
+        numbers = count()
+        for chunk, stack in enumerate(stacks):
             here = replace(start, chunks=(chunk,))
             x = self._cut(x, here) if chunk else x
-            for layer in range(first, first + layers[chunk]):
-                with trace.at(replace(here, place="layer").inside("layers", layer)):
+            for kind in stack:
+                with trace.at(replace(here, place="layer", kind=kind).inside("layers", next(numbers))):
                     x = self.layer(self._edge(x, "layer.in"))
-        with trace.at(replace(start, place="head", chunks=(len(layers) - 1,))):
+        with trace.at(replace(start, place="head", chunks=(len(stacks) - 1,))):
             return self.loss(self.head(self._edge(x, "head.edge")))
 
     # --- parts, in order of execution ---

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.kernels import keeps, kind
+from tpsim.program.kinds import KEPT
 from tpsim.program.layout import FULL, REGIONS
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
 from tpsim.program.trace import ONE, Trace
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from tpsim.program.layout import Practice
-    from tpsim.program.op import Again
+    from tpsim.program.op import Again, Where
 
 BY_OUTPUT = frozenset({"exp"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
@@ -200,7 +201,7 @@ class Backward:
 
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""
-        dropped, where = self.practice.recompute, op.where
+        dropped, where = self._dropped(op.where), op.where
         if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
             return False
         if isinstance(op, Reshard) and self._is_edge(op):
@@ -212,6 +213,10 @@ class Backward:
         kernel, _ = self._kernel(op)
         named = bool(kernel) and not {kernel, kind(kernel)}.isdisjoint(dropped)
         return op.output.name in dropped or (named and keeps(kernel, op.output, self.practice))
+
+    def _dropped(self, where: Where) -> tuple[str, ...]:
+        """What is not kept there: nothing of a kind of layers that keeps all."""
+        return () if where.kind == KEPT else self.practice.recompute
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""
@@ -225,7 +230,7 @@ class Backward:
         where = op.where
         if self.practice.replay == "needed":
             return [op]
-        if FULL in self.practice.recompute and where.place == "layer":
+        if FULL in self._dropped(where) and where.place == "layer":
             mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
             return [one for one in mine if self._inside(one) or self._recomputed(one)]
         kernel = self._kernel(op)

@@ -226,11 +226,19 @@ def _edits(a: str, b: str) -> int:
 
 
 def unknown(
-    word: str, what: str, known: Iterable[str], place: Place | None = None, remedy: str = "", *, lister: str = ""
+    word: str,
+    what: str,
+    known: Iterable[str],
+    place: Place | None = None,
+    remedy: str = "",
+    *,
+    lister: str = "",
+    listing: str = "known",
 ) -> InputError:
     """The refusal of a name that is not one of the known ones: the nearest, else `remedy`, and more of them.
 
-    lister  the command that lists them all, for when they are many
+    lister   the command that lists them all, for when they are many
+    listing  what they are called where all of them are listed
 
     >>> print(unknown("bok", "cost model", ["additive", "book"]))
     error[unknown-cost-model]: "bok" is not a cost model
@@ -244,7 +252,7 @@ def unknown(
         f'"{word}" is not {article} {what}',
         place,
         did_you_mean(word, names, remedy),
-        listed(word, names, lister),
+        listed(word, names, lister, listing),
     )
 
 
@@ -252,7 +260,7 @@ FEW, MANY = 12, 20
 """Names that are all shown where some are near, and where none is."""
 
 
-def listed(word: str, known: Sequence[str], lister: str = "") -> str:
+def listed(word: str, known: Sequence[str], lister: str = "", listing: str = "known") -> str:
     """What there is instead of an unknown name: all of a short list, of a long one the other near ones and how many.
 
     >>> listed("bok", ["additive", "book"])
@@ -260,6 +268,6 @@ def listed(word: str, known: Sequence[str], lister: str = "") -> str:
     """
     close = near(word, known)
     if len(known) <= (FEW if close else MANY):
-        return f"known: {', '.join(known)}" if known else ""
+        return f"{listing}: {', '.join(known)}" if known else ""
     also = f"also near: {', '.join(close[1:])}; " if close[1:] else ""
     return f"{also}{len(known)} are known{f': {lister}' if lister else ''}"

@@ -1,4 +1,4 @@
-"""The flags that ask a question, by name and type: those of the command line, and keywords in Python."""
+"""The flags that ask a question, of the command line and keywords in Python: names, types, and the fields they set."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from tpsim.question.edits import Keys
 
 
 class Flags(TypedDict, total=False):
@@ -59,6 +61,42 @@ class Flags(TypedDict, total=False):
     algorithm: str | None
     protocol: str | None
     launch: str | None
+
+
+PATHS: Mapping[str, Keys] = {
+    "model": ("model",),
+    "hw": ("hardware",),
+    "chips": ("chips",),
+    "sp": ("layout", "sequence_parallel"),
+    "zero": ("layout", "zero"),
+    "schedule": ("pipeline", "schedule"),
+    "chunks": ("pipeline", "chunks"),
+    "batch": ("workload", "global_batch"),
+    "microbatches": ("workload", "microbatches"),
+    "seq": ("workload", "seq"),
+    "dtype": ("workload", "dtype"),
+    "cost_model": ("cost_model",),
+    "algorithm": ("collectives", "algorithm"),
+    "protocol": ("collectives", "protocol"),
+    "launch": ("collectives", "launch"),
+    "planner": ("planner",),
+    "practice": ("practice",),
+    "recompute": ("recompute",),
+}
+"""Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
+
+STAGES, STAGES_AXIS = "pp", "pipe"
+"""The role of stages, and the axis that it gets, major to all others, where a scenario has none."""
+
+FLAGS: Mapping[str, str] = {
+    **{".".join(keys): f"--{name.replace('_', '-')}" for name, keys in PATHS.items()},
+    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", STAGES)},
+    **{name: f"--{name}" for name in ("mesh", "placement")},
+}
+"""The flag of a scenario's field, by its path."""
+
+AXES: Mapping[str, str] = {"dp": "data", "tp": "tensor"}
+"""The axis that a role gets when flags alone make the mesh, major first."""
 
 
 def flag_words(flags: Mapping[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.machine.additive import Choice
-    from tpsim.quantity.errors import Place
+    from tpsim.question.stated import Stated
 
 
 REFUSALS: Mapping[str, str] = {
@@ -28,14 +28,12 @@ REFUSALS: Mapping[str, str] = {
 
 
 @contextmanager
-def shown_where_forced(places: Mapping[str, Place]) -> Iterator[None]:
-    """Refusals of a choice, which pricing finds far from the scenario, point at where it stands there.
-
-    places  of `algorithm`, `protocol` and `launch`, as far as they are forced
-    """
+def shown_where_forced(stated: Stated) -> Iterator[None]:
+    """Refusals of a choice, which pricing finds far from the scenario, point at where it stands there."""
     try:
         yield
     except InputError as error:
+        places = {name: stated.at("collectives", name) for name, value in stated.file.collectives if value is not None}
         found = [(one, places.get(REFUSALS.get(one.slug, ""))) for one in error.problems]
         raise InputError(replace(one, place=one.place or place) for one, place in found) from None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price, travelling
+from tpsim.program.kinds import kinds
 from tpsim.program.schedules import LATER, SCHEDULES
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated
 from tpsim.quantity.errors import InputError, unknown
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.quantity.errors import Place
     from tpsim.question.cut import Cut
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
     from tpsim.question.shelf import Shelf
@@ -72,13 +73,18 @@ def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
 
 
 def balance(question: Question, shelf: Shelf) -> Split:
-    """The split with the fewest seconds on the slowest chunk: its kernels, and the collectives between them."""
+    """The split with the fewest seconds on the slowest chunk: its kernels, and the collectives between them.
+
+    All chunks have as many layers of the kinds before the last, so these tip no scale.
+    """
+    *_, last_kind = kinds(question.practice)
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
     lowered, sizes = shelf.lowered(question), sizes_of(question)
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
 
     def seconds(chunk: Chunk) -> float:
-        alone, here = Stages(1, (chunk,)), sizes.of_stage(chunk.layers)
+        alone = Stages(1, (chunk,))
+        here = sizes.of_stage(alone.loops(0))
         often = [one for one in lowered.kernels if one.where.index("microbatches") is not None]
         kernels = [one for one in often if alone.runs(one.where, 0)]
         work = compute(kernels, here, question.machine, question.products, question.matmul_efficiency).time_s
@@ -90,9 +96,9 @@ def balance(question: Question, shelf: Shelf) -> Split:
         question.model.layers,
         ranks,
         chunks,
-        layer_s=seconds(Chunk(0, 1, first=False, last=False)),
-        first_s=seconds(Chunk(0, 0, first=True, last=False)),
-        last_s=seconds(Chunk(0, 0, first=False, last=True)),
+        layer_s=seconds(Chunk(0, ((last_kind, 1),), first=False, last=False)),
+        first_s=seconds(Chunk(0, (), first=True, last=False)),
+        last_s=seconds(Chunk(0, (), first=False, last=True)),
     )
 
 
@@ -102,7 +108,7 @@ def _known_schedule(fields: PipelineFields, place: Place | None) -> None:
         what = f"the schedule {name}" if name in LATER else "a schedule from a file"
         raise InputError.one("not-supported-yet", f"{what} is not supported yet", place, f"take {', '.join(SCHEDULES)}")
     if name not in SCHEDULES:
-        raise InputError([replace(one, place=place) for one in unknown(name, "schedule", SCHEDULES).problems])
+        raise unknown(name, "schedule", SCHEDULES, place)
 
 
 FILES = (".csv", ".yaml", ".json")

@@ -29,8 +29,8 @@ def sizes_of(question: Question) -> Sizes:
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
     stages, chunks = question.stages, question.schedule.chunks if question.schedule else 1
-    most = max(map(stages.layers, range(stages.ranks)))
-    loops = {"layers": most, "microbatches": workload.microbatches, "chunks": chunks}
+    most = max(range(stages.ranks), key=stages.layers)
+    loops = {**stages.loops(most), "microbatches": workload.microbatches, "chunks": chunks}
     stack = question.model.layers if question.schedule else 0
     return Sizes(dims, question.mesh.axes, loops, question.layout.roles, stack)
 

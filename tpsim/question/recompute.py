@@ -12,11 +12,11 @@ from tpsim.program.op import Reshard
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
     from tpsim.question.scenario_file import RecomputeFields
 
 SELECTIVE = "attention"
@@ -29,16 +29,28 @@ DROPS: Mapping[str, tuple[str, ...]] = {"none": (), "selective": (SELECTIVE,), "
 def recomputing(fields: RecomputeFields, practice: Practice, model: Model, laid: Layout, at: At) -> Practice:
     """The practice with what the scenario drops, and how that is run once more.
 
-    Raises InputError for names that a layer does not have, and for what is not supported yet.
+    Some layers alone are recomputed whole unless it says what they drop.
+
+    Raises InputError for names that a layer does not have, and for layers of which nothing is dropped.
     """
-    if fields.layers is not None:
-        message = "layers: recompute of some layers of a chunk is not supported yet"
-        remedy = "leave layers out: every layer is recomputed"
-        raise InputError.one("not-supported-yet", message, at("recompute", "layers"), remedy)
     if fields.drop:
         _known(fields.drop, practice, model, laid, at)
-    dropped = dict.fromkeys((*DROPS[fields.base], *fields.drop))
-    return replace(practice, recompute=tuple(dropped), replay=fields.replay or practice.replay)
+    base = fields.base or ("full" if fields.layers and not fields.drop else "none")
+    dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
+    if fields.layers and not dropped:
+        message = f"{fields.layers} layers of each chunk are recomputed, and nothing of them is dropped"
+        raise InputError.one("nothing-dropped", message, at("recompute"), "write base: full, or leave layers out")
+    replay = fields.replay or practice.replay
+    return replace(practice, recompute=dropped, recompute_layers=fields.layers, replay=replay)
+
+
+def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
+    """Refuse to recompute more layers than a chunk has; one without layers has none to recompute."""
+    asked, least = practice.recompute_layers, min(layers for layers in split if layers)
+    if asked is not None and asked > least:
+        message = f"{asked} layers of each chunk are recomputed, and a chunk has {least}"
+        remedy = f"write at most {least}, or leave layers out: every layer is recomputed"
+        raise InputError.one("too-many-layers", message, at("recompute", "layers"), remedy)
 
 
 def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layout, at: At) -> None:

@@ -48,7 +48,8 @@ def scenario_text(question: Question, folder: Path = Path()) -> str:
 
 def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
     """What was stated, in the order of the format, without its header; files as one in `folder` names them."""
-    stated = {**question.stated, **{key: _named(question.stated[key], folder) for key in PATHS_TO_FILES}}
+    stated = question.stated.data
+    stated |= {key: _named(stated[key], folder) for key in PATHS_TO_FILES}
     return {name: stated[name] for name in ScenarioFile.model_fields if name in stated}
 
 
@@ -64,7 +65,7 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
     work, dtypes = question.workload, question.dtypes
     taken: Mapping[str, Any] = {
         "placement": _placement(question),
-        "practice": question.resolved["practice"]["base"],
+        "practice": question.stated.file.practice.base,
         "workload": {
             **asdict(work),
             "dtype": question.products,
@@ -76,8 +77,9 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
         "cost_model": question.cost_model,
         "planner": question.planner,
     }
+    data = question.stated.data
     for name, value in taken.items():
-        stated = question.stated.get(name, {} if isinstance(value, dict) else None)
+        stated: Any = data.get(name, {} if isinstance(value, dict) else None)
         left = {key: one for key, one in value.items() if key not in stated} if isinstance(value, dict) else value
         if left and (isinstance(value, dict) or stated is None):
             yield name, left

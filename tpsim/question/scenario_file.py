@@ -136,11 +136,13 @@ class PracticeFields(Strict):
 class RecomputeFields(Strict):
     """What forward does not keep for backward, which computes it once more."""
 
-    base: Literal["none", "selective", "full"] = Field(
-        default="none", description="selective: what attention keeps inside; full: all that a layer makes"
+    base: Literal["none", "selective", "full"] | None = Field(
+        default=None, description="selective: what attention keeps inside; full: all that a layer makes"
     )
     drop: Axes = Field(default=(), description="kernels, for what they keep inside, or arrays, beside those of base")
-    layers: Count | None = None
+    layers: Count | None = Field(
+        default=None, description="of each chunk the first so many, whole unless base or drop say less"
+    )
     replay: Literal["whole", "needed"] | None = Field(
         default=None, description="all of the forward, or what backward needs"
     )
@@ -192,7 +194,7 @@ class LaunchFields(ValueFields):
     value: Seconds
 
 
-class OverheadFields(Strict):
+class Overheads(Strict):
     """What memory holds beside the arrays of a step."""
 
     noun: ClassVar[str] = "an overhead of memory"
@@ -201,18 +203,34 @@ class OverheadFields(Strict):
     workspace: Annotated[BytesFields, _OrShort("string")] | None = None
     fragmentation: Annotated[ValueFields, _OrShort("number", "string")] | None = None
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Each by its name with its unit; fragmentation is a share of the arrays."""
+        units = {"context": "context_bytes", "workspace": "workspace_bytes"}
+        return {units.get(name, name): one.value if one else 0 for name, one in self}
 
-class AssumeFields(Strict):
+    def beside(self, arrays_bytes: Any) -> Any:
+        """Bytes beside arrays of so many bytes."""
+        context, workspace, fragmentation = self.figures.values()
+        return context + workspace + fragmentation * arrays_bytes
+
+
+class Assume(Strict):
     """What is assumed about the run."""
 
     noun: ClassVar[str] = "an assumption"
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-    memory: OverheadFields = Field(default_factory=OverheadFields)
+    memory: Overheads = Field(default_factory=Overheads)
     kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
         default=None,
         description="seconds in which a host launches a kernel, one after the other; none: it is never waited for",
     )
+
+    @property
+    def kernel_launch_s(self) -> float:
+        """Seconds of a launch; 0 if nothing waits for any."""
+        return self.kernel_launch.value if self.kernel_launch else 0
 
 
 class CollectivesFields(Strict):
@@ -246,7 +264,7 @@ class ScenarioFile(Strict):
     practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
-    assume: AssumeFields = AssumeFields()
+    assume: Assume = Assume()
     require: dict[str, str] = Field(default_factory=dict)
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"

@@ -9,6 +9,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
+from tpsim.program.kinds import one_each
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Collective
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
+    from tpsim.program.kinds import Layers
+    from tpsim.program.layout import Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
@@ -100,8 +103,9 @@ class Shelf:
         return self.programs[key]
 
 
-ONE_CUT = (1, 0)
-"""One layer behind the embedding, and a cut between it and the head: what a pipeline repeats."""
+def one_cut(practice: Practice) -> tuple[Layers, Layers]:
+    """A layer of each kind behind the embedding, and a cut between them and the head: what a pipeline repeats."""
+    return one_each(practice), ()
 
 
 def lowered(question: Question, path: Paths = book_path) -> Lowered:
@@ -112,7 +116,7 @@ def lowered(question: Question, path: Paths = book_path) -> Lowered:
         question.practice,
         question.dtypes,
         question.mesh.order,
-        layers=ONE_CUT if question.schedule else 1,
+        layers=one_cut(question.practice) if question.schedule else None,
         path=path,
     )
     moves = collectives(program, coalesce=question.practice.coalesce)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 
-from tpsim.reference.execute import execute
+from tpsim.program.op import Leaf
+from tpsim.reference.execute import label, rerun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.program.op import Array, Program
+    from tpsim.program.op import Array, Op
     from tpsim.reference.blocks import Block
     from tpsim.reference.execute import Run
 
@@ -41,33 +42,41 @@ class Slope:
 
 def slopes(whole: Run) -> Iterator[Slope]:
     """Every parameter of a run on one device: its derived gradient against the loss on either side."""
-    forward = replace(whole.program, ops=tuple(op for op in whole.program.ops if op.where.phase == "forward"))
     for name, array in whole.program.results.items():
         if name.startswith("grad."):
             label = name.removeprefix("grad.")
-            yield _slope(whole, forward, label, array, whole.program.results[f"new.{label}"])
+            yield _slope(whole, label, array, whole.program.results[f"new.{label}"])
 
 
-def _slope(whole: Run, forward: Program, label: str, derived: Array, parameter: Array) -> Slope:
+def _slope(whole: Run, name: str, derived: Array, parameter: Array) -> Slope:
     """One parameter, moved both ways along a direction that its name decides."""
     gradient = whole.value(derived).transpose([derived.dims.index(dim) for dim in parameter.dims])
-    value = whole.inputs(label, gradient.shape)
-    direction = np.random.default_rng(crc32(label.encode())).normal(size=gradient.shape)
+    value = whole.inputs(name, gradient.shape)
+    direction = np.random.default_rng(crc32(name.encode())).normal(size=gradient.shape)
     length, difference = max(float(np.linalg.norm(gradient)), FLOOR), inf
+    leaf, hanging = _hanging(whole, name)
     for step in STEPS:
-        above, below = (_loss(whole, forward, label, value + sign * step * direction) for sign in (1.0, -1.0))
+        above, below = (_loss(whole, leaf, hanging, value + sign * step * direction) for sign in (1.0, -1.0))
         gap = abs((above - below) / (2 * step) - float(np.sum(gradient * direction)))
         difference = min(difference, gap / length)
         if difference < NEAR:
             break
-    return Slope(label, difference)
+    return Slope(name, difference)
 
 
-def _loss(whole: Run, forward: Program, label: str, value: Block) -> float:
+def _hanging(whole: Run, name: str) -> tuple[Array, list[Op]]:
+    """The array of a parameter, and the ops of forward that hang on it: it moves no other."""
+    forward = [op for op in whole.program.ops if op.where.phase == "forward"]
+    leaf = next(op.output for op in forward if isinstance(op, Leaf) and label(op.output, op) == name)
+    reached, hanging = {leaf}, []
+    for op in forward:
+        if not reached.isdisjoint(op.inputs):
+            reached.add(op.output)
+            hanging.append(op)
+    return leaf, hanging
+
+
+def _loss(whole: Run, leaf: Array, hanging: list[Op], value: Block) -> float:
     """The loss with one parameter replaced."""
-
-    def inputs(name: str, shape: tuple[int, ...]) -> Block:
-        return value if name == label else whole.inputs(name, shape)
-
-    moved = execute(forward, whole.grid.mesh, whole.sizes, inputs)
-    return float(moved.value(forward.results["loss"]))
+    moved = rerun(whole, {leaf: whole.grid.scatter(value, leaf.type)}, hanging)
+    return float(moved.value(whole.program.results["loss"]))

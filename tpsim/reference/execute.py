@@ -5,7 +5,8 @@ The same function runs a program on one device: lower the model without axes. It
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from string import ascii_letters
@@ -152,6 +153,15 @@ def execute(
         turns = run.live.lives.turns
         Ranks(program, schedule, turns, do, partial(_posted, run), partial(_taken, run), ended).run()
     return run
+
+
+def rerun(run: Run, blocks: Mapping[Array, Blocks], ops: Iterable[Op]) -> Run:
+    """A run with other blocks of some arrays and what `ops` make of them; all else is as it was, nothing is counted."""
+    again = copy(run)
+    again.blocks, again.causes = {**run.blocks, **blocks}, []
+    for op in ops:
+        again.blocks[op.output] = _blocks(again, op)
+    return again
 
 
 def label(array: Array, op: Op) -> str:

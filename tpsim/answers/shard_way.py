@@ -1,19 +1,23 @@
-"""One op of a way to an expression, a move or the product, with its row of the ledger and what it computes."""
+"""The ways to an expression's result: ops, each a move with its row of the ledger or the product that it computes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra.contract import Contraction, flops
-from tpsim.algebra.planner import StepKind
+from tpsim.algebra import notation
+from tpsim.algebra.contract import Contraction, flops, free_dims
+from tpsim.algebra.planner import Planner, StepKind, Ways, product_ways, reshard_ways
+from tpsim.algebra.sharding import ShardingError
 from tpsim.cost import formula
 from tpsim.program.op import Einsum, Reshard
+from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.algebra.mesh import Mesh
     from tpsim.answers.pricing import Pricing
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
@@ -130,3 +134,86 @@ def steps_of(program: Program, at: Pricing) -> Iterator[ShardStep]:
             yield ShardStep(op, next(rows), at)
         elif isinstance(op, Einsum) and len(op.inputs) > 1:
             yield ShardStep(op, None, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Way(Record):
+    """One way to the result.
+
+    planners  all who choose it
+    program   what devices run
+    timed     True with a machine
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("planner", "planners", "steps", "total_time_s", "wire_bytes_per_device", "flops_per_device"),
+    )
+
+    planners: tuple[Planner, ...]
+    program: Program
+    steps: tuple[ShardStep, ...]
+    timed: bool
+
+    @property
+    def rows(self) -> list[Row]:
+        """The ledger: its moves but for free slices."""
+        return [step.row for step in self.steps if step.row and step.op != "slice"]
+
+    @property
+    def ops(self) -> str:
+        """What is done, in order."""
+        return " -> ".join(step.op for step in self.steps)
+
+    @property
+    def planner(self) -> Planner | Literal["other"]:
+        """Whose it is."""
+        return self.planners[-1] if self.planners else "other"
+
+    @property
+    def total_time_s(self) -> Seconds | None:
+        """Seconds of all steps; null without a machine or dims."""
+        return _sum(step.time_s for step in self.steps) if self.timed else None
+
+    @property
+    def wire_bytes_per_device(self) -> Bytes | None:
+        """What a device must inject in all steps; null without dims."""
+        return _sum(step.wire_bytes_per_device for step in self.steps)
+
+    @property
+    def flops_per_device(self) -> Number | None:
+        """What a device computes in all steps; null without dims."""
+        return _sum(step.flops_per_device for step in self.steps)
+
+    def __str__(self) -> str:
+        return " -> ".join(map(str, self.steps))
+
+
+def contraction(read: notation.Product) -> Contraction:
+    """The product asked for; a result without a name is called C, or after its operands if one of them is."""
+    left, right = (read.left.name, read.left.type), (read.right.name, read.right.type)
+    if read.out:
+        return Contraction(left, right, read.out.name, read.out.type.dims, read.out.type)
+    name = "C" if "C" not in (left[0], right[0]) else f"{left[0]}{right[0]}"
+    return Contraction(left, right, name, free_dims(left[1].dims, right[1].dims))
+
+
+def ways_of(read: notation.Expression, mesh: Mesh, pricing: Pricing) -> Ways:
+    """Every plan; what the algebra refuses is shown in the user's own text."""
+    named = {axis for array in read.arrays for axis in (*array.type.sharded_axes, *array.type.owed_axes)}
+    order = tuple(axis for axis in mesh.order if axis in named)
+    try:
+        if isinstance(read, notation.Reshard):
+            return reshard_ways(read.before.name, read.before.type, read.after.type, order, pricing.prices())
+        if isinstance(read, notation.Product):
+            return product_ways(contraction(read), order, pricing.prices())
+    except ShardingError as error:
+        target = read.arrays[-1]
+        remedy = f"ask for another type of {target.name}"
+        raise notation.NotationError(str(error), read.text, target.spans["array", target.name], remedy) from error
+    return Ways(())
+
+
+def _sum(values: Any) -> Any:
+    """The sum, or None if any part is not known."""
+    known = list(values)
+    return None if any(value is None for value in known) else total(known)

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
-from tpsim.guard.lock import (
+from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
+from tpsim.guard.lock import Lock
+from tpsim.guard.lock_of_machine import machine_facts
+from tpsim.guard.lock_parts import (
     MODEL_CHANGES,
     NO_FORMULAS,
     Asked,
@@ -19,19 +22,17 @@ from tpsim.guard.lock import (
     CallsFact,
     FormulaFact,
     FormulaFacts,
-    Lock,
     ResultFact,
     ScenarioFact,
     SwitchFacts,
 )
-from tpsim.guard.machine_facts import machine_facts
-from tpsim.guard.moved import STATES_FIT
-from tpsim.guard.samples import form_formulas, move_formulas, program_formulas, seconds_formulas
+from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.guard.uses import Lists, Uses
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
-from tpsim.question.scenario import CHANGES, resolve
+from tpsim.question.resolved import CHANGES
+from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.shelf import Shelf, structure
 from tpsim.report.record import plain
@@ -39,8 +40,8 @@ from tpsim.report.record import plain
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
-    from tpsim.guard.lock import Inputs
-    from tpsim.guard.samples import Formula
+    from tpsim.guard.formulas import Formula
+    from tpsim.guard.lock_parts import Inputs
     from tpsim.program.model import Model
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question

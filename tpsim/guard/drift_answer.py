@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tpsim.guard.moved import change, is_outcome, outcome, relative
+from tpsim.guard.moved_numbers import change, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer

@@ -18,13 +18,14 @@ from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import Segment
-from tpsim.guard.lock import FormulaFact
+from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
 from tpsim.machine.forms import TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
 from tpsim.program.dims import DIMS
+from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 
@@ -224,7 +225,8 @@ def sizes(order: tuple[str, ...], shift: int) -> Sizes:
     for size in axes.values():
         whole *= size
     dims = {name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)}
-    return Sizes(dims, axes, {"layers": PRIMES[shift] * whole, "microbatches": PRIMES[shift + 1], "chunks": 1})
+    layers = {kind: PRIMES[at + shift] * whole for kind, at in ((ALIKE, 0), (RECOMPUTED, 2), (KEPT, 3))}
+    return Sizes(dims, axes, {**layers, "microbatches": PRIMES[shift + 1], "chunks": 1})
 
 
 def _exact(value: Any) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.quantity.units import Dimension
-    from tpsim.question.divides import At
+    from tpsim.question.divisibility import At
 
 LIMITS: Mapping[str, Dimension] = {
     "step": "seconds",

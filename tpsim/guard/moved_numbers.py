@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.guard.lock import Call, Lock, ScenarioFact
+    from tpsim.guard.lock import Lock
+    from tpsim.guard.lock_parts import Call, ScenarioFact
 
 
 @dataclass(frozen=True, slots=True)

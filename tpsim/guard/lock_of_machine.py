@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.guard.lock import ConstantFact
+from tpsim.guard.lock_parts import ConstantFact
 from tpsim.machine.curve_file import exact
 from tpsim.machine.profile import Constant
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import NotationError
+from tpsim.algebra.sharding import joined
 from tpsim.quantity.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tpsim.algebra.notation import Expression
+    from tpsim.algebra.notation import Expression, NamedArray
 
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")
@@ -85,3 +86,19 @@ def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[s
             raise NotationError("the placement cannot be read", placement, span, remedy, "bad-placement")
         bound[axis] = tuple(level.strip() for level in levels.split("+"))
     return bound
+
+
+def refuse_uneven(text: str, array: NamedArray, dims: Mapping[str, int], mesh: Mesh) -> None:
+    """Refuse a dim that its axes do not divide."""
+    for dim in array.type.dims:
+        axes = array.type.axes(dim)
+        shards = mesh.size(*axes)
+        if not mesh.divides(array.type, dim, dims):
+            more = -(-dims[dim] // shards) * shards
+            raise NotationError(
+                f"{dim} = {dims[dim]} of {array.name} does not split evenly over {joined(axes)} = {shards} devices",
+                text,
+                array.spans["dim", dim],
+                f"pad {dim} to {more}, the next multiple of {shards}, or split another dim",
+                "not-divisible",
+            )

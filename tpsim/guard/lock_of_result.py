@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
-from tpsim.guard.facts import MEMORY, WAITS, calls_of, inputs_of
-from tpsim.guard.lock import (
-    NO_FORMULAS,
-    ConstantFact,
-    FormulaFact,
-    FormulaFacts,
-    Lock,
-    ResultFact,
-    ScenarioFact,
-)
-from tpsim.guard.moved import STATES_FIT
+from tpsim.guard.lock import Lock
+from tpsim.guard.lock_of_plans import MEMORY, WAITS, calls_of, inputs_of
+from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
+from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 

@@ -1,4 +1,4 @@
-"""What a plan takes for granted about its model and its run, and how many guesses it rests on."""
+"""What a question takes for granted of its model, its machine and its run, and how many guesses it rests on."""
 
 from __future__ import annotations
 
@@ -8,49 +8,50 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
+from tpsim.question.recompute import recompute_remarks
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from tpsim.fabric.placement import Placement
     from tpsim.machine.profile import Constant, Machine
     from tpsim.program.layout import Practice
-    from tpsim.program.model_file import ModelRead
-    from tpsim.question.question import Workload
+    from tpsim.question.question import Question
     from tpsim.question.scenario_file import ScenarioFile
 
 EFFICIENCY = "chip.matmul_efficiency"
 """The constant of a machine that a plan names among its assumptions, as a scenario may state another one."""
 
 
-def model_assumptions(read: ModelRead) -> Iterator[Assumption]:
-    """What is assumed of the model: its padding, and what reading its file left aside."""
-    model = read.model
-    if model.vocab_padded != model.vocab:
-        yield Assumption(f"vocabulary {model.vocab} is padded to {model.vocab_padded}", "stated")
-    yield from (Assumption(f"{model.name}: {note}", "derived") for note in read.notes)
-
-
-def run_assumptions(
-    file: ScenarioFile, workload: Workload, machine: Machine, placement: Placement, practice: Practice
-) -> Iterator[Assumption]:
-    """What is assumed of efficiency, overlap, placement, and of all that the scenario leaves open."""
-    yield from _efficiency(file, machine)
+def assumptions(question: Question) -> Iterator[Assumption]:
+    """What a question takes for granted: of its model, its machine, its cut, and all that it leaves open."""
+    yield from _of_model(question)
+    yield from _of_machine(question)
+    yield from question.cut_notes
+    file, placement = question.stated.file, question.placement
+    yield from _efficiency(file, question.machine)
     yield from _overheads(file)
     yield from _launch(file)
-    yield _beside(practice, file)
+    yield _beside(question.practice, file)
     dtype = file.workload.dtype
     if dtype is not None and dtype in STORED_AS:
         yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
-    for field, what in left_open(file, workload, machine).items():
+    for field, what in left_open(question).items():
         yield Assumption(f"{what}: {field} is not stated", "guess")
     if usual := _usual(file):
         yield Assumption(f"where nothing else is stated: {', '.join(usual)}", "default")
     if placement.rule:
         yield Assumption(f"placement chosen by tpsim: {placement.rule}", "derived")
     yield from (Assumption(text, "derived") for text in placement.idle)
+
+
+def _of_model(question: Question) -> Iterator[Assumption]:
+    """Its padding, and what reading its file left aside."""
+    model = question.model
+    if model.vocab_padded != model.vocab:
+        yield Assumption(f"vocabulary {model.vocab} is padded to {model.vocab_padded}", "stated")
+    yield from (Assumption(f"{model.name}: {note}", "derived") for note in question.base_model.notes)
 
 
 def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
@@ -100,11 +101,13 @@ def _waves(machine: Machine) -> str:
     return f", in whole waves of {tile.units.value} tiles of {tile.rows.value} by {tile.columns.value}"
 
 
-def left_open(file: ScenarioFile, workload: Workload, machine: Machine) -> dict[str, str]:
+def left_open(question: Question) -> dict[str, str]:
     """The fields that a run decides and the scenario does not state, each with what is guessed."""
+    file = question.stated.file
     work, dtypes = file.workload, Dtypes()
-    batch = f"global batch {workload.global_batch}, one sequence per microbatch and data shard"
-    harness = next((next(iter(level.launch)) for level in machine.levels if len(level.launch) > 1), "")
+    batch = f"global batch {question.workload.global_batch}, one sequence per microbatch and data shard"
+    levels = question.machine.levels
+    harness = next((next(iter(level.launch)) for level in levels if len(level.launch) > 1), "")
     return {
         name: what
         for name, what, stated in (
@@ -137,35 +140,30 @@ def _usual(file: ScenarioFile) -> list[str]:
     return [what for what, stated in said.items() if not stated]
 
 
-def changes_of(file: ScenarioFile) -> dict[str, Any]:
-    """What a scenario changes of its machine, as it states it."""
-    stated = {} if isinstance(file.hardware, str) else file.hardware
-    return {key: value for key, value in stated.items() if key != "extends"}
-
-
-def machine_assumptions(file: ScenarioFile, base: Machine, machine: Machine) -> Iterator[Assumption]:
-    """What is assumed of the machine: what the scenario changes, what its profile leaves out, what is hard to believe.
-
-    base  the machine before the scenario changed it
-    """
-    yield from (Assumption(text, "stated") for text in _changed(file, base))
-    for one in _left_out(file, machine):
+def _of_machine(question: Question) -> Iterator[Assumption]:
+    """What the scenario changes, what its profile leaves out, what is hard to believe."""
+    machine = question.machine
+    yield from (Assumption(text, "stated") for text in _changed(question))
+    for one in _left_out(question):
         yield Assumption(f"{one.path} is {_shown(one)}: {machine.name} does not state it ({one.note})", "guess")
     yield from (Assumption(f"{one.message}: {one.remedy}", "stated") for one in machine.doubts)
 
 
-def remarks(file: ScenarioFile, base: Machine, machine: Machine) -> Iterator[str]:
-    """The same in few lines, for whoever reads no assumptions."""
-    yield from _changed(file, base)
-    if left_out := [f"{one.path} {_shown(one)}" for one in _left_out(file, machine)]:
+def remarks(question: Question) -> Iterator[str]:
+    """What nobody may overlook: of the machine the same in few lines, and what a recompute does not gain."""
+    machine = question.machine
+    yield from _changed(question)
+    if left_out := [f"{one.path} {_shown(one)}" for one in _left_out(question)]:
         yield f"{machine.name} leaves out what is guessed here: {', '.join(left_out)}"
     yield from (f"{one.message}: {one.remedy}" for one in machine.doubts)
+    yield from recompute_remarks(question.practice)
 
 
-def _changed(file: ScenarioFile, base: Machine) -> Iterator[str]:
+def _changed(question: Question) -> Iterator[str]:
     """Each field of the machine that the scenario changes, with what it was."""
+    base = question.base_machine
     before = {one.path: _shown(one) for one in base.constants()}
-    for path, value in _leaves(changes_of(file)):
+    for path, value in _leaves(question.stated.changes("hardware")):
         yield f"{path} is {value} here" + (f"; {base.name} states {before[path]}" if path in before else "")
 
 
@@ -178,22 +176,18 @@ def _leaves(changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield f"{above}{key}", value["value"] if isinstance(value, Mapping) else value
 
 
-def _left_out(file: ScenarioFile, machine: Machine) -> list[Constant]:
-    """The figures that tpsim guesses because the profile leaves them out, and that something rests on."""
-    return [one for one in machine.constants() if not one.stated and _counts(one, file)]
-
-
-def _counts(constant: Constant, file: ScenarioFile) -> bool:
-    """False for an efficiency that something replaces."""
-    replaced = file.assume.matmul_efficiency is not None or file.cost_model == "book"
-    return not (replaced and constant.path.endswith("matmul_efficiency"))
+def _left_out(question: Question) -> list[Constant]:
+    """The figures that tpsim guesses because the profile leaves them out, but an efficiency that something replaces."""
+    found = [one for one in question.machine.constants() if not one.stated]
+    replaced = question.matmul_efficiency is not None
+    return [one for one in found if not (replaced and one.path.endswith("matmul_efficiency"))]
 
 
 def _shown(constant: Constant) -> str:
     return show(constant.value, constant.dimension)
 
 
-def guesses(assumptions: Sequence[Assumption], machine: Machine) -> int:
+def guesses(question: Question) -> int:
     """Guessed assumptions, and guesses that the machine's profile states but the one that is an assumption."""
-    constants = [one for one in machine.constants() if one.kind == "guess" and one.stated and one.path != EFFICIENCY]
-    return len(constants) + sum(assumption.kind == "guess" for assumption in assumptions)
+    stated = [one for one in question.machine.constants() if one.kind == "guess" and one.stated]
+    return sum(one.path != EFFICIENCY for one in stated) + sum(one.kind == "guess" for one in assumptions(question))

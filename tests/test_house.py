@@ -1,0 +1,99 @@
+"""docs/house.md is true: its files and functions are there, and both walks go through them in its order."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpsim.answers.plan import plan
+from tpsim.cli.main import run
+
+ROOT = Path(__file__).parents[1]
+PAGE = "docs/house.md"
+_, QUESTION, CHECK, TOUCH = (ROOT / PAGE).read_text(encoding="utf-8").split("\n## ")
+HOP = re.compile(r"^\| `(tpsim/\S+\.py)` \| `([\w.]+)` \| \S", re.MULTILINE)
+WALKS = {"plan": HOP.findall(QUESTION), "check": HOP.findall(CHECK)}
+
+
+def defined(file):
+    """The functions and methods of a file, by their qualified names."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef))
+
+
+def wrong(file, name):
+    """What a row should say instead; nothing where it is right."""
+    path = ROOT / file
+    if path.is_file() and name in defined(path):
+        return ""
+    tail = name.rpartition(".")[2]
+    every = [(one, known) for one in sorted((ROOT / "tpsim").rglob("*.py")) for known in defined(one)]
+    now = [
+        f"`{one.relative_to(ROOT)}` | `{known}`"
+        for one, known in every
+        if known == name or known.rpartition(".")[2] == tail
+    ]
+    return f"{PAGE}: `{file}` has no `{name}`; now: {', '.join(now) or 'nothing of that name'}"
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_the_functions_of_a_walk_are_where_the_page_says(walk):
+    assert len(WALKS[walk]) >= 15
+    assert [said for hop in WALKS[walk] if (said := wrong(*hop))] == []
+
+
+def test_a_function_that_moved_is_named_with_its_new_home():
+    said = wrong("tpsim/cost/prices.py", "price")
+    assert said == (f"{PAGE}: `tpsim/cost/prices.py` has no `price`; now: `tpsim/cost/rollup.py` | `price`")
+    assert wrong("tpsim/cost/rollup.py", "no_such_thing").endswith("now: nothing of that name")
+
+
+def test_the_files_to_touch_are_there():
+    named = re.findall(r"`((?:tpsim|tests|schema)/[\w./]+)`", TOUCH)
+    assert len(named) > 10
+    gone = [name for name in named if "NAME" not in name and not (ROOT / name).exists()]
+    assert gone == [], f"{PAGE} names files that are gone"
+
+
+def called(*words):
+    """The functions that a command line calls, in order: (file, qualified name) each."""
+    known, stream, inside = {}, [], str(ROOT / "tpsim")
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(inside):
+            if code not in known:
+                known[code] = (Path(code.co_filename).relative_to(ROOT).as_posix(), code.co_qualname)
+            stream.append(known[code])
+
+    sys.setprofile(note)
+    try:
+        assert run(words) == 0
+    finally:
+        sys.setprofile(None)
+    return stream
+
+
+@pytest.mark.parametrize(("walk", "asked"), [("plan", "llama3-70b-h100"), ("check", "scenarios/llama3-70b-h100.yaml")])
+def test_a_walk_calls_its_functions_in_the_order_of_the_page(walk, asked, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    stream = called(walk, asked)
+    assert capsys.readouterr().out
+    left = iter(stream)
+    late = next((hop for hop in WALKS[walk] if hop not in left), None)
+    assert late is None, f"{PAGE}: {late} is {'not called behind the row above' if late in stream else 'never called'}"
+
+
+def test_the_bytes_of_the_all_gather_are_those_of_the_plan():
+    row = next(row for row in plan("llama3-70b-h100").rows if row.array == "attention.in")
+    assert (row.collective, row.axis, row.algorithm) == ("all_gather", "tensor", "ring")
+    for figure in (f"{row.logical_bytes:,} bytes", f"{row.wire_bytes_per_device:,} of them", f"{row.count} calls"):
+        assert figure in QUESTION
+    assert f"{row.time_s * 1e6:.1f} us" in QUESTION

@@ -1,0 +1,55 @@
+"""What a question came to, as plain data: nothing here is left to a default that a reader must know."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tpsim.program.parameters import parameter_count
+from tpsim.question.forced import written
+
+if TYPE_CHECKING:
+    from tpsim.question.question import Question
+
+CHANGES = "hardware_changes"
+"""The key under which is resolved what a scenario changes of its machine."""
+
+
+def resolved(question: Question) -> dict[str, Any]:
+    """The question's fields under the names that outputs have for them."""
+    file, laid, schedule = question.stated.file, question.layout, question.schedule
+    efficiency, memory = file.assume.matmul_efficiency, file.assume.memory.figures
+    turns = schedule and {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}
+    changes, forced = question.stated.changes("hardware"), written(question.force)
+    return {
+        "name": question.name,
+        "model": {**asdict(question.model), "parameters": parameter_count(question.model)},
+        "hardware": question.machine.name,
+        **({CHANGES: changes} if changes else {}),
+        "chips": question.mesh.devices,
+        "mesh": dict(question.mesh.axes),
+        "placement": list(question.placement.describe()),
+        "layout": {
+            "tp": list(laid.roles.get("tp", ())),
+            "dp": list(laid.roles.get("dp", ())),
+            "zero": laid.zero,
+            "sequence_parallel": laid.sequence_parallel,
+            **({"pp": list(laid.stages)} if schedule else {}),
+        },
+        **({"pipeline": {**turns, "layers": list(question.split)}} if turns else {}),
+        "shardings": {
+            region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
+        },
+        "practice": {"base": file.practice.base, **asdict(question.practice)},
+        "workload": asdict(question.workload),
+        "dtypes": {"products": question.products, **asdict(question.dtypes)},
+        "assume": {
+            "matmul_efficiency": efficiency and efficiency.value,
+            **({"memory": memory} if any(memory.values()) else {}),
+            **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
+        },
+        "require": dict(file.require),
+        "cost_model": question.cost_model,
+        "planner": question.planner,
+        **({"collectives": forced} if forced else {}),
+    }

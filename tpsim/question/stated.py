@@ -1,0 +1,161 @@
+"""What a scenario states: its fields after flags and overrides, each with its place, before anything is looked up."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec import Document
+from tpsim.quantity.spec.refusals import header_problem
+from tpsim.question.edits import edited, overridden
+from tpsim.question.flag_edits import bare_scenario, flags_to_edits
+from tpsim.question.flags import flag_words
+from tpsim.question.foreign_names import FOREIGN, not_yet
+from tpsim.question.inputs import asked
+from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
+
+Extends = Callable[[Path], Document]
+Source = str | Path | Document | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A scenario as it is stated.
+
+    document  where its fields stand, flags and overrides included: what a change of it starts from
+    asked     how a command line names it again, its overrides included; "" if stdin asked
+    """
+
+    file: ScenarioFile
+    document: Document
+    asked: str
+
+    @property
+    def name(self) -> str:
+        """What it calls itself, else what its file is called."""
+        return self.file.name or self.stem
+
+    @property
+    def stem(self) -> str:
+        """What its file is called."""
+        return Path(self.document.path).stem
+
+    def at(self, *keys: str) -> Place | None:
+        """Where a key stands: in the flag or override that set it, else in the file."""
+        return self.document.place(*keys)
+
+    def at_key(self, *keys: str) -> Place | None:
+        """Where the name of a field stands, for a name that is wrong itself."""
+        return self.document.key_place(*keys)
+
+    def extended(self, key: str, example: str) -> tuple[str, Path]:
+        """What a field names, or the map in it extends, and the folder that a relative path there starts from."""
+        stated = getattr(self.file, key)
+        if isinstance(stated, str):
+            return stated, self.document.folder(key)
+        base = stated.get("extends")
+        if not isinstance(base, str):
+            message, remedy = f"a {key} map needs extends", f"add extends: {example}, or another one"
+            raise InputError.one("missing-field", message, self.at(key), remedy)
+        return base, self.document.folder(key, "extends")
+
+    def changes(self, key: str) -> dict[str, Any]:
+        """What it changes in the file that a field names."""
+        stated = getattr(self.file, key)
+        return {} if isinstance(stated, str) else {name: one for name, one in stated.items() if name != "extends"}
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The fields as they are stated, with the scenario's name; files as the current folder names them."""
+        data = {name: value for name, value in self.document.data.items() if name != "tpsim" and value is not None}
+        for key in PATHS_TO_FILES:
+            value = data[key]
+            if isinstance(value, Mapping):
+                data[key] = {**value, "extends": self._named_here(value["extends"], key, "extends")}
+            else:
+                data[key] = self._named_here(str(value), key)
+        return {"name": self.stem, **data}
+
+    def _named_here(self, text: str, *keys: str) -> str:
+        """A file as the current folder names it, instead of the folder of the file that states it."""
+        here = text == "-" or not spec.is_path(text)
+        return text if here else spec.path_from(Path(), str(self.document.folder(*keys) / text))
+
+
+def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], extends: Extends) -> Stated:
+    """What a scenario, or flags alone, state after flags and then overrides; see `resolve`.
+
+    extends  reads the file of a scenario that another one extends
+
+    Raises InputError for what is no scenario, and for what tpsim cannot plan yet.
+    """
+    document = _document(scenario, flags)
+    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
+        raise InputError([wrong])
+    document = spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
+    document = edited(document, flags_to_edits(flags, document.data))
+    document = overridden(document, overrides)
+    _refuse_not_yet(document)
+    _refuse_overlap(document)
+    file, document = spec.read(document, ScenarioFile, foreign=FOREIGN)
+    return Stated(file, document, _asked(document, overrides, flags))
+
+
+def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
+    if isinstance(scenario, Document):
+        return scenario
+    if scenario is None:
+        return Document(data=bare_scenario(flags), path="flags", text="", sha256="")
+    if isinstance(scenario, Mapping):
+        return Document(data=dict(scenario), path="scenario", text="", sha256="")
+    return spec.load(spec.named("scenarios", str(scenario)))
+
+
+def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any]) -> str:
+    """The words that ask for this scenario again; none for what neither a file nor flags hold."""
+    file = [asked("scenarios", document.path)] if document.sha256 and document.path != "-" else []
+    words = [*file, *flag_words(flags)] if file or document.path == "flags" else []
+    return shlex.join([*words, *(word for text in overrides for word in ("--set", text))] if words else [])
+
+
+def _refuse_not_yet(document: Document) -> None:
+    """Refuse fields of parallelisms that tpsim does not plan yet, before they are called unknown."""
+    for section in ((), ("layout",), ("pipeline",), ("workload",)):
+        fields = document.data.get(section[0]) if section else document.data
+        for key in fields if isinstance(fields, Mapping) else ():
+            if feature := not_yet(key):
+                raise InputError.one(
+                    "not-supported-yet",
+                    f"{key}: {feature} is not supported yet",
+                    document.key_place(*section, key),
+                    "remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO",
+                )
+
+
+REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
+NOT_MODELLED_YET = {
+    "steady": "messages that block in warm-up and flush alone",
+    "deferred": "a norm of gradients that the update does not wait for",
+}
+
+
+def _refuse_overlap(document: Document) -> None:
+    """Refuse overlap by mesh axes, which is no assumption any more, and what a timeline does not model yet."""
+    assume, practice = (document.data.get(key) for key in ("assume", "practice"))
+    if isinstance(assume, Mapping) and "overlap" in assume:
+        message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
+        raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
+    stated = practice if isinstance(practice, Mapping) else {}
+    overlap = stated.get("overlap")
+    found: list[tuple[tuple[str, ...], Any]] = [(("clip",), stated.get("clip"))]
+    found += [(("overlap", sort), value) for sort, value in overlap.items()] if isinstance(overlap, Mapping) else []
+    for path, value in found:
+        if isinstance(value, str) and value in NOT_MODELLED_YET:
+            message = f"{' of '.join(path)}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
+            remedy = "write none or norm" if path == ("clip",) else "write none or beside"
+            raise InputError.one("not-supported-yet", message, document.place("practice", *path), remedy)
