@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import yaml
 
 import tpsim
 from page import ROOT, grid, written
+from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,59 +38,39 @@ class Run:
 
     row: Mapping[str, Any]
     stack: Mapping[str, Any]
+    known: dict[str, Any] = field(default_factory=dict)
 
     @property
     def measured(self) -> float:
         """Bytes."""
         return float(self.row["gib"]) * GIB
 
-    @cached_property
-    def planned(self) -> Any:
-        """What tpsim says of a chip of the rank that was measured."""
-        return tpsim.plan(self.scenario).each[self.row["rank"]]
+    def planned(self, **keeps: str) -> Any:
+        """What tpsim says of a chip of the rank that was measured; without `keeps` by the list of the bundle."""
+        key = keeps.get("keeps", "")
+        if key not in self.known:
+            self.known[key] = tpsim.plan(self.scenario(**keeps)).each[self.row["rank"]]
+        return self.known[key]
 
     @property
     def peak(self) -> float:
-        """tpsim's, bytes."""
-        return float(self.planned.peak_bytes)
+        """Tpsim's of what kernels need alone, bytes."""
+        return float(self.planned(keeps="none").peak_bytes)
+
+    @property
+    def bundled(self) -> float:
+        """Tpsim's as a scenario is planned that says no more than its practice's name, bytes."""
+        return float(self.planned().peak_bytes)
+
+    @property
+    def listed(self) -> float:
+        """Tpsim's with the list that was found by looking at runs of this stack, bytes."""
+        return float(self.planned(keeps=self.stack["practice"]["keeps"]).peak_bytes)
 
     @property
     def states(self) -> float:
         """Parameters, gradients and optimizer states alone, as tpsim counts them, bytes."""
-        return float(self.planned.static_bytes)
-
-    @property
-    def listed(self) -> float:
-        """tpsim's, and what the stack is said to keep besides, bytes; the sum is this script's."""
-        t = self.row["mesh"]["tensor"]
-        besides = (one["bytes"] * self._besides[one["of"]] / (1 if one.get("whole") else t) for one in self.keeps)
-        return self.peak + sum(besides)
-
-    @property
-    def keeps(self) -> Sequence[Mapping[str, Any]]:
-        """What its stack keeps besides, as far as this run has it: without copies nothing is summed in buckets."""
-        sums = self.row["mesh"]["data"] > 1 and self.row["zero"] == 0
-        return [one for one in self.stack["keeps"] if sums or one["of"] != "parameters"]
-
-    @property
-    def _besides(self) -> Mapping[str, float]:
-        """How many elements each word of memory_set.yaml stands for."""
-        model, last = self.row["model"], self.row["rank"] == self.row["mesh"]["pipe"] - 1
-        h, f, width = model["hidden"], model["ffn"]["hidden"], model["head_dim"]
-        tokens = self.row["seq"] * self.row["each"]
-        flying = tokens * self.layers * self.in_flight
-        products = (
-            2 * h * width * (model["heads"] + model["kv_heads"]) + (3 if "glu" in model["ffn"]["kind"] else 2) * h * f
-        )
-        head = last * model["vocab_padded"]
-        return {
-            "h": flying * h,
-            "f": flying * f,
-            "repeated": flying * width * (model["heads"] - model["kv_heads"]),
-            "logits": tokens * head,
-            "weights": products + head * h,
-            "parameters": self.layers * products + (1 if model["tie_embeddings"] else 2) * head * h,
-        }
+        return float(self.planned(keeps="none").static_bytes)
 
     @property
     def layers(self) -> float:
@@ -120,8 +100,7 @@ class Run:
         head = 4 * stream / t * (1 + model["vocab"] / model["hidden"]) if rank == stages - 1 else 0
         return self.states + layer * self.layers * self.in_flight + head
 
-    @property
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self, **keeps: str) -> dict[str, Any]:
         """The question, as `tpsim.plan` takes it; the machine does not matter for what is allocated."""
         row, mesh = self.row, dict(self.row["mesh"])
         layout = {"dp": "data", "tp": "tensor", "zero": row["zero"], "sequence_parallel": row["sequence_parallel"]}
@@ -140,11 +119,12 @@ class Run:
                 "params": None,
                 "max_positions": None,
                 **row["model"],
+                **self.stack.get("model", {}),
             },
             "hardware": "dgx-h100",
             "mesh": mesh,
             "layout": layout,
-            "practice": self.stack["practice"],
+            "practice": {**{name: one for name, one in self.stack["practice"].items() if name != "keeps"}, **keeps},
             "recompute": row["recompute"],
             "workload": {
                 "global_batch": batch,
@@ -157,8 +137,9 @@ class Run:
 
 
 FIGURES: Mapping[str, Callable[[Run], float]] = {
-    "tpsim": lambda run: run.peak,
-    "with its list": lambda run: run.listed,
+    "kernels alone": lambda run: run.peak,
+    "bundle": lambda run: run.bundled,
+    "its own list": lambda run: run.listed,
     "textbook": lambda run: run.textbook,
     "states alone": lambda run: run.states,
 }
@@ -248,7 +229,7 @@ def each(several: Sequence[Run]) -> Iterator[list[str]]:
             str(row["rank"]),
             f"{row['gib']:.2f}",
             *sizes,
-            f"{100 * of_peak(FIGURES['tpsim'])(run):+.1f}",
+            f"{100 * of_peak(FIGURES['bundle'])(run):+.1f}",
         ]
 
 
@@ -261,28 +242,41 @@ or active, at its peak, on the rank that the source tells of; not what the alloc
 
 The runs are those of `tests/data/measured_memory.json`, with their sources: published, of dense models, all that
 decides the bytes known, at least 2 GiB. How they are asked for stands in `tests/data/memory_set.yaml`; whoever wrote
-it had seen them. Runs of one configuration count as one. tpsim knows of each stack its switches (gathered inputs stay
-or are gathered again, dtypes, the split of layers) and no list of its own: what kernels keep is the same for all, and
-nothing of it was chosen by these runs.
+it had seen them. Runs of one configuration count as one. Of each stack its switches are stated (gathered inputs stay or
+are gathered again, dtypes, dropout, the split of layers); what kernels keep is the same for all, and nothing of it was
+chosen by these runs.
 Textbook is states and the formulas of Korthikanti et al. 2022, section 4, which are of GPT models with dropout.
 """
 
 NOTES = """\
 ## What stacks keep besides
 
-Every error of tpsim is on one side: stacks keep more than kernels need. What each is said to keep besides stands in
-`tests/data/memory_set.yaml`; tpsim has no place for it yet, so this script adds it to tpsim's peak ("with its list").
-**The lists were found by looking at these runs**: what they reach shows that states, layers and microbatches in flight
-are counted right, and is no forecast. A stack that nobody has looked at comes out as the column of tpsim says. For
-torchtitan none is stated: its peak is at the loss, where tpsim's is not, and 12 to 16 bytes per logit would close it.
+Every error of what kernels need alone is on one side: stacks keep more. What a stack is said to keep besides is
+`practice.keeps`, a list by name (`tpsim/program/keeps.py`); "bundle" has the list that its practice brings (megatron's
+own for `megatron`, none for `fsdp2`), "its own list" the one of that stack.
+**The lists were found by looking at the runs of their stack**: what they reach there shows that states, layers and
+microbatches in flight are counted right, and is no forecast. What the list of `megatron` says of nanotron's and
+SimuMax's runs, which it was not found by, is one; the margin of a plan's verdict is its 90th percentile. A stack that
+nobody has looked at comes out as the column of kernels alone. For torchtitan no list is stated: its peak is at the
+loss, where tpsim's is not, and 12 to 16 bytes per logit would close it.
 """
 
 
 def lists() -> Iterator[str]:
     """What each stack keeps besides, in words."""
     for name, one in chosen()["stacks"].items():
-        words = "; ".join(part["what"] for part in one["keeps"])
-        yield f"- {name} ({one['ran']}): {words or 'nothing stated'}."
+        keeps = one["practice"]["keeps"]
+        listed = ", ".join(map(str, KEEPS[keeps])) or "nothing"
+        yield f"- {name} ({one['ran']}): {keeps}: {listed} ({KEEPS_SOURCES[keeps]})."
+
+
+FORECAST = ("nanotron", "simumax")
+"""Stacks whose practice is megatron's, and by whose runs its list was not found."""
+
+
+def forecast(several: Sequence[Run]) -> tuple[float, float, float]:
+    """As `score`, of what a plan says by the list of megatron about other stacks of its switches."""
+    return score([run for run in several if run.row["stack"] in FORECAST], of_peak(FIGURES["bundle"]))
 
 
 def page() -> str:
@@ -301,7 +295,7 @@ def page() -> str:
         NOTES.rstrip(),
         "\n".join(lists()),
         "## Runs",
-        grid(["run", cut, "rank", "measured, GiB", *FIGURES, "tpsim, %"], each(several)),
+        grid(["run", cut, "rank", "measured, GiB", *FIGURES, "bundle, %"], each(several)),
         "Left out:",
         "\n".join(left),
     ]

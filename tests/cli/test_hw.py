@@ -6,6 +6,7 @@ import csv
 import json
 from io import StringIO
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -149,12 +150,13 @@ def test_a_profile_held_to_the_rule_of_the_shipped_ones_must_state_kinds(own, ca
     ],
 )
 def test_a_shipped_profile_fails_without_unit_source_or_kind(library, capsys, old, new, problem):
-    text = (SHIPPED / "dgx-h100.yaml").read_text(encoding="utf-8")
-    (library / "dgx-h100.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
-    assert run(["hw", "validate"]) == 1
+    copytree(SHIPPED, library, dirs_exist_ok=True)
+    text = (SHIPPED / "chips" / "h100.yaml").read_text(encoding="utf-8")
+    (library / "chips" / "h100.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
+    assert run(["hw", "validate", "dgx-h100"]) == 1
     line = next(line for line in capsys.readouterr().out.splitlines() if problem in line)
     number = 1 + text.splitlines().index("    bf16: {value: 989 TFLOP/s, source: datasheet, kind: datasheet}")
-    assert f"dgx-h100.yaml:{number}:" in line
+    assert f"h100.yaml:{number}:" in line
 
 
 def test_every_mistake_of_a_file_is_a_line_in_the_order_of_the_file(own, capsys):

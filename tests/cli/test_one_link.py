@@ -9,7 +9,7 @@ import pytest
 
 from tests.machines import OWN
 from tpsim.fabric.wires import ONE_LINK
-from tpsim.machine.profile_file import LevelFields
+from tpsim.machine.profile_fields import LevelFields
 
 ROOT = Path(__file__).parents[2]
 

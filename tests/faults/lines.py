@@ -370,8 +370,8 @@ FAULTS = [
     Fault(
         "what runs once per step counts in every microbatch",
         op.Program.times,
-        "for loop, _ in where.loops",
-        'for loop in dict(where.loops) | {"microbatches": 0}',
+        "for loop in where.repeats",
+        'for loop in {**dict.fromkeys(where.repeats), "microbatches": 0}',
         f"verify {LLAMA}",
         "all_reduce over data of loss",
     ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from tpsim.program.keeps import KEEPS
 from tpsim.program.layout import Practice, layout
 
 if TYPE_CHECKING:
@@ -116,4 +117,5 @@ def practices() -> st.SearchStrategy[Practice]:
         recompute=st.sampled_from([(), ("attention",), ("full",), ("norm", "mlp.act")]),
         recompute_layers=st.sampled_from([None, 1, 2]),
         replay=st.sampled_from(["whole", "needed"]),
+        keeps=st.sampled_from([KEEPS["none"], KEEPS["nanotron"]]),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tpsim.machine.profile import load, names, validate
-from tpsim.machine.profile_file import DTYPES, HardwareFile
+from tpsim.machine.profile_fields import DTYPES, HardwareFile
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 

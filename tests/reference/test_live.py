@@ -43,12 +43,13 @@ def run(asked) -> Run:
     model, m = replace(model, layers=sum(layers)), schedule.microbatches
     program = lower(model, where, practice, Dtypes(), mesh.order, layers=layers, microbatches=m)
     numbers = {**sizes(model, mesh, m).dims, "m": m}
-    return execute(program, mesh, numbers, leaves(numbers), schedule=schedule)
+    return execute(program, mesh, numbers, leaves(numbers), schedule=schedule, beside=dict(practice.keeps))
 
 
 def folded(asked):
     model, where, practice, mesh, schedule, layers = asked
-    courses = Courses(traced(model, where, practice, mesh), sizes(model, mesh, schedule.microbatches))
+    numbers = sizes(model, mesh, schedule.microbatches)
+    courses = Courses(traced(model, where, practice, mesh), numbers, practice.keeps)
     chunks = linear(layers, schedule.ranks, practice).chunks
     return {rank: peak(courses, schedule, rank, chunks).course for rank in range(schedule.ranks)}
 

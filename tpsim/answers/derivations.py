@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Program, Where
+    from tpsim.program.op import Where
     from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
@@ -269,14 +269,13 @@ def _peak(result: PlanResult) -> Iterator[Derivation]:
 
 def _kept(result: PlanResult) -> Iterator[Derivation]:
     """What a microbatch keeps: of a layer from forward, and within backward, and of what is around the layers."""
-    program = result.shelf.lowered(result.question).program
     sorts: dict[str, Callable[[Kept], bool]] = {}
     for kind in kinds(result.question.practice):
         one_layer = "of one layer" if kind == ALIKE else f"of one {kind} layer"
         sorts[f"{one_layer} from forward to backward"] = partial(_kept_in, kind, forward=True)
         sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)
     for what, belongs in {**sorts, "around the layers": lambda one: not one.per_layer}.items():
-        mine = partial(_kept_so, program, belongs)
+        mine = partial(_kept_so, result, belongs)
         yield _derived(
             result,
             f"bytes that one microbatch keeps {what}",
@@ -291,8 +290,9 @@ def _kept_in(kind: str, one: Kept, *, forward: bool) -> bool:
     return one.per_layer and one.reader.where.kind == kind and (one.maker.where.act == "F") == forward
 
 
-def _kept_so(program: Program, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
-    return [one for one in kept(program, sizes) if belongs(one)]
+def _kept_so(result: PlanResult, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
+    program, practice = result.shelf.lowered(result.question).program, result.question.practice
+    return [one for one in kept(program, sizes, practice.keeps) if belongs(one)]
 
 
 OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity.errors import InputError
-from tpsim.question.inputs import inputs
+from tpsim.question.inputs import inputs, shown
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _checked(name: str, *, strict: bool) -> Checked:
     from tpsim.quantity import spec
 
     path = str(spec.named("hardware", name))
-    asked = strict or spec.is_shipped("hardware", path)
+    asked = strict or spec.is_shipped(["hardware"], path)
     try:
         machine, document = read(path)
     except InputError as error:
@@ -293,6 +293,7 @@ def constant_record(machine: Machine, one: Constant) -> dict[str, Any]:
         "source": one.source or None,
         "title": source.title if source else None,
         "note": one.note or None,
+        "file": shown(one.file) or None,
     }
 
 

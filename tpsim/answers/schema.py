@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Something that has a JSON Schema, and where the type is that it is made from: a file's, or an answer's."""
+    """Something that has a JSON Schema, and where the type is that it is made from: a file's, or an answer's.
+
+    part  True for a file that others are laid on, so that it need say nothing but its name
+    """
 
     name: str
     describes: Literal["file", "output"]
     module: str
     type: str
     what: str
+    part: bool = False
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
@@ -33,13 +37,18 @@ class Described:
         from tpsim.quantity import spec
 
         made = spec.schema_of(kind, f"{self.name}.json")
+        if self.part:
+            return {**made, **_partial(made, made["$defs"]), "required": ["tpsim", "name"]}
         return _or_extending(made, self.type) if "extends" in made["properties"] else made
 
 
 DESCRIBED: tuple[Described, ...] = (
-    Described("hardware", "file", "tpsim.machine.profile_file", "HardwareFile", "a machine"),
+    Described("hardware", "file", "tpsim.machine.profile_fields", "HardwareFile", "a machine"),
     Described("model", "file", "tpsim.program.model_file", "ModelFile", "a model"),
     Described("scenario", "file", "tpsim.question.scenario_file", "ScenarioFile", "a scenario"),
+    Described(
+        "chip", "file", "tpsim.machine.profile_fields", "ChipFile", "a chip that machines are made of", part=True
+    ),
     Described("lock", "file", "tpsim.guard.lock", "Lock", "what tpsim check holds scenarios to"),
     Described("plan", "output", "tpsim.answers.plan", "PlanResult", "what tpsim plan -f json prints"),
     Described("shard", "output", "tpsim.answers.shard", "ShardResult", "what tpsim shard -f json prints"),
@@ -110,18 +119,40 @@ def schema(name: str) -> SchemaResult:
 
 
 HEAD = ("$schema", "$id", "$defs")
+EXTENDS = "extends"
 
 
 def _or_extending(made: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The schema of a format that knows ``extends``: a file that has it need not repeat what it takes over."""
-    whole = {key: value for key, value in made.items() if key not in HEAD}
+    whole, named = {key: value for key, value in made.items() if key not in HEAD}, made["$defs"]
+    parts = [key for key, one in named.items() if EXTENDS in one.get("properties", ())]
+    either = {key: _either(named[key], named[key], named) for key in parts}
+    full: dict[str, Any] = {"$ref": f"#/$defs/{name}"}
+    for field, inside in whole["properties"].items() if parts else ():
+        if any(one.get("$ref", "").rpartition("/")[2] in parts for one in inside.get("anyOf", ())):
+            by_name = {"anyOf": [{"type": "string"}, {"required": [EXTENDS]}]}
+            given = {"required": [field], "properties": {field: by_name}}
+            full = {"if": given, "then": _named_items(whole, named), "else": full}
     return {
         **{key: made[key] for key in HEAD},
-        "$defs": {**made["$defs"], name: whole},
-        "if": {"required": ["extends"]},
-        "then": _partial(whole, made["$defs"]),
-        "else": {"$ref": f"#/$defs/{name}"},
+        "$defs": {**named, **either, name: whole},
+        **_either(whole, full, named),
     }
+
+
+def _either(whole: Mapping[str, Any], full: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    return {"if": {"required": [EXTENDS]}, "then": _partial(whole, named), "else": full}
+
+
+def _named_items(whole: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """`whole` for a file of which a part's own file tells some: maps in named items may be told there."""
+    fields = dict(whole["properties"])
+    for key, field in fields.items():
+        item = _resolved(field.get("items", {}), named)
+        if "name" in item.get("required", ()):
+            due = [name for name in item["required"] if "$ref" not in item["properties"][name]]
+            fields[key] = {**field, "items": {**_partial(item, named), "required": due}}
+    return {**whole, "properties": fields}
 
 
 def _partial(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +175,10 @@ def _partial(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, A
 
 def _fields(schema: Mapping[str, Any], named: Mapping[str, Any], above: str) -> Iterator[dict[str, Any]]:
     """The fields of a map, each followed by those inside it; ``[]`` is any item of a list, ``*`` any key of a map."""
-    inner = _resolved(schema.get("else", schema), named)
+    inner = schema
+    while "else" in inner:
+        inner = inner["else"]
+    inner = _resolved(inner, named)
     for key, field in inner.get("properties", {}).items():
         yield {
             "field": f"{above}{key}",
@@ -159,6 +193,7 @@ def _fields(schema: Mapping[str, Any], named: Mapping[str, Any], above: str) -> 
 def _branches(field: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The maps that may stand in a field, and what their fields' paths say about the way there."""
     one = _resolved(field, named)
+    one = one.get("else", one)
     yield from (found for choice in one.get("anyOf", ()) for found in _branches(choice, named))
     if "properties" in one:
         yield one, ""

@@ -52,7 +52,8 @@ def trial(question: Question, full: PlanResult) -> Trial:
     sizes = {**dims_of(question), "m": question.workload.microbatches}
     inputs = leaves(sizes)
     program = _program(plan)
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.orders)
+    beside = dict(question.practice.keeps)
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.orders, beside=beside)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs))
 
 
@@ -83,10 +84,11 @@ def run(
     wiring: Wiring | None,
     *,
     schedule: PipelineSchedule | None = None,
+    beside: Mapping[str, int] | None = None,
 ) -> Run:
     """`execute` on many devices, where what goes wrong is what was looked for. Raises Stopped."""
     try:
-        return execute(program, mesh, sizes, inputs, wiring=wiring, schedule=schedule)
+        return execute(program, mesh, sizes, inputs, wiring=wiring, schedule=schedule, beside=beside)
     except ValueError as error:
         raise Stopped(str(error)) from error
 

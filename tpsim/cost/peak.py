@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
+    from tpsim.program.keeps import Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
@@ -55,15 +56,24 @@ class Kept:
         return self.reader.where.index("layers") is not None
 
 
-def kept(program: Program, sizes: Sizes) -> tuple[Kept, ...]:
-    """What forward keeps for backward, and backward for gradients of parameters, as if these two ran apart."""
+def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[Kept, ...]:
+    """What forward keeps for backward, and backward for gradients of parameters, as if these two ran apart.
+
+    keeps  what the stack keeps beside what its kernels need
+    """
     found = lives(program)
     pairs = ((array, op, found.readers[array]) for array, op in found.makers.items())
     return tuple(
-        Kept(array, op, _last(readers), local_bytes(array, sizes))
+        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps))
         for array, op, readers in pairs
         if any(one.where.act != op.where.act for one in readers)
     )
+
+
+def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra]) -> Any:
+    """Bytes of an array on one device, with what the stack keeps as long as it is there."""
+    more = total(one.bytes_each for one in keeps if one.of == array.name)
+    return local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
 
 
 def _last(readers: Sequence[Op]) -> Op:
@@ -151,6 +161,7 @@ class Courses:
 
     program: Program
     sizes: Sizes
+    keeps: Sequence[Extra] = ()
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
 
     @cached_property
@@ -224,7 +235,7 @@ class Courses:
         return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
 
     def _bytes(self, array: Array) -> Any:
-        return local_bytes(array, self.sizes)
+        return held_bytes(array, self.sizes, self.keeps)
 
     def _part(self, array: Array, acts: str) -> Part:
         maker, readers = self.lives.makers[array], self.lives.readers[array]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.machine.parts import Kind
+from tpsim.machine.parts import Constant, Kind
 from tpsim.quantity import spec
+from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -19,6 +20,7 @@ class ConstantFields(spec.Strict):
     """A figure with its provenance; a bare quantity is one without, and counts as a guess."""
 
     noun: ClassVar[str] = "a constant"
+    dimension: ClassVar[Dimension]
     source: str | None = Field(None, description="a key of sources")
     kind: Kind | None = None
     note: str | None = Field(None, description="how it was derived or measured")
@@ -34,38 +36,58 @@ class ConstantFields(spec.Strict):
         fields = handler.resolve_ref_schema(handler(schema))
         return {"anyOf": [fields["properties"]["value"], fields]}
 
+    def at(self, path: str, file: str, *, stated: bool = True) -> Constant:
+        """The figure that stands at a path of a file."""
+        return Constant(
+            self.value,  # type: ignore[attr-defined]  # of every figure, each of a type of its own
+            self.dimension,
+            self.source or "",
+            self.kind or "guess",
+            path,
+            self.note or "",
+            self.kind is not None,
+            stated,
+            file,
+        )
+
 
 class BandwidthFields(ConstantFields):
     """Bytes per second."""
 
+    dimension = "bytes_per_s"
     value: spec.BytesPerSecond
 
 
 class LatencyFields(ConstantFields):
     """Seconds."""
 
+    dimension = "seconds"
     value: spec.Seconds
 
 
 class MemoryFields(ConstantFields):
     """Bytes."""
 
+    dimension = "bytes"
     value: spec.Bytes
 
 
 class PeakFields(ConstantFields):
     """Floating point operations per second."""
 
+    dimension = "flops_per_s"
     value: spec.FlopsPerSecond
 
 
 class RatioFields(ConstantFields):
     """A share: more than 0, at most 1."""
 
+    dimension = "ratio"
     value: spec.Share
 
 
 class CountFields(ConstantFields):
     """A number of things."""
 
+    dimension = "count"
     value: Annotated[int, Field(ge=1)]

@@ -29,6 +29,7 @@ class Constant:
     note         how it was derived or measured
     stated_kind  False if the file gives no kind: then it counts as a guess
     stated       False if the file leaves the figure out: then it is tpsim's guess
+    file         the path of the file that states it, which need not be the machine's own; "" without one
     """
 
     value: float
@@ -39,6 +40,7 @@ class Constant:
     note: str = ""
     stated_kind: bool = True
     stated: bool = True
+    file: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

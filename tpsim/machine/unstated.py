@@ -10,6 +10,7 @@ from tpsim.quantity import spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology
 
@@ -49,4 +50,9 @@ class UnstatedFile(spec.Strict):
 
 def unstated() -> UnstatedFile:
     """The guesses that tpsim ships, a file beside its machines."""
-    return spec.read(spec.shipped("hardware") / "unstated" / "figures.yaml", UnstatedFile)[0]
+    return spec.read(file(), UnstatedFile)[0]
+
+
+def file() -> Path:
+    """Where they stand."""
+    return spec.shipped("hardware") / "unstated" / "figures.yaml"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tpsim.machine.chips import PARTS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem
 from tpsim.quantity.units import other_units, parse, show
@@ -80,7 +81,7 @@ def _written(folder: Path) -> Mapping[Field, set[Any]]:
     found: dict[Field, set[Any]] = {}
     documents = {path.stem: spec.load(path) for path in sorted(folder.glob("*.yaml"))}
     for document in documents.values():
-        data = spec.extended(document, lambda name, _: documents[name]).data
+        data = spec.extended(document, lambda name, _: documents[name], PARTS).data
         parts = [("chip", data["chip"]), *((_sort(level.get("shape")), level) for level in data["levels"])]
         for first, part in parts:
             for path, text in _leaves(part, (first,)):

@@ -62,7 +62,7 @@ def list_page(result: HwListResult, *, verbose: bool) -> Document:
 
 
 def page(result: HwResult, *, verbose: bool) -> Document:
-    """One machine, its curves in a line each; `verbose` adds how constants were derived or measured."""
+    """One machine, its curves in a line each; `verbose` adds how figures were derived, and in which file."""
     machine = result.machine
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
@@ -71,7 +71,13 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     return Document(
         title=machine.name,
         facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
-        tables=(Table((*CONSTANTS, Column("note", "note")) if verbose else CONSTANTS, rows, group="part"),),
+        tables=(
+            Table(
+                (*CONSTANTS, Column("note", "note"), Column("file", "file")) if verbose else CONSTANTS,
+                rows,
+                group="part",
+            ),
+        ),
         notes=(*sources, *doubts),
         verdict=result.verdict,
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",

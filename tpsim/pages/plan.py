@@ -193,7 +193,7 @@ def _switch(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
     if value and not isinstance(value, bool):
-        return f"{name} {' '.join(value) if isinstance(value, tuple | list) else value}"
+        return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"
 
 

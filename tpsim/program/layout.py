@@ -8,6 +8,7 @@ from math import inf
 from typing import Literal
 
 from tpsim.algebra.sharding import Sharding
+from tpsim.program.keeps import KEEPS, Extra
 
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
@@ -158,6 +159,7 @@ class Practice:
     recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside
                            (attention, norm.mlp), an array by its name (mlp.act)
     recompute_layers       of each chunk the first so many are recomputed, the others keep all; None: all are
+    keeps                  what a stack keeps beside what its kernels need
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
@@ -178,6 +180,7 @@ class Practice:
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
     recompute_layers: int | None = None
+    keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"
@@ -208,6 +211,7 @@ PRACTICES: Mapping[str, Practice] = {
         reshard_after_forward=True,
         qkv="fused",
         coalesce=True,
+        keeps=KEEPS["megatron"],
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.recompute import recompute_remarks
@@ -34,6 +35,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _overheads(file)
     yield from _launch(file)
     yield _beside(question.practice, file)
+    yield _keeps(question.practice, file)
     dtype = file.workload.dtype
     if dtype is not None and dtype in STORED_AS:
         yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
@@ -79,6 +81,17 @@ def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     if file.practice.overlap is not None:
         return Assumption(text, "stated")
     return Assumption(f"{text}, as {file.practice.base} has it ({SOURCES[file.practice.base]})", "default")
+
+
+def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
+    """What the stack keeps in memory beside what its kernels need, and who says so."""
+    listed = f"{', '.join(map(str, practice.keeps))} (bytes per element)" if practice.keeps else "nothing"
+    text = f"kept beside what kernels need: {listed}"
+    if isinstance(file.practice.keeps, dict):
+        return Assumption(text, "stated")
+    name = next(name for name, keeps in KEEPS.items() if keeps == practice.keeps)
+    said = f"{text}, the list {name} ({KEEPS_SOURCES[name]})"
+    return Assumption(said, "stated" if file.practice.keeps else "default")
 
 
 def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:

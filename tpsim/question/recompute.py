@@ -1,23 +1,27 @@
-"""What a scenario does not keep for backward: names of kernels and arrays, as switches of its practice."""
+"""What a scenario keeps for backward and what not: names of kernels and arrays, as switches of its practice."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.program.keeps import KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.layout import FULL, Dtypes
+from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.question.shelf import one_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
+    from tpsim.program.op import Program
     from tpsim.question.divisibility import At
-    from tpsim.question.scenario_file import RecomputeFields
+    from tpsim.question.scenario_file import PracticeFields, RecomputeFields
 
 SELECTIVE = "attention"
 """The kernel whose inside is worth the least FLOPs per byte (Korthikanti et al. 2022, section 5)."""
@@ -44,6 +48,27 @@ def recomputing(fields: RecomputeFields, practice: Practice, model: Model, laid:
     return replace(practice, recompute=dropped, recompute_layers=fields.layers, replay=replay)
 
 
+def keeping(fields: PracticeFields, practice: Practice, model: Model, laid: Layout, at: At) -> Practice:
+    """The practice with what its stack is stated to keep beside what kernels need.
+
+    Raises InputError for a list that nobody has, and for arrays that take no bytes.
+    """
+    asked = fields.keeps
+    if asked is None:
+        return practice
+    if isinstance(asked, str):
+        if asked not in KEEPS:
+            (problem,) = unknown(asked, "list of what a stack keeps", KEEPS).problems
+            raise InputError([replace(problem, place=at("practice", "keeps"))])
+        return replace(practice, keeps=KEEPS[asked])
+    names = sorted({array.name for array in lives(_program(practice, model, laid)).makers})
+    for name in asked:
+        if name not in names and name not in STANDING:
+            (problem,) = unknown(name, "array of the program with bytes", [*STANDING, *names]).problems
+            raise InputError([replace(problem, place=at("practice", "keeps"))])
+    return replace(practice, keeps=tuple(Extra(*one) for one in asked.items()))
+
+
 def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
     """Refuse to recompute more layers than a chunk has; one without layers has none to recompute."""
     asked, least = practice.recompute_layers, min(layers for layers in split if layers)
@@ -55,9 +80,7 @@ def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
 
 def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layout, at: At) -> None:
     """Refuse names of nothing that a layer makes."""
-    axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
-    program = lower(model, laid, practice, Dtypes(), axes)
-    made = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
+    made = [op for op in _program(practice, model, laid).ops if op.where.act == "F" and op.where.place == "layer"]
     kernels = {op.where.kernel for op in made if op.where.kernel}
     here = {op.output for op in made}
     edges = {op.output for op in made if isinstance(op, Reshard) and not here & {*op.inputs}}
@@ -66,6 +89,11 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
         if name not in {*kernels, *map(kind, kernels), *arrays}:
             (problem,) = unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays})).problems
             raise InputError([replace(problem, place=at("recompute", "drop") or at("recompute"))])
+
+
+def _program(practice: Practice, model: Model, laid: Layout) -> Program:
+    axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
+    return lower(model, laid, practice, Dtypes(), axes, layers=one_cut(practice) if laid.stages else None)
 
 
 def recompute_remarks(practice: Practice) -> Iterator[str]:

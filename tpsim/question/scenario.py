@@ -25,7 +25,7 @@ from tpsim.question.inputs import read_launch
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import check_layers, recomputing
+from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.shelf import Shelf
@@ -63,7 +63,9 @@ def resolve(
     workload = _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = _placement(read, machine, split)
-    practice = recomputing(file.recompute, _practice(file.practice, split.layout.zero), model, split.layout, read.at)
+    practice = _practice(file.practice, split.layout.zero)
+    practice = recomputing(file.recompute, practice, model, split.layout, read.at)
+    practice = keeping(file.practice, practice, model, split.layout, read.at)
     schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
     question = Question(
         stated=read,
@@ -211,7 +213,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
 def _practice(fields: PracticeFields, zero: int) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one."""
     groups = ("overlap", "ahead", "bucket")
-    changed = fields.model_dump(exclude={"base", *groups}, exclude_none=True)
+    changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:

@@ -123,6 +123,9 @@ class PracticeFields(Strict):
     attention: Literal["fused", "plain"] | None = None
     causal: Literal["skip", "whole"] | None = None
     clip: Literal["norm", "none"] | None = None
+    keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
+        default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
+    )
     overlap: OverlapFields | None = None
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, _OrShort("string")] | None = None

@@ -53,13 +53,14 @@ class Run:
     sizes: Mapping[str, int]
     inputs: Inputs
     schedule: PipelineSchedule | None = None
+    beside: Mapping[str, int] = field(default_factory=dict)
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
     live: Live = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.live = Live(lives(self.program))
+        self.live = Live(lives(self.program), self.beside)
 
     @property
     def grid(self) -> Grid:
@@ -124,6 +125,7 @@ def execute(
     *,
     wiring: Wiring | None = None,
     schedule: PipelineSchedule | None = None,
+    beside: Mapping[str, int] | None = None,
 ) -> Run:
     """Run every op of `program` on the devices of `mesh`.
 
@@ -131,12 +133,13 @@ def execute(
     inputs  global value of each leaf
     wiring  how moves run; None: every mesh axis is a closed ring of its own
     schedule  the orders of the ranks of a program that is cut into stages; None: every device runs every op
+    beside  name of an array -> bytes per element that its stack keeps as long as it is there
 
     Raises ValueError, naming array and device, if a collective leaves a device without a part of its block, and where
     ranks wait for each other.
     """
     wired = wiring or rings(mesh)
-    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule)
+    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule, beside or {})
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)

@@ -10,7 +10,7 @@ from tpsim.program.lives import Lives, in_microbatch
 from tpsim.reference.devices import bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tpsim.program.op import Array, Op
     from tpsim.reference.blocks import Blocks, Device
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 class Live:
     """What devices hold of the arrays that microbatches make, beside states.
 
+    beside  name of an array -> bytes per element that a stack keeps as long as it is there
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
 
     lives: Lives
+    beside: Mapping[str, int] = field(default_factory=dict)
     levels: dict[int, list[list[tuple[int, int]]]] = field(default_factory=lambda: defaultdict(list))
     _held: Counter[Device] = field(default_factory=Counter)
     _most: Counter[Device] = field(default_factory=Counter)
@@ -35,7 +37,8 @@ class Live:
         array = op.output
         if array not in self.lives.makers:
             return
-        self._sizes[array] = {device: block.size * bytes_of(array.dtype) for device, block in blocks.items()}
+        each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
+        self._sizes[array] = {device: block.size * each for device, block in blocks.items()}
         self._left[array] = len(self.lives.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size

@@ -12,7 +12,13 @@ from tpsim.quantity.errors import InputError
 def shelf(tmp_path, monkeypatch):
     """A package folder beside which the library stands, as in a checkout."""
     package = tmp_path / "repo" / "tpsim"
-    for name in ("hardware/tpu-v5e", "hardware/dgx-h100", "scenarios/models/llama-3-8b", "scenarios/first"):
+    for name in (
+        "hardware/tpu-v5e",
+        "hardware/dgx-h100",
+        "hardware/chips/h100",
+        "scenarios/models/llama-3-8b",
+        "scenarios/first",
+    ):
         path = (package.parent / name).with_suffix(".yaml")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("a: 1\n")

@@ -6,18 +6,22 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tpsim.quantity.errors import InputError, Place, listed, unknown
 
-Kind = Literal["hardware", "scenarios", "models"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Kind = Literal["hardware", "chips", "scenarios", "models"]
 
 _FOLDERS: dict[Kind, tuple[str, ...]] = {
     "hardware": ("hardware",),
+    "chips": ("hardware", "chips"),
     "scenarios": ("scenarios",),
     "models": ("scenarios", "models"),
 }
-_NOUNS: dict[Kind, str] = {"hardware": "machine", "scenarios": "scenario", "models": "model"}
+_NOUNS: dict[Kind, str] = {"hardware": "machine", "chips": "chip", "scenarios": "scenario", "models": "model"}
 _LISTERS: dict[Kind, str] = {"hardware": "tpsim hw list", "models": "tpsim model list"}
 
 _PACKAGE = Path(__file__).parents[2]
@@ -48,9 +52,9 @@ def shipped(kind: Kind) -> Path:
     return next(folder for folder in folders if folder.is_dir())
 
 
-def is_shipped(kind: Kind, path: Path | str) -> bool:
-    """True for a file of the folder that tpsim itself ships for this kind."""
-    return Path(path).resolve().parent == shipped(kind).resolve()
+def is_shipped(kinds: Sequence[Kind], path: Path | str) -> bool:
+    """True for a file of the folders that tpsim itself ships for these kinds."""
+    return Path(path).resolve().parent in {shipped(kind).resolve() for kind in kinds}
 
 
 def names(kind: Kind) -> list[str]:
@@ -89,7 +93,9 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     Raises InputError with the nearest name, or with what else is called that.
     """
     known = names(kind)
-    other = next((one for one in _NOUNS if one != kind and name in names(one)), None)
+    # Machines bear the names of their chips: who misses one is told of machines.
+    others = [one for one in _NOUNS if one != kind and (kind, one) != ("hardware", "chips")]
+    other = next((one for one in others if name in names(one)), None)
     if name not in known and other is not None:
         message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
         raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, note=listed(name, known))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.quantity.errors import InputError, Place, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Keys = tuple[str | int, ...]
 """The way to a value: a string goes into a map, an int into a list."""
@@ -66,9 +67,9 @@ class Document:
         return next((spot for spot in around if spot), None)
 
 
-def with_data(document: Document, data: Mapping[str, Any]) -> Document:
+def with_data(document: Document, data: Mapping[str, Any], spots: Mapping[Keys, Spot] | None = None) -> Document:
     """The document with other data; what the text does not hold is placed at the nearest map around it."""
-    return replace(document, data=dict(data))
+    return replace(document, data=dict(data), spots=document.spots if spots is None else spots)
 
 
 def part(document: Document, key: str) -> Document:
@@ -148,67 +149,100 @@ VALUE = "value"
 """The key of a figure that stands with its source, kind and note."""
 
 
-def extended(document: Document, load: Callable[[str, Path], Document]) -> Document:
+Load = Callable[[str, Path], Document]
+"""Reads a document by the name that a file gives, and the folder of the file that says so."""
+
+LoadPart = Callable[[Document, str, Path], Document]
+"""Likewise what a file takes a part from; it is first told what that file says of the rest."""
+
+NO_PARTS: Mapping[str, LoadPart] = {}
+
+
+def extended(
+    document: Document, load: Load, parts: Mapping[str, LoadPart] = NO_PARTS, above: Sequence[Document] = ()
+) -> Document:
     """The document laid on the one that its ``extends`` names, on the one that that one names, and so on.
 
     Maps merge; lists, and values with their sources, replace. A map where the other document has a list of named items
     changes those items: ``levels: {network: {link: {...}}}``.
 
-    load  reads a document by the name that ``extends`` gives, and the folder of the file that says so
+    parts  maps that a document may take from a file of their own, by that file's name or with an ``extends`` in them:
+           it replaces such a map of what is extended, and the document's own figures lie on it
+    above  documents that extend this one
 
     Raises InputError when the chain goes round in a circle, and for the name of an item that there is not.
     """
-    chain = [document]
-    while "extends" in chain[-1].data:
-        last = chain[-1]
-        name = last.data["extends"]
-        if not isinstance(name, str):
-            raise InputError.one("bad-value", "extends is not a name", last.place("extends"), "write one name or file")
-        try:
-            parent = load(name, last.folder("extends"))
-        except InputError as error:  # that there is none is a mistake where the name stands
-            place = last.place("extends")
-            raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
-        if realpath(parent.path) in {realpath(link.path) for link in chain}:
-            message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, parent])}"
-            raise InputError.one("circular-extends", message, last.place("extends"), "break the circle")
-        chain.append(parent)
-    result = chain.pop()
-    for link in reversed(chain):
-        result = _laid_on(result, link)
-    return result
+    below, own = None, document
+    if EXTENDS in document.data:
+        base, chain = _named(document, (EXTENDS,), load), [*above, document]
+        if realpath(base.path) in {realpath(link.path) for link in chain}:
+            message = f"extends goes round in a circle: {' -> '.join(link.path for link in [*chain, base])}"
+            raise InputError.one("circular-extends", message, document.place(EXTENDS), "break the circle")
+        below, own = extended(base, load, parts, chain), with_value(document, (EXTENDS,), None, None)
+    for key, load_part in parts.items():
+        given = document.data.get(key)
+        if isinstance(given, str) or (isinstance(given, dict) and EXTENDS in given):
+            at = (key,) if isinstance(given, str) else (key, EXTENDS)
+            own = with_value(own, at, None, None)
+            below = with_value(below, (key,), None, None) if below and key in below.data else below
+            part = _named(document, at, partial(load_part, own if below is None else _laid_on(below, own)))
+            below = part if below is None else _laid_on(below, part)
+    return own if below is None else _laid_on(below, own)
+
+
+EXTENDS = "extends"
+
+
+def _named(document: Document, keys: Keys, load: Load) -> Document:
+    """The document that is named at `keys`."""
+    name: Any = document.data
+    for key in keys:
+        name = name[key]
+    if not isinstance(name, str):
+        raise InputError.one("bad-value", "extends is not a name", document.place(*keys), "write one name or file")
+    try:
+        return load(name, document.folder(*keys))
+    except InputError as error:  # that there is none is a mistake where the name stands
+        place = document.place(*keys)
+        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:
-    named = [key for key, value in over.data.items() if isinstance(value, dict) and _has_names(base.data.get(key))]
-    for key in named:
-        over = _numbered(over, key, [item["name"] for item in base.data[key]], base.data.get("name", base.path))
-    own = {key: value for key, value in over.data.items() if key != "extends"}
-    below = {**base.data, **{key: dict(enumerate(base.data[key])) for key in named}}
-    replaced = {at for at in over.spots if at and not _is_map(below, at, over.data)}
+    """Both merged; a list of named items and a map of such items by name merge as what the map says of the list's."""
+    sides = [(key, base.data[key], value) for key, value in over.data.items() if key in base.data]
+    lists = {key: one for key, *both in sides for one, other in (both, both[::-1]) if _lists(one, other)}
+    for key, items in lists.items():
+        names = [item["name"] for item in items]
+        base, over = (_numbered(one, key, names, base.data.get("name", base.path)) for one in (base, over))
+    replaced = {at for at in over.spots if at and not _is_map(base.data, at, over.data)}
     kept = {
         at: spot for at, spot in base.spots.items() if replaced.isdisjoint(at[:depth] for depth in range(len(at) + 1))
     }
-    merged = merge(below, own)
-    data = {**merged, **{key: list(merged[key].values()) for key in named}}
+    merged = merge(base.data, over.data)
+    data = {**merged, **{key: [item for _, item in sorted(merged[key].items())] for key in lists}}
     return replace(over, data=data, spots={**kept, **over.spots})
 
 
-def _has_names(items: Any) -> bool:
-    return isinstance(items, list) and all(isinstance(item, dict) and "name" in item for item in items)
+def _lists(items: Any, other: Any) -> bool:
+    """True for named items that a map on the other side tells something of."""
+    named = isinstance(items, list) and all(isinstance(item, dict) and "name" in item for item in items)
+    return named and isinstance(other, dict)
 
 
-def _numbered(over: Document, key: str, names: Sequence[str], base: str) -> Document:
-    """The document with the changes to items of a list, which it calls by name, under the items' numbers."""
-    for name in over.data[key]:
+def _numbered(document: Document, key: str, names: Sequence[str], of: str) -> Document:
+    """The document with a list of items, or with what a map says of items by name, under the items' numbers."""
+    given = document.data[key]
+    if isinstance(given, list):
+        return with_data(document, {**document.data, key: dict(enumerate(given))})
+    for name in given:
         if name not in names:
-            raise unknown(str(name), f"item of {key} of {base}", names, over.key_place(key, name))
-    items = {names.index(name): changes or {} for name, changes in over.data[key].items()}
+            raise unknown(str(name), f"item of {key} of {of}", names, document.key_place(key, name))
+    items = {names.index(name): changes or {} for name, changes in given.items()}
     spots = {
         (key, names.index(str(at[1])), *at[2:]) if at[:1] == (key,) and len(at) > 1 else at: spot
-        for at, spot in over.spots.items()
+        for at, spot in document.spots.items()
     }
-    return replace(over, data={**over.data, key: items}, spots=spots)
+    return replace(document, data={**document.data, key: items}, spots=spots)
 
 
 def _is_map(base: Any, keys: Keys, over: Any) -> bool:

@@ -1,0 +1,126 @@
+"""Chip files: what a chip or a generation has wherever it is built in stands once, below the machines that name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpsim.answers.hw import hw_show
+from tpsim.machine.profile import load, names
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+
+SHIPPED = Path(__file__).parents[2] / "hardware"
+RACK = """\
+tpsim: hardware/1
+name: rack
+chip: {chip}
+levels:
+  - {{name: nvlink, topology: switch, shape: [4]}}
+  - {{name: network, topology: switch, link: {{bandwidth: 400 Gbit/s}}, algorithms: {{tree: {{}}, flat-ring: {{}}}}}}
+"""
+CHIP = "tpsim: chip/1\nname: mine\nextends: h100\nchip:\n  memory:\n    capacity: 94 GB\n"
+
+
+def rack(tmp_path, chip, more=""):
+    path = tmp_path / "rack.yaml"
+    path.write_text(RACK.format(chip=chip) + more, encoding="utf-8")
+    return path
+
+
+def refusal(path):
+    with pytest.raises(InputError) as error:
+        load(path)
+    return str(error.value)
+
+
+def leaves(part, path=()):
+    """Every value of a file with the way to it; items of a list of levels by their names."""
+    items = part.items() if isinstance(part, dict) else ()
+    if isinstance(part, list) and part and isinstance(part[0], dict):
+        items = ((item["name"], item) for item in part)
+    inside = [leaf for key, one in items if key != "name" for leaf in leaves(one, (*path, key))]
+    return inside or [(path, part)]
+
+
+def test_a_profile_in_another_folder_is_made_of_a_shipped_chip_by_its_name(tmp_path):
+    mine, theirs = load(rack(tmp_path, "h100")), load("dgx-h100")
+    assert mine.chip == theirs.chip
+    assert mine.level("nvlink").protocols == theirs.level("nvlink").protocols
+    assert mine.level("nvlink").hop_latency == theirs.level("nvlink").hop_latency
+    assert mine.level("nvlink").shape == (4,)
+
+
+def test_a_machine_overrides_a_figure_of_its_chip_in_place(tmp_path):
+    machine = load(rack(tmp_path, "{extends: h100, memory: {capacity: 94 GB}}"))
+    assert (machine.chip.memory_capacity.value, machine.chip.memory_capacity.kind) == (94e9, "guess")
+    assert machine.chip.memory_bandwidth == load("dgx-h100").chip.memory_bandwidth
+
+
+def test_a_chip_offers_no_algorithm_that_the_machine_does_not_list(tmp_path):
+    offered = load(rack(tmp_path, "h100")).level("network").algorithms
+    assert list(offered) == ["tree", "flat-ring"]
+    assert list(load("alps-gh200").level("nvlink").algorithms) == ["ring", "flat-ring"]
+    assert list(load("a3high-h100").level("network").protocols) == ["simple"]
+    assert load("a3high-h100").level("network").protocols["simple"].latency.value == pytest.approx(7e-6)
+
+
+def test_a_machine_with_another_chip_than_the_one_it_extends_has_nothing_of_that_ones(tmp_path):
+    path = tmp_path / "other.yaml"
+    path.write_text("tpsim: hardware/1\nname: other\nextends: dgx-h100\nchip: trn2\n", encoding="utf-8")
+    other = load(path)
+    assert other.chip == load("trn2").chip
+    assert "int8" not in other.chip.peak
+    assert other.chip.tile is None
+    assert other.level("network") == load("dgx-h100").level("network")
+
+
+def test_every_figure_says_in_which_file_it_stands(tmp_path):
+    (tmp_path / "mine.yaml").write_text(CHIP, encoding="utf-8")
+    path = rack(tmp_path, "./mine.yaml")
+    files = {row["constant"]: row["file"] for row in hw_show(path).constants}
+    assert files["chip.memory.capacity"] == str(tmp_path / "mine.yaml")
+    assert files["chip.memory.bandwidth"] == "chips/h100.yaml"
+    assert files["levels.nvlink.protocols.ll.latency"] == "chips/hopper.yaml"
+    assert files["levels.network.link.bandwidth"] == str(path)
+    assert files["levels.network.link.efficiency"].endswith("unstated/figures.yaml")
+
+
+def test_a_mistake_in_a_chip_file_is_shown_there(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(CHIP.replace("94 GB", "94 GB/s"), encoding="utf-8")
+    assert f"--> {mine}:6:15\n" in refusal(rack(tmp_path, "./mine.yaml"))
+    mine.write_text(CHIP.replace("capacity", "capcity"), encoding="utf-8")
+    message = refusal(rack(tmp_path, "./mine.yaml"))
+    assert f"--> {mine}:6:5\n" in message
+    assert 'did you mean "capacity"?' in message
+
+
+def test_a_chip_that_there_is_not_is_answered_where_it_is_named(tmp_path):
+    path = rack(tmp_path, "h10")
+    message = refusal(path)
+    assert message.startswith(f'error[unknown-chip]: "h10" is not a chip\n --> {path}:3:7\n')
+    assert 'did you mean "h100"?' in message
+    path = rack(tmp_path, "{extends: dgx-h100}")
+    assert f'"dgx-h100" is a machine, not a chip\n --> {path}:3:17\n' in refusal(path)
+
+
+def test_a_machine_is_no_chip_file(tmp_path):
+    path = rack(tmp_path, str(SHIPPED / "dgx-h100.yaml"))
+    assert "this is a hardware file where a chip file is due" in refusal(path)
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_machine_repeats_what_its_chip_says(name):
+    own, machine = spec.load(SHIPPED / f"{name}.yaml"), load(name)
+    chip = own.data.get("chip")
+    if not isinstance(chip, str):
+        return
+    stated = {path: value for path, value in leaves(own.data.get("levels", {}), ("levels",)) if value != {}}
+    below = hw_show(SHIPPED / f"{name}.yaml")
+    told = {one.path: one.file for one in machine.constants()}
+    assert not {path for path in told if path.startswith("chip.") and told[path] == str(SHIPPED / f"{name}.yaml")}
+    said = dict(leaves(spec.load(SHIPPED / "chips" / f"{chip}.yaml").data.get("levels", {}), ("levels",)))
+    assert not [path for path, value in stated.items() if said.get(path) == value]
+    assert below.guesses == sum(one.kind == "guess" for one in machine.constants())

@@ -1,0 +1,76 @@
+"""What a stack keeps beside what its kernels need: as its bundle has it, by the name of a list, or array by array."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.plan import plan
+from tpsim.claims.verify import verify
+from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
+from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
+from tpsim.reference import execute
+from tpsim.reference.live import Live
+
+STAGES = "gpt3-175b-a100-pipeline"
+TOKENS, STAGE, T = 2048, 12, 8
+H, F, V, KEPT_WHOLE = 12288, 4 * 12288, 51200, "recompute=none"
+
+
+def held(*overrides):
+    return plan(STAGES, overrides=[KEPT_WHOLE, *overrides]).each
+
+
+def test_a_bundle_brings_the_list_of_its_stack_and_a_plan_says_whose_it_is():
+    assert resolve(STAGES).practice.keeps == KEEPS["megatron"]
+    assert resolve(STAGES, overrides=["practice.base=fsdp2"]).practice.keeps == ()
+    said = [one.text for one in resolve(STAGES).assumptions if one.text.startswith("kept beside")]
+    listed = "loss.exp 4 (bytes per element), the list megatron"
+    assert said == [f"kept beside what kernels need: {listed} ({KEEPS_SOURCES['megatron']})"]
+
+
+def test_bytes_per_element_of_an_array_stand_as_long_as_every_microbatch_keeps_it():
+    plain, more = held("practice.keeps=none")[0], held("practice.keeps={mlp.act: 3}")[0]
+    layers, in_flight = 8, STAGE
+    assert float(more.peak_bytes - plain.peak_bytes) == 3 * TOKENS * F // T * layers * in_flight
+
+
+def test_spare_gradients_are_held_once_whatever_the_layers():
+    each = held("practice.keeps=megatron-te")
+    layer = 2 * (3 * H * H + H * H + 2 * H * F) // T
+    assert [float(one.spare_bytes) for one in (each[0], each[-1])] == [layer, layer + 2 * H * V // T]
+    assert float(each[0].working["spare"]) == layer
+    assert float(each[0].peak_bytes) == float(held("practice.keeps=none")[0].peak_bytes) + layer
+
+
+def test_a_list_that_is_not_stated_is_judged_with_more_room():
+    assert [held(f"practice.keeps={name}")[0].margin for name in ("megatron", "nanotron", "none")] == [0.12, 0.12, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "remedy"),
+    [
+        ("nanotorn", '"nanotorn" is not a list of what a stack keeps', 'did you mean "nanotron"?'),
+        ("{mlp.atc: 2}", '"mlp.atc" is not an array of the program with bytes', 'did you mean "mlp.act"?'),
+    ],
+)
+def test_what_no_stack_could_keep_is_refused_where_it_is_written(value, message, remedy):
+    with pytest.raises(InputError) as error:
+        resolve(STAGES, overrides=[f"practice.keeps={value}"])
+    assert message in str(error.value)
+    assert remedy in str(error.value)
+    assert f"--set practice.keeps={value}" in str(error.value)
+
+
+SMALL = "gpt3-175b-a100-tp8"
+
+
+def test_devices_hold_what_a_stack_keeps_after_every_action():
+    found = verify(SMALL, overrides=["practice.keeps=nanotron"])
+    assert [check.check for check in found.checks if not check.ok] == []
+
+
+def test_a_device_that_holds_no_more_than_kernels_need_is_noticed(monkeypatch):
+    monkeypatch.setattr(execute, "Live", lambda lives, _beside: Live(lives))
+    found = verify(SMALL, overrides=["practice.keeps=nanotron"])
+    assert [check.check for check in found.checks if not check.ok] == ["memory"]

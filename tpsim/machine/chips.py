@@ -1,0 +1,73 @@
+"""Chip files: what a chip or a generation has wherever it is built in, laid below the machines that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tpsim.machine.profile_fields import ChipFile
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.quantity.spec.refusals import header_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tpsim.quantity.spec import Document
+
+
+def chip_of(machine: Document, name: str, beside: Path) -> Document:
+    """What the chip's file of that name says of a machine: its sources, its chip, and what of its levels is the chip's.
+
+    machine  what its own files say; the levels that they have, and the algorithms and protocols if they list these, are
+             all that it has: a chip tells what these take, and offers no others
+    beside   the folder of the file that names the chip
+
+    Raises InputError for a name that the library has not, and for a file of another kind.
+    """
+    chip = spec.extended(_read(name, beside), _read)
+    several = machine.data.get("levels")
+    there = {one["name"]: one for one in several if "name" in one} if isinstance(several, list) else {}
+    told = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
+    data = {**told, "levels": _had(told.get("levels", {}), there)}
+    spots = {at: spot for at, spot in chip.spots.items() if _leads(data, at)}
+    return spec.with_data(chip, data, spots)
+
+
+PARTS = {"chip": chip_of}
+"""The maps of a machine that a file of its own may tell."""
+
+
+def _read(name: str, beside: Path) -> Document:
+    document = spec.load(spec.named("chips", name, beside))
+    if wrong := header_problem(document, ChipFile):
+        raise InputError([wrong])
+    return document
+
+
+LISTS = ("algorithms", "protocols")
+
+
+def _had(told: Any, there: Mapping[str, Any]) -> Any:
+    """What a chip tells of things by name: of those that are there, in their order."""
+    return (
+        {name: _filled(told.get(name, {}), own) for name, own in there.items()} if isinstance(told, Mapping) else told
+    )
+
+
+def _filled(part: Any, own: Any) -> Any:
+    """What a chip tells of a level or an algorithm: of what lists its own algorithms or protocols, these alone."""
+    if not (isinstance(part, Mapping) and isinstance(own, Mapping)):
+        return part
+    listed = {key: own[key] for key in LISTS if key in part and isinstance(own.get(key), Mapping)}
+    return {**part, **{key: _had(part[key], of) for key, of in listed.items()}}
+
+
+def _leads(data: Any, keys: Sequence[str | int]) -> bool:
+    """True if the data has something there."""
+    for key in keys:
+        if not (key in data if isinstance(data, Mapping) else isinstance(data, list)):
+            return False
+        data = data[key]
+    return True

@@ -1,0 +1,135 @@
+"""What contradicts itself in a hardware file whose fields are each well formed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.fabric.wires import Slices, joined
+from tpsim.machine.algorithms import OFFERED
+from tpsim.machine.profile_fields import DTYPES, HARNESSES
+from tpsim.quantity.errors import Problem, suggest, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.machine.profile_fields import HardwareFile, LevelFields, ProtocolFields
+    from tpsim.quantity.spec import Document
+
+
+def misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """All of it."""
+    yield from _undated(fields, document)
+    yield from _strangers(fields, document)
+    yield from _levels(fields, document)
+
+
+SLIPS = 2
+"""Letters by which a harness of the user's own must be longer or shorter than a known one that it resembles."""
+
+
+def _undated(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """Sources that say neither when they were read nor which file they are."""
+    for name, source in fields.sources.items():
+        if source.read is None and not source.sha256:
+            place = document.key_place("sources", name)
+            yield Problem("missing-field", 'a source needs "read"', place, "write read: 2026-11-20, the day")
+
+
+def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """Dtypes that nobody has, and harnesses that are a known one misspelled: a user's own are let through."""
+    for dtype in fields.chip.peak:
+        if dtype not in DTYPES:
+            yield from unknown(dtype, "dtype", DTYPES, document.key_place("chip", "peak", dtype)).problems
+    for at, level in enumerate(fields.levels):
+        for harness in level.launch or {}:
+            near = suggest(harness, HARNESSES)
+            if near and harness not in HARNESSES and abs(len(harness) - len(near)) < SLIPS:
+                place = document.key_place("levels", at, "launch", harness)
+                remedy = f'did you mean "{near}"? a harness of your own needs a name that is less like it'
+                note = f"known: {', '.join(HARNESSES)}"
+                yield Problem("unknown-harness", f'"{harness}" is not a harness', place, remedy, note)
+
+
+def _levels(fields: HardwareFile, document: Document) -> Iterator[Problem]:
+    """Contradictions between the fields of levels."""
+    names = [level.name for level in fields.levels]
+    for at, level in enumerate(fields.levels):
+        here = ("levels", at)
+        if level.name in names[:at]:
+            place = document.place(*here, "name")
+            yield Problem("duplicate-level", f'two levels are called "{level.name}"', place, "rename one of them")
+        if not level.shape and (not joined(level.topology) or at + 1 < len(fields.levels)):
+            message = f"level {level.name} has no shape"
+            yield Problem("missing-shape", message, document.place(*here), "write shape: [8]")
+        if level.topology != "torus" and len(level.shape) > 1:
+            place = document.place(*here, "shape")
+            yield Problem("bad-shape", f"a {level.topology} has one axis", place, "write shape: [8]")
+        yield from _wrap_misfits(level, here, document)
+        yield from _slice_misfits(level, here, document)
+        for key, rule in (("wrap", level.wrap), ("slices", level.slices)):
+            if rule and rule.source is not None and rule.source not in fields.sources:
+                place = document.place(*here, key, "source")
+                yield from unknown(rule.source, "source", fields.sources, place, "add it to sources").problems
+        for name in level.algorithms or {}:
+            if name not in OFFERED:
+                place = document.place(*here, "algorithms", name)
+                yield from unknown(name, "algorithm", sorted(OFFERED), place).problems
+        yield from _protocol_misfits(level, here, document)
+
+
+def _protocol_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    """Protocols of an algorithm that its level has not."""
+    for algorithm, fields in (level.algorithms or {}).items():
+        for name in (fields and fields.protocols) or {}:
+            if name not in (level.protocols or {}):
+                place = document.place(*here, "algorithms", algorithm, "protocols", name)
+                known, remedy = level.protocols or {}, f"add it to the protocols of {level.name}, or leave it out here"
+                yield from unknown(name, f"protocol of level {level.name}", known, place, remedy).problems
+    for keys, tuning in _protocols(level):
+        if tuning is not None and (tuning.channels is None) != (tuning.channel_bytes is None):
+            has, lacks = ("channels", "channel_bytes") if tuning.channels else ("channel_bytes", "channels")
+            place = document.key_place(*here, *keys, has)
+            yield Problem("missing-field", f'"{has}" says nothing without "{lacks}"', place, "write both, or neither")
+
+
+def _protocols(level: LevelFields) -> Iterator[tuple[tuple[str, ...], ProtocolFields | None]]:
+    """Every protocol and algorithm of a level, and the protocols of algorithms, with where they stand."""
+    for name, fields in (level.protocols or {}).items():
+        yield ("protocols", name), fields
+    for algorithm, tuning in (level.algorithms or {}).items():
+        yield ("algorithms", algorithm), tuning
+        for name, way in ((tuning and tuning.protocols) or {}).items():
+            yield ("algorithms", algorithm, "protocols", name), way
+
+
+def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    wrap = level.wrap
+    if wrap is None:
+        return
+    place = document.place(*here, "wrap")
+    if level.topology != "torus":
+        yield Problem("bad-wrap", f"a {level.topology} has no wraparound rule", place, "leave wrap out")
+    if (wrap.axis is not None) + (wrap.cube is not None) + wrap.always > 1:
+        yield Problem("bad-wrap", "a wraparound rule is one of axis, cube and always", place, "keep one")
+    if wrap.cube is not None and len(wrap.cube) != len(level.shape):
+        message = f"the cube has {len(wrap.cube)} sides and the torus {len(level.shape)} axes"
+        yield Problem("bad-wrap", message, document.place(*here, "wrap", "cube"), "give one side per axis")
+
+
+def _slice_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    """Slices of what is no torus, none at all, and shapes that are no part of the torus."""
+    if level.slices is None:
+        return
+    place = document.place(*here, "slices")
+    if level.topology != "torus":
+        yield Problem("bad-slices", f"a {level.topology} has no slices", place, "leave slices out")
+        return
+    slices, axes = level.slices.value, len(level.shape)
+    if not slices.known:
+        yield Problem("bad-slices", "slices are neither shapes nor multiples", place, "write shapes: [2x2, 4x4]")
+    for at, shape in enumerate(slices.shapes):
+        around = Slices((shape,)).around([1] * axes, level.shape) if len(shape) == axes else ()
+        if not any(around):
+            message = f"{level.slices.shapes[at]} is no part of a torus of {'x'.join(map(str, level.shape))}"
+            where = document.place(*here, "slices", "shapes", at)
+            yield Problem("bad-slices", message, where, f"give {axes} sides, or make the level's shape larger")

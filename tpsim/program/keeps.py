@@ -1,0 +1,50 @@
+"""What stacks keep beside what their kernels need: lists by stack, found by looking at published runs of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Extra(NamedTuple):
+    """Bytes per element of an array of the program, wherever and as long as this is there; or of what is `STANDING`."""
+
+    of: str
+    bytes_each: int
+
+    def __str__(self) -> str:
+        """As ``loss.exp 4``."""
+        return f"{self.of} {self.bytes_each}"
+
+
+STANDING: Mapping[str, str] = {
+    "weights": "the weights of one layer, and of the head where that is",
+    "parameters": "all parameters of a rank, where copies of it reduce whole gradients",
+}
+"""What else a list may count elements of, and holds all the time."""
+
+KEEPS: Mapping[str, tuple[Extra, ...]] = {
+    "none": (),
+    "megatron": (Extra("loss.exp", 4),),
+    "megatron-te": (Extra("weights", 2),),
+    "nanotron": (Extra("mlp.act", 2), Extra("attention.mixed", 2), Extra("loss.exp", 4)),
+    "litgpt": (
+        *(Extra("mlp.act", 2), Extra("attention.normed", 4), Extra("mlp.normed", 4), Extra("attention.mixed", 2)),
+        *(Extra("attention.q", 4), Extra("attention.k", -2), Extra("attention.v", -2)),  # as wide as queries
+        *(Extra("loss.exp", 8), Extra("parameters", 2)),
+    ),
+}
+"""Name of a stack -> what it keeps. docs/memory.md holds plans with them, and without, against the runs."""
+
+KEEPS_SOURCES: Mapping[str, str] = {
+    "none": "what kernels need and nothing else",
+    "megatron": "Megatron-LM's own memory tests: cross entropy that is not fused has 8 bytes per logit, not 4",
+    "megatron-te": "Megatron-LM with Transformer Engine 2.11 and fused cross entropy, as MooreThreads/SimuMax measured "
+    "it: an empty gradient for every shape of weights stays",
+    "nanotron": "nanotron's benchmark runs, eager: silu's output, attention's output laid out anew, 8 bytes per logit",
+    "litgpt": "LitGPT's runs, eager: silu's output, norms' inputs in f32, attention's output laid out anew, keys and "
+    "values as wide as queries, 12 bytes per logit, buckets of gradients",
+}
+"""Where a list is from, and what it says."""
