@@ -20,6 +20,7 @@ from tpsim.cost.rollup import collectives, price
 from tpsim.cost.segments import Step
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import PRACTICES, Overlap
 from tpsim.program.lives import in_microbatch
 from tpsim.program.op import Einsum, Leaf, Map, Program, Where
@@ -67,7 +68,7 @@ def seconds_of(kind, tensor, k, c):
         worked = 8 * k if piece.is_product else 0
         return 7 * c if piece.call else piece.cut.of(worked, row) if piece.cut else worked
 
-    return actions.action(Chunk(0, 1, True, True), "F").timed(seconds)
+    return actions.action(Chunk(0, ((ALIKE, 1),), True, True), "F").timed(seconds)
 
 
 GATHER_OR_SCATTER = pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
