@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tpsim.answers.explain import explain as explain
     from tpsim.answers.plan import plan as plan
     from tpsim.answers.schema import schema as schema
+    from tpsim.answers.search import search as search
     from tpsim.answers.shard import shard as shard
     from tpsim.claims.verify import verify as verify
     from tpsim.claims.verify_expression import verify_expression as verify_expression
@@ -34,6 +35,7 @@ ROOMS = {
     "explain": "answers",
     "plan": "answers",
     "schema": "answers",
+    "search": "answers",
     "shard": "answers",
     "verify": "claims",
     "verify_expression": "claims",

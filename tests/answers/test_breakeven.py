@@ -59,7 +59,7 @@ def test_the_seconds_of_a_gather_and_of_its_product_meet_at_peak_over_bandwidth(
 
         return seconds
 
-    found = breakeven(step(1, "time_s"), step(0, "bandwidth_s"), "batch", between=(1000, 4000))
+    found = breakeven(step(1, "time_s"), step(0, "bandwidth_s"), "batch", between=(2100, 2300))
     assert found == pytest.approx(197e12 / 90e9, rel=1e-3)
 
 

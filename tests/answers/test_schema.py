@@ -12,6 +12,7 @@ from tests.changes import GUARDED
 from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.answers.schema import DESCRIBED, schema, schema_list
+from tpsim.answers.search import search
 from tpsim.answers.shard import shard
 from tpsim.calibrate.overlay import measured_collective
 from tpsim.claims.verify import verify
@@ -35,6 +36,9 @@ OUTPUTS = {
     "a plan whose layers lie over a pod": lambda: plan("llama3-8b-v5e"),
     "a plan by the book, without communication": lambda: plan(
         model="gpt-tiny", hw="tpu-v5e", batch=1, seq=16, cost_model="book"
+    ),
+    "a search": lambda: search(
+        model="gpt-tiny", hw="dgx-h100", chips=4, batch=8, seq=16, vary=["pp=1", "zero=0,1"], recompute="none", top=2
     ),
     "a shard in formulas": lambda: shard("A[I,J_X] . B[J_X,K] -> C[I,K]", "X=4"),
     "a shard in bytes": lambda: shard("A[I_X,J] -> A[I,J_X]", "X=4", dims="I=64,J=64"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.answers.verdict import percent
 from tpsim.pages.plan import page
+from tpsim.question.save import scenario_text
+from tpsim.question.scenario import resolve
 from tpsim.report.table import as_text
 
 BASE = "llama3-70b-h100"
@@ -29,7 +32,17 @@ def result(ran):
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_saved_scenario_asks_the_same_question(tpsim, tmp_path, name):
+def test_a_saved_scenario_asks_the_same_question(tmp_path, name):
+    file, first = tmp_path / "saved.yaml", planned(name).question
+    file.write_text(scenario_text(first, tmp_path), encoding="utf-8")
+    again = resolve(file)
+    assert again.resolved == first.resolved
+    own = dict.fromkeys(("inputs", "document", "asked", "stated", "forced_at", "assumptions", "limits"))
+    assert replace(again, **own) == replace(first, **own)
+
+
+@pytest.mark.parametrize("name", [BASE, "gpt3-175b-a100-pipeline"])
+def test_a_saved_scenario_is_answered_alike(tpsim, tmp_path, name):
     file = tmp_path / "saved.yaml"
     first = result(tpsim("plan", name, "-f", "json", "--save", str(file)))
     assert result(tpsim("plan", str(file), "-f", "json")) == first

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 Keys = tuple[str | int, ...]
@@ -24,15 +25,20 @@ class Pairs(list):
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of one file: which field, how it is called, and the file's text after it."""
+    """One change of one file: which field, how it is called, and what the file's tree becomes."""
 
     keys: Keys
     name: str
-    text: str
+    changed: Callable[[], Any]
 
     @property
     def field(self) -> str:
         return ".".join(map(str, self.keys))
+
+    @property
+    def text(self) -> str:
+        """The file's text after it: written when it is asked for, for most are never tried."""
+        return block(self.changed())
 
 
 def mutations(data: Mapping[str, Any]) -> Iterator[Mutation]:
@@ -40,7 +46,7 @@ def mutations(data: Mapping[str, Any]) -> Iterator[Mutation]:
     tree = _tree(data)
     for keys, value in _fields(tree):
         for name, changed in _changes(keys[-1], value):
-            yield Mutation(keys, name, block(_edited(tree, keys, changed)))
+            yield Mutation(keys, name, partial(_edited, tree, keys, changed))
 
 
 def fields(data: Mapping[str, Any]) -> list[Keys]:

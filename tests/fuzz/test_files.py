@@ -1,20 +1,24 @@
 """No file that is wrong in one field gets an answer that hides it.
 
 ``TPSIM_FUZZ=all python -m pytest tests/fuzz/test_files.py`` tries every mutation of every field (about six minutes of
-one core); otherwise each field gets one of its mutations, another one in each file.
+one core). Otherwise a field of the format is tried in the first three files that have it, and one in twelve of all
+fields of all files beside that; each gets one of its mutations, another one in each file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 
-from tests.fuzz.mutations import OTHER_CHOICE, Mutation, mutations
+from tests.fuzz.mutations import OTHER_CHOICE, Keys, Mutation, fields, mutations
+from tests.fuzz.test_suggestions import FORMATS, models
 from tests.fuzz.verdict import ROOT, Subject, complaint, planned, probe, subjects
 from tpsim.quantity.spec import Strict
 from tpsim.question.question import Workload
@@ -23,16 +27,43 @@ from tpsim.question.scenario_file import ScenarioFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CURVES = Subject(ROOT / "tests" / "data" / "with_curves.yaml", "hardware")
+"""No machine that tpsim ships has measured curves."""
+
+SUBJECTS = [*subjects(), CURVES]
 ALL = os.environ.get("TPSIM_FUZZ") == "all"
 
 
+NAMED = {name for top in FORMATS.values() for fields in models(top).values() for name in fields}
+"""Every field of every format; what else stands as a key is a name that the file gives, or a place in a list."""
+
+FILES, ONE_IN = 3, 12
+
+
+@cache
+def drawn() -> frozenset[tuple[str, Keys]]:
+    """The fields that are tried, by file: of each that the format knows a few, and a sample of the rest."""
+    chosen, seen = set(), Counter[tuple[str, ...]]()
+    for subject in SUBJECTS:
+        for keys in fields(subject.head):
+            place = (subject.kind, *(str(key) if key in NAMED else "*" for key in keys))
+            seen[place] += 1
+            if seen[place] <= FILES or _number(subject, keys) % ONE_IN == 0:
+                chosen.add((subject.name, keys))
+    return frozenset(chosen)
+
+
+def _number(subject: Subject, keys: Keys) -> int:
+    return crc32(f"{subject.name} {keys}".encode())
+
+
 def tried(subject: Subject) -> Iterator[Mutation]:
-    """All mutations, or one of each field, drawn by the names of file and field, and another choice if it has some."""
-    for field, group in groupby(mutations(subject.head), lambda mutation: mutation.keys):
+    """All mutations, or one of each field drawn, by the names of file and field, and another choice if it has some."""
+    for keys, group in groupby(mutations(subject.head), lambda mutation: mutation.keys):
         every = list(group)
-        drawn = every[crc32(f"{subject.name} {field}".encode()) % len(every)]
-        chosen = [one for one in every if one.name == OTHER_CHOICE and field[-1] != "kind" and one != drawn]
-        yield from every if ALL else [drawn, *chosen]
+        one = every[_number(subject, keys) // ONE_IN % len(every)]
+        chosen = [other for other in every if other.name == OTHER_CHOICE and keys[-1] != "kind" and other != one]
+        yield from every if ALL else [one, *chosen] if (subject.name, keys) in drawn() else ()
 
 
 def complaints(subject: Subject, folder) -> list[str]:
@@ -40,13 +71,15 @@ def complaints(subject: Subject, folder) -> list[str]:
     return [f"{mutation.field}, {mutation.name}: {wrong}" for mutation, wrong in found if wrong]
 
 
-CURVES = Subject(ROOT / "tests" / "data" / "with_curves.yaml", "hardware")
-"""No machine that tpsim ships has measured curves."""
-
-
-@pytest.mark.parametrize("subject", [*subjects(), CURVES], ids=lambda subject: subject.name)
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_a_wrong_field_is_refused_at_its_place_or_shown_in_the_answer(subject, tmp_path):
     assert complaints(subject, tmp_path) == []
+
+
+def test_every_field_of_every_format_that_some_file_has_is_tried():
+    tried_ones = {keys[-1] for _, keys in drawn() if keys[-1] in NAMED}
+    assert tried_ones == {keys[-1] for subject in SUBJECTS for keys in fields(subject.head)} & NAMED
+    assert len(drawn()) > 1000
 
 
 def subject_of(name: str) -> Subject:

@@ -173,7 +173,7 @@ class Courses:
         """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
         key = chunk.stack, chunk.first, chunk.last, acts
         if key not in self._known:
-            self._known[key] = _course(self._changes(chunk, acts))
+            self._known[key] = _course(self.changes(chunk, acts))
         return self._known[key]
 
     @cached_property
@@ -185,7 +185,7 @@ class Courses:
             sorts[op.where.kind if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
         return sorts
 
-    def _changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[list[tuple[Part, Any]], int]]:
+    def changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[list[tuple[Part, Any]], int]]:
         """What grows and shrinks, in order, and how often that repeats: what is received, ends, layers, what is sent.
 
         A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own

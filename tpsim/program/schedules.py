@@ -124,17 +124,22 @@ def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
 
     Warm-up 2(p - i - 1) + (v - 1)p forwards. Source: Narayanan et al. 2021, section 2.2; Megatron-LM's schedules.
     """
+    in_groups(p, m)
+    turns = [(chunk, start + j) for start in range(0, m, p) for chunk in range(v) for j in range(p)]
+    for i in range(p):
+        forwards = [_f(chunk * p + i, j) for chunk, j in turns]
+        backwards = [_bw((v - 1 - chunk) * p + i, j) for chunk, j in turns]
+        yield _in_turn(forwards, backwards, 2 * (p - i - 1) + (v - 1) * p)
+
+
+def in_groups(p: int, m: int) -> None:
+    """Refuse microbatches that are not taken in whole groups of as many as there are stages."""
     if m % p:
         raise InputError.one(
             "microbatches-not-divisible",
             f"{m} microbatches are not divisible by {p} stages, which this schedule takes them in groups of",
             remedy=f"write a multiple of {p}",
         )
-    turns = [(chunk, start + j) for start in range(0, m, p) for chunk in range(v) for j in range(p)]
-    for i in range(p):
-        forwards = [_f(chunk * p + i, j) for chunk, j in turns]
-        backwards = [_bw((v - 1 - chunk) * p + i, j) for chunk, j in turns]
-        yield _in_turn(forwards, backwards, 2 * (p - i - 1) + (v - 1) * p)
 
 
 def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
@@ -187,17 +192,19 @@ class Maker:
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
               where it does not interleave; the others would deadlock so
+    suits     refuses stages and microbatches that it cannot run
     """
 
     orders: Callable[[int, int, int], Iterator[Order]]
     several: bool = False
     blocking: bool = False
+    suits: Callable[[int, int], None] = lambda _p, _m: None
 
 
 SCHEDULES: Mapping[str, Maker] = {
     "gpipe": Maker(gpipe, blocking=True),
     "1f1b": Maker(one_forward_one_backward, blocking=True),
-    "interleaved": Maker(interleaved, several=True),
+    "interleaved": Maker(interleaved, several=True, suits=in_groups),
     "zb-h1": Maker(zero_bubble_h1),
     "zb-h2": Maker(zero_bubble_h2),
 }

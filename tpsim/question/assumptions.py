@@ -175,9 +175,9 @@ def remarks(question: Question) -> Iterator[str]:
 def _changed(question: Question) -> Iterator[str]:
     """Each field of the machine that the scenario changes, with what it was."""
     base = question.base_machine
-    before = {one.path: _shown(one) for one in base.constants()}
+    before = {one.path: one for one in base.constants()}
     for path, value in _leaves(question.stated.changes("hardware")):
-        yield f"{path} is {value} here" + (f"; {base.name} states {before[path]}" if path in before else "")
+        yield f"{path} is {value} here" + (f"; {base.name} states {_shown(before[path])}" if path in before else "")
 
 
 def _leaves(changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

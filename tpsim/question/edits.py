@@ -54,10 +54,11 @@ def overridden(document: Document, overrides: Sequence[str]) -> Document:
 
     Raises InputError for a text that sets nothing, or that goes into something without fields.
     """
-    return edited(document, map(_override, overrides))
+    return edited(document, map(read_override, overrides))
 
 
-def _override(text: str) -> Edit:
+def read_override(text: str) -> Edit:
+    """The change that ``path=value`` asks for; the value is YAML. Raises InputError."""
     path, equals, value = text.partition("=")
     keys = tuple(key.strip() for key in path.split("."))
     named = Place("command line", 1, len("--set ") + 1, f"--set {text}", len(path))

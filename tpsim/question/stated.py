@@ -94,16 +94,21 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
 
     Raises InputError for what is no scenario, and for what tpsim cannot plan yet.
     """
-    document = _document(scenario, flags)
-    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
-        raise InputError([wrong])
-    document = spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
+    document = opened(scenario, flags, extends)
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
     _refuse_not_yet(document)
     _refuse_overlap(document)
     file, document = spec.read(document, ScenarioFile, foreign=FOREIGN)
     return Stated(file, document, _asked(document, overrides, flags))
+
+
+def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends) -> Document:
+    """A scenario as it is written, with what it extends; without one what flags start from. Raises InputError."""
+    document = _document(scenario, flags)
+    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
+        raise InputError([wrong])
+    return spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
 
 
 def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:

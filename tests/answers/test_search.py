@@ -1,0 +1,193 @@
+"""The verb `search`: its best layouts are those of plans, none is missed, and what it held and refused is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import tpsim
+from tpsim.answers.plan import priced
+from tpsim.answers.search import _held, search
+from tpsim.layouts.space import spaces
+from tpsim.layouts.weighed import weigh
+from tpsim.quantity.errors import InputError
+from tpsim.question.shelf import Shelf
+
+SMALL = {
+    "tpsim": "scenario/1",
+    "model": {"extends": "llama-3-8b", "layers": 8},
+    "hardware": "dgx-h100",
+    "chips": 16,
+    "workload": {"global_batch": 64, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
+}
+VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=2,4,8"]
+
+
+@pytest.fixture(scope="module")
+def small():
+    return search(SMALL, vary=VARY, top=5)
+
+
+def test_the_best_layouts_are_those_of_brute_force(small):
+    shelf = Shelf()
+    found = weigh(spaces(SMALL, flags={}, overrides=(), vary=VARY, shelf=shelf), shelf, _held)
+    plans = [priced(one.space.question(one.layout, shelf), shelf) for one in found.found]
+    steps = sorted(float(plan.step.time_s) for plan in plans if plan.memory.room_bytes >= 0)
+    assert 100 < len(steps) == small.fitting
+    assert [row.step_s for row in small.rows] == pytest.approx(steps[:5], rel=1e-9)
+    assert small.plans < len(steps) / 2
+    assert small.gap == 0
+
+
+def test_every_row_is_the_plan_of_its_scenario_read_back(small, tmp_path):
+    for row in small.rows:
+        path = tmp_path / f"{row.rank}.yaml"
+        path.write_text(row.scenario(tmp_path), encoding="utf-8")
+        plan = tpsim.plan(path)
+        assert float(plan.step.time_s) == pytest.approx(row.step_s, rel=1e-9)
+        assert float(plan.memory.peak_bytes) == pytest.approx(row.peak_bytes, rel=1e-9)
+        assert plan.question.mesh.axes == row.mesh
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "vary"),
+    [
+        ("llama3-8b-v5e", 16, ["zero=1,3", "recompute=full"]),
+        ("megatron-22b-a100", 16, ["zero=0,1", "schedule=1f1b"]),
+        ("mistral-7b-v6e", 16, ["microbatches=2,4", "zero=3", "pp=1"]),
+    ],
+)
+def test_the_best_of_a_shipped_scenario_equal_their_plans(name, chips, vary, tmp_path):
+    found = search(name, chips=chips, vary=vary, top=3)
+    assert found.rows
+    for row in found.rows:
+        path = tmp_path / "one.yaml"
+        path.write_text(row.scenario(tmp_path), encoding="utf-8")
+        assert float(tpsim.plan(path).step.time_s) == pytest.approx(row.step_s, rel=1e-9)
+
+
+def test_what_is_stated_is_held_and_told():
+    found = search("llama3-70b-h100", by="memory", top=1)
+    assert found.held == {
+        "mesh": {"data": 32, "tensor": 8},
+        "placement": {"data": "network", "tensor": "nvlink"},
+        "layout.zero": 1,
+        "layout.sequence_parallel": True,
+        "workload.microbatches": 4,
+    }
+    assert (found.searched, found.considered) == (["recompute", "schedule", "chunks"], 3)
+    assert found.best.recompute == "full"
+
+
+def test_chips_free_the_layout_and_a_flag_holds_a_part_of_it():
+    flags = {"vary": ["microbatches=8"], "recompute": "full", "zero": 3, "schedule": "1f1b", "top": 2}
+    found = search(SMALL, chips=8, tp=4, **flags)
+    assert {(row.tp, row.zero, row.recompute, row.microbatches) for row in found.rows} == {(4, 3, "full", 8)}
+    assert found.held == {
+        "layout.zero": 3,
+        "recompute": "full",
+        "pipeline.schedule": "1f1b",
+        "microbatches": 8,
+        "tp": 4,
+    }
+    assert {row.plan.chips for row in found.rows} == {8}
+
+
+def test_a_field_that_is_varied_beside_the_layout_is_told_with_every_row():
+    found = search(
+        SMALL, vary=["hardware=dgx-h100,dgx-a100", "microbatches=8", "zero=1", "pp=1"], recompute="full", top=20
+    )
+    assert {row.varied["hardware"] for row in found.rows} == {"dgx-h100", "dgx-a100"}
+    assert found.best.varied == {"hardware": "dgx-h100"}
+    assert found.best.plan.question.machine.name == "dgx-h100"
+
+
+def test_by_memory_the_best_holds_least(small):
+    least = search(SMALL, vary=VARY, by="memory", top=1).best
+    assert least.peak_bytes <= min(row.peak_bytes for row in small.rows)
+    assert least.plan.memory.fits
+
+
+def test_a_search_that_ends_early_says_how_near_it_came():
+    found = search(SMALL, vary=VARY, top=5, plans=2)
+    assert (found.plans, len(found.rows), found.complete) == (2, 2, False)
+    assert found.verdict.endswith("2 planned: no other can be better, but of those behind it some may be missing")
+    one = replace(found, planned=found.planned[1:], open_at=found.rows[1].step_s * 0.9)
+    assert one.gap == pytest.approx(0.1)
+    assert one.verdict.endswith("2 planned: within 10 % of the best")
+
+
+def test_a_demand_leaves_out_the_layouts_that_violate_it(small):
+    limit = (small.rows[1].step_s + small.rows[2].step_s) / 2
+    found = search({**SMALL, "require": {"step": f"> {limit} s"}}, vary=VARY, top=1)
+    assert found.best.step_s == pytest.approx(small.rows[2].step_s)
+    assert found.violating >= 2
+
+
+def test_a_demand_that_no_bound_meets_needs_no_plan():
+    found = search({**SMALL, "require": {"step": "< 1 ms"}}, vary=VARY, top=1)
+    assert (found.ok, found.plans, found.violating) == (False, 0, found.fitting)
+    assert found.verdict.startswith("best  none of those that fit meets require step < 1 ms: ")
+
+
+def test_where_nothing_fits_the_answer_is_no():
+    found = search(
+        {**SMALL, "model": "llama-3-70b"}, chips=8, vary=["microbatches=8", "zero=0", "pp=1"], recompute="none"
+    )
+    assert (found.ok, found.best, found.rows) == (False, None, [])
+    assert found.verdict.startswith("best  no layout fits: ")
+
+
+def test_losses_are_named_by_what_differs(small):
+    assert small.rows[0].loses == ""
+    assert all(("+" in row.loses) or row.loses == "the same step" for row in small.rows[1:])
+
+
+def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best():
+    scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 16}, "chips": 8}
+    vary = ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
+    found = search(scenario, vary=vary, recompute="none", top=1, sensitivity=True)
+    parts = {(one.part, one.factor): one for one in found.sensitivity}
+    assert {name for name, _ in parts} == {
+        *("compute", "memory bandwidth", "memory capacity"),
+        *("nvlink bandwidth", "nvlink latency", "network bandwidth", "network latency"),
+    }
+    compute = parts["compute", 1.1]
+    faster = {"chip": {"peak": {"bf16": f"{989 * 1.1} TFLOP/s"}}}
+    again = search({**scenario, "hardware": {"extends": "dgx-h100", **faster}}, vary=vary, recompute="none", top=1)
+    assert compute.best_s == pytest.approx(again.best.step_s, rel=1e-9)
+    assert 0.5 < compute.elasticity <= compute.best_elasticity < 1
+    assert parts["memory capacity", 1.1].held_s == found.best.step_s
+    more = parts["memory capacity", 2.0]
+    assert more.best_s < found.best.step_s
+    assert more.layout
+
+
+def test_a_search_has_a_frame_and_a_document(small):
+    frame = small.to_frame()
+    assert list(frame["rank"]) == [1, 2, 3, 4, 5]
+    assert small.to_json()["result"]["best"]["step_s"] == small.best.step_s
+
+
+@pytest.mark.parametrize(
+    ("asked", "slug", "text"),
+    [
+        ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure to search by'),
+        ({"vary": ["workload.seq"]}, "missing-values", "workload.seq has no values that a search knows"),
+        ({"chips": 0}, "missing-chips", "nothing says how many chips there are"),
+        ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep names axes of a mesh that is searched"),
+        ({"top": 0}, "bad-value", "a search lists and plans at least one layout"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(asked, slug, text):
+    document = {key: value for key, value in SMALL.items() if key != "chips"}
+    with pytest.raises(InputError) as error:
+        search({**document, "chips": 8} if "chips" not in asked else document, **asked)
+    assert error.value.problems[0].slug.startswith(slug)
+    assert error.value.problems[0].message == text
+
+
+def test_layouts_are_compared_at_a_batch_that_is_stated():
+    with pytest.raises(InputError, match="layouts are compared at one batch, and the scenario states none"):
+        search(model="gpt-tiny", hw="dgx-h100", seq=16, chips=8)

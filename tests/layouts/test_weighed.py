@@ -1,0 +1,142 @@
+"""What a search knows of layouts before it plans them: memory as in a plan, seconds that none takes less than."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from tpsim.answers.plan import priced
+from tpsim.answers.search import _held
+from tpsim.layouts.space import spaces
+from tpsim.layouts.walk import alive, settled
+from tpsim.layouts.weighed import weigh
+from tpsim.program.schedules import SCHEDULES
+from tpsim.quantity.errors import InputError
+from tpsim.question.divisibility import divisors
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf
+
+TINY = {"model": {"extends": "gpt-tiny", "layers": 4}, "hardware": "dgx-h100"}
+WORK = {"global_batch": 16, "seq": 16, "dtype": "bf16", "grad_dtype": "f32"}
+KINDS = ["zero=0,1,3", "recompute=none,full"]
+
+SPACES = {
+    "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 1),
+    "stages that block": (TINY, WORK, 4, ["dp=1,2", "schedule=gpipe,1f1b", "microbatches=2,4,8", *KINDS], 7),
+    "chunks": (TINY, WORK, 4, ["tp=1", "schedule=interleaved", "microbatches", *KINDS], 1),
+    "backward in two": (TINY, WORK, 4, ["tp=1,2", "schedule=zb-h1,zb-h2", "microbatches=1,4,8", *KINDS], 5),
+    "gathers ahead, without overlap of gradients": (
+        {**TINY, "practice": {"base": "deepspeed"}},
+        WORK,
+        4,
+        ["zero=3", "microbatches=1,4", "schedule=1f1b"],
+        1,
+    ),
+    "kv heads beside tensor": (
+        {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "dgx-a100"},
+        {**WORK, "seq": 2048},
+        32,
+        ["tp=4,16,32", "microbatches=1,2", "zero=0,2", "recompute=none,selective", "schedule=1f1b,interleaved"],
+        7,
+    ),
+    "a torus": (
+        {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "tpu-v5p"},
+        {**WORK, "seq": 2048},
+        64,
+        ["tp=1,4", "pp=1", "zero=0,3", "microbatches=1"],
+        1,
+    ),
+}
+"""Scenario, workload, chips, what is varied, and of how many layouts one is planned."""
+
+
+@pytest.fixture(scope="module", params=SPACES.values(), ids=SPACES.keys())
+def planned(request):
+    """Layouts with their plans."""
+    scenario, work, chips, vary, every = request.param
+    shelf = Shelf()
+    document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
+    found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, _held)
+    assert len(found.found) > 5
+    return [(one, priced(one.space.question(one.layout, shelf), shelf)) for one in found.found[::every]]
+
+
+def test_no_step_takes_less_than_its_bound(planned):
+    late = [
+        (one.layout, one.step_s, plan.step.time_s)
+        for one, plan in planned
+        if one.step_s > plan.step.time_s * (1 + 1e-9)
+    ]
+    assert late == []
+
+
+def test_the_bound_is_near_enough_to_rank_by(planned):
+    near = [one.step_s / plan.step.time_s for one, plan in planned]
+    assert sum(near) / len(near) > 0.6
+
+
+def test_memory_is_that_of_the_plan(planned):
+    for one, plan in planned:
+        assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9), one.layout
+        assert one.room_bytes == pytest.approx(plan.memory.room_bytes, rel=1e-9, abs=1), one.layout
+
+
+def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
+    shelf, chips, batch = Shelf(), 12, 12
+    document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "global_batch": batch}, "chips": chips}
+    (space,) = spaces(document, flags={}, overrides=(), vary=["microbatches=1,2,3,4", "recompute=none"], shelf=shelf)
+    found = weigh([space], shelf, _held)
+    reasons: Counter[str] = Counter()
+    legal = 0
+    for tp, pp in product(divisors(chips), repeat=2):
+        if chips % (tp * pp):
+            continue
+        dp = chips // (tp * pp)
+        orders = [(name, 1) for name, maker in SCHEDULES.items() if not maker.several] + [
+            ("interleaved", v) for v in divisors(4 // pp or 1) if v > 1 and not 4 % pp
+        ]
+        for zero, sp, m, (name, v) in product(
+            range(4) if dp > 1 else (0,),
+            (False, True) if tp > 1 else (False,),
+            (1, 2, 3, 4),
+            orders if pp > 1 else [("", 1)],
+        ):
+            sizes = {"pipe": pp, "data": dp, "tensor": tp}
+            asked = {
+                **document,
+                "mesh": sizes,
+                "layout": {"pp": "pipe", "dp": "data", "tp": "tensor", "zero": zero, "sequence_parallel": sp},
+                "workload": {**WORK, "global_batch": batch, "microbatches": m},
+                **({"pipeline": {"schedule": name, "chunks": v}} if pp > 1 else {}),
+            }
+            try:
+                resolve(asked, shelf=shelf)
+                legal += 1
+            except InputError as error:
+                reasons[error.problems[0].slug] += 1
+    assert reasons == found.refused
+    assert (len(found.found), found.considered) == (legal, legal + reasons.total())
+    assert {"batch-not-divisible", "heads-not-divisible", "layers-not-divisible", "microbatches-not-divisible"} <= set(
+        reasons
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_orders_hold_no_more_once_they_have_settled(schedule, p):
+    for v in (2, 3) if SCHEDULES[schedule].several else (1,):
+        m = settled(schedule, p, v, 100 * p)
+        if m < 100 * p:
+            from tpsim.layouts.walk import _alive
+
+            few, many = (_alive(schedule, p, v, some) for some in (m, m + 2 * p))
+            assert {sort: set(each) for sort, each in few.items()} == {sort: set(each) for sort, each in many.items()}
+
+
+def test_what_is_alive_is_listed_once_per_action():
+    found = alive("1f1b", 4, 1, 8)
+    assert {sort: len(each) for sort, each in found.items()} == {"first": 2, "middle": 2, "last": 2}
+    (forward,) = (one for one in found["first"] if one.now == ("first", "F"))
+    assert forward.beside == (("first", 3, 0),)

@@ -1,0 +1,70 @@
+"""``tpsim search``: the best layout of what a scenario leaves open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpsim.cli.output import output_options, refuse_inputs
+from tpsim.cli.question import question_options
+
+if TYPE_CHECKING:
+    from tpsim.cli.output import Output
+    from tpsim.question.flags import Flags
+
+NO = 1
+"""The exit code where no layout fits and meets what the scenario requires."""
+
+
+@click.command(short_help="The best layout of N chips.")
+@click.argument("scenario", required=False)
+@question_options
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="PATH=VALUES",
+    help="Only these values, of any field: zero=1,3; workload.seq=4096,8192.",
+)
+@click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s or memory.")
+@click.option("--top", type=int, metavar="K", default=10, show_default=True, help="Layouts that are listed.")
+@click.option(
+    "--plans", type=int, metavar="N", default=200, show_default=True, help="Layouts that are planned at most."
+)
+@click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
+@output_options
+@click.pass_context
+def search(
+    ctx: click.Context,
+    /,
+    *,
+    scenario: str | None,
+    overrides: tuple[str, ...],
+    flags: Flags,
+    save: Path | None,
+    output: Output,
+    **asked: Any,
+) -> None:
+    r"""The best of all layouts that a scenario leaves open, and why the next ones are worse.
+
+    What neither the scenario nor a flag states is searched; --chips frees mesh, placement, layout and pipeline, and
+    --vary PATH frees a field. SCENARIO is a library name, a .yaml, or - for stdin.
+
+    \b
+    tpsim search llama3-70b-h100 --chips 256
+    tpsim search llama3-70b-h100 --chips 256 --vary microbatches --tp 8
+    tpsim search --model llama-3-8b --hw dgx-h100 --chips 64 --seq 8192 --batch 512 --save best.yaml
+    """
+    from tpsim.answers.search import search as answer
+    from tpsim.pages.search import page
+
+    result = answer(scenario, overrides=overrides, **asked, **flags)
+    saved = {}
+    if save is not None and result.best:
+        refuse_inputs([save], (path for path, _ in result.files if path != scenario))
+        saved[save] = result.best.scenario(save.parent)
+    output.write(result, lambda verbose: page(result, verbose=verbose, saved=str(save) if saved else ""), saved)
+    if not result.ok:
+        ctx.exit(NO)

@@ -1,0 +1,88 @@
+"""Where a rank holds most, for any bytes: what is alive at each action of its order, and of these the most."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from tpsim.program.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tpsim.program.schedules import Order
+
+Now = tuple[str, str]
+"""What a rank runs: the sort of its chunk, and the acts."""
+
+
+class Alive(NamedTuple):
+    """What stands beside an action: microbatches between F and B, and between B and W, of each sort of chunk."""
+
+    now: Now
+    beside: tuple[tuple[str, int, int], ...]
+
+
+def settled(schedule: str, p: int, v: int, m: int) -> int:
+    """Microbatches from which on a rank of this schedule holds no more than with as many."""
+    if not schedule:
+        return 1
+    if schedule == "gpipe":
+        return m
+    return min(m, (2 if v == 1 else 3) * p)
+
+
+def alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
+    """Per sort of rank what its orders hold at most, in microbatches; nothing that is not listed is more.
+
+    Bytes are not negative: an action beside which no less of everything is alive holds the most.
+    """
+    return _alive(schedule, p, v, settled(schedule, p, v, m))
+
+
+@cache
+def _alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
+    found: dict[str, set[Alive]] = {}
+    for rank, order in enumerate(SCHEDULES[schedule or "1f1b"].orders(p, v, m)):
+        sort = sort_of(rank, p)
+        found.setdefault(sort, set()).update(_walked(order, p * v))
+    return {sort: list(_most(each)) for sort, each in found.items()}
+
+
+def sort_of(at: int, count: int) -> str:
+    """Of a chunk of so many, or of a rank."""
+    if count == 1:
+        return "only"
+    return "first" if at == 0 else "last" if at == count - 1 else "middle"
+
+
+def _walked(order: Order, chunks: int) -> Iterator[Alive]:
+    held: dict[str, list[int]] = {}
+    for action in order:
+        acts = "".join(part.act for part in action)
+        sort = sort_of(action[0].chunk, chunks)
+        yield Alive((sort, acts), tuple((name, f, w) for name, (f, w) in sorted(held.items())))
+        mine = held.setdefault(sort, [0, 0])
+        mine[0] += ("F" in acts) - ("B" in acts)
+        mine[1] += ("B" in acts) - ("W" in acts)
+
+
+def _most(found: Iterable[Alive]) -> Iterator[Alive]:
+    """Those that no other one surpasses."""
+    by_now: dict[Now, list[Alive]] = {}
+    for one in found:
+        by_now.setdefault(one.now, []).append(one)
+    for same in by_now.values():
+        tops: list[dict[str, tuple[int, int]]] = []
+        kept: list[Alive] = []
+        for one in sorted(same, key=lambda one: -sum(f + w for _, f, w in one.beside)):
+            mine = {name: (f, w) for name, f, w in one.beside}
+            if not any(_covers(other, mine) for other in tops):
+                tops.append(mine)
+                kept.append(one)
+        yield from kept
+
+
+def _covers(other: dict[str, tuple[int, int]], mine: dict[str, tuple[int, int]]) -> bool:
+    none = (0, 0)
+    return all(other.get(name, none)[0] >= f and other.get(name, none)[1] >= w for name, (f, w) in mine.items())

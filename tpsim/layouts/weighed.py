@@ -1,0 +1,122 @@
+"""All layouts of a space, weighed: what each holds, and seconds that its step does not take less than."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpsim.layouts.bounds import Bounds
+from tpsim.layouts.figures import Figures
+from tpsim.layouts.legal import Legal
+from tpsim.layouts.walk import settled
+from tpsim.program.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from tpsim.layouts.legal import Group
+    from tpsim.layouts.space import Layout, Space
+    from tpsim.question.question import Limit, Question
+    from tpsim.question.shelf import Shelf
+
+
+Room = tuple[float, float]
+"""What a question holds at most, and the room that this leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """One layout.
+
+    step_s  seconds that its step does not take less than
+    peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
+    tokens  of a step
+    may_do  False if it surely violates what the scenario requires
+    """
+
+    space: Space
+    layout: Layout
+    step_s: float
+    peak_bytes: float
+    room_bytes: float
+    tokens: int
+    may_do: bool = True
+
+
+@dataclass
+class Weighing:
+    """Layouts weighed, and how many there were."""
+
+    considered: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    found: list[Weighed] = field(default_factory=list)
+
+
+def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf], Room]) -> Weighing:
+    """Every legal layout of some spaces.
+
+    held  bytes at the peak of a question and what room they leave, for layouts whose chunks or layers are unlike
+    Raises InputError for a scenario that cannot be read.
+    """
+    whole = Weighing()
+    for space in spaces:
+        legal = Legal(space, shelf)
+        prices: dict[Hashable, Any] = {}
+        whole.considered += legal.considered
+        whole.refused += legal.refused
+        for group in legal.groups:
+            figures = Figures(group.example, group.cells, shelf, prices)
+            figures.price_all()
+            whole.found += _group(space, group, whole, held, Bounds(figures))
+    return whole
+
+
+def _group(
+    space: Space, group: Group, whole: Weighing, held: Callable[[Question, Shelf], Room], bounds: Bounds
+) -> Iterator[Weighed]:
+    """The layouts of one program."""
+    alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
+    shelf = bounds.figures.shelf
+    tokens, model = group.example.workload.tokens, group.example.model
+    for cell, layout, layers in group.layouts:
+        pp, v, m = layout.pp, layout.chunks, layout.microbatches
+        if reason := bounds.figures.refused(cell, around=v > 1):
+            whole.refused[reason] += 1
+        elif len({*layers}) > 1 or group.example.practice.recompute_layers is not None:
+            yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens)
+        else:
+            each = layers[0] if layers else model.layers
+            alike[layout.schedule, pp, v, each, settled(layout.schedule, pp, v, m)].append((cell, layout))
+    for (schedule, pp, v, each, _), members in alike.items():
+        cells = np.array([cell for cell, _ in members])
+        peaks = bounds.peak_bytes(cells, schedule, pp, v, each)
+        rooms = _rooms(group.example, peaks)
+        seconds, fit = np.zeros(len(members)), rooms >= 0
+        if fit.any():  # of a layout that does not fit nobody asks how fast it were
+            blocking = _blocking(group.example, schedule)
+            seconds[fit] = bounds.step_s(cells[fit], schedule, pp, v, each, blocking=blocking)
+        for (_, layout), s, peak, room in zip(members, seconds.tolist(), peaks.tolist(), rooms.tolist(), strict=True):
+            yield Weighed(space, layout, s, peak, room, tokens, _may_do(group.example.limits, s, peak, tokens))
+
+
+def _rooms(question: Question, peaks: Any) -> Any:
+    """What peaks leave of a chip's memory."""
+    return float(question.machine.chip.memory_capacity.value) - (peaks + question.assume.memory.beside(peaks))
+
+
+def _may_do(limits: Sequence[Limit], step_s: float, peak_bytes: float, tokens: int) -> bool:
+    """False if demands cannot hold, since the step takes no less than that."""
+    rate = tokens / step_s if step_s else inf
+    least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": rate}
+    exact = {"peak": "<=>", "step": "<", "tokens_per_s": ">"}
+    return all(one.holds(least[one.name]) for one in limits if one.name in exact and one.relation[0] in exact[one.name])
+
+
+def _blocking(question: Question, schedule: str) -> bool:
+    """True if messages hold up both their stages; see `Question.blocking`."""
+    stated = question.practice.overlap.stages
+    return stated == "none" or (stated == "auto" and schedule in SCHEDULES and SCHEDULES[schedule].blocking)

@@ -1,0 +1,96 @@
+"""The page of a search: the best layouts, what the others lose by, what was looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.report.table import Column, Document, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from tpsim.answers.search import SearchResult
+
+LAYOUT = (
+    Column("rank", "rank", "integer"),
+    Column("tp", "tp", "integer"),
+    Column("dp", "dp", "integer"),
+    Column("pp", "pp", "integer"),
+    Column("schedule", "schedule"),
+    Column("chunks", "chunks", "integer"),
+    Column("microbatches", "micro-\nbatches", "integer"),
+    Column("microbatch_size", "of", "integer"),
+    Column("zero", "ZeRO", "integer"),
+    Column("sp", "sp"),
+    Column("recompute", "recompute"),
+)
+COSTS = (
+    Column("step_s", "step", "seconds"),
+    Column("peak_bytes", "peak", "bytes"),
+    Column("mfu", "MFU", "share"),
+    Column("loses", "against the best"),
+)
+MORE = (
+    Column("compute_s", "compute", "seconds"),
+    Column("exposed_s", "exposed", "seconds"),
+    Column("bubble_s", "bubble", "seconds"),
+    Column("at_least_s", "at least", "seconds"),
+)
+"""What the seconds are made of, and what was known of them before the layout was planned."""
+
+REFUSED = (Column("reason", "refused"), Column("layouts", "layouts", "integer"))
+
+
+SENSITIVITY = (
+    Column("part", "part"),
+    Column("factor", "better", "number"),
+    Column("elasticity", "step % per %\nlayout held", "number"),
+    Column("best_elasticity", "\nsearched again", "number"),
+    Column("best_s", "best step", "seconds"),
+    Column("relative", "change", "share"),
+    Column("layout", "in another layout"),
+)
+"""What to buy."""
+
+
+def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
+    """`result` as a page; `verbose` adds what the seconds are made of, and why layouts were refused.
+
+    saved  the file that holds the best layout now
+    """
+    rows = [{**row, **row["varied"], "sp": "yes" if row["sequence_parallel"] else ""} for row in result.rows]
+    varied = [Column(path, path.replace(".", ".\n")) for path in result.spaces[0].varied]
+    columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *(MORE if verbose else ()), COSTS[-1])
+    tables = [Table(tuple(one for one in columns if _tells(one.key, rows)), rows)] if rows else []
+    if result.sensitivity:
+        tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
+    if verbose:
+        tables.append(Table(REFUSED, result.refused, folded=True))
+    return Document(
+        title=f"layouts of {result.name}",
+        facts=tuple(_facts(result)),
+        tables=tuple(tables),
+        verdict=result.lines,
+        next_command=f"tpsim plan {saved}" if saved else result.to_save,
+    )
+
+
+def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """False for a column that says nothing of any layout."""
+    idle = {"schedule": None, "chunks": 1, "sp": "", "recompute": "none"}
+    return key not in idle or any(row[key] != idle[key] for row in rows)
+
+
+def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
+    yield "searched", ", ".join(result.searched)
+    yield "held", ", ".join(f"{path} {_text(value)}" for path, value in result.held.items()) or "nothing"
+    if result.refused:
+        listed = (f"{one.reason} {one.layouts:,}" for one in result.refused)
+        yield "refused", ", ".join(listed)
+
+
+def _text(value: Any) -> str:
+    from tpsim.question.save import flow
+
+    return flow(value)
