@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.kept import held_bytes
@@ -88,17 +88,14 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
         kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
     }
     taken = [(place, one) for place, kind in enumerate(kinds) for one in known[kind]]
-    run = [one for _, one in taken]
-    held, most, passed, course = 0, -1, 0, []
-    for number, (place, one) in enumerate(taken):
-        top, held = held + one.top, held + one.left
-        course.append((place, top, held))
-        if top > most:
-            most, passed = top, number
+    places, run = zip(*taken, strict=True)
+    held = list(accumulate((one.left for one in run), initial=0))
+    tops = [before + one.top for before, one in zip(held, run, strict=False)]
+    passed = tops.index(max(tops))
     before: Held = Held()
     for one, times in Counter(run[:passed]).items():
         before = _plus(before, one.net, times)
-    return Peak(taken[passed][0], _plus(before, run[passed].most, 1), tuple(course))
+    return Peak(places[passed], _plus(before, run[passed].most, 1), tuple(zip(places, tops, held[1:], strict=True)))
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
