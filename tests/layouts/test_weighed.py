@@ -34,13 +34,6 @@ SPACES = {
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
     ),
-    "spare gradients": (
-        {**TINY, "practice": {"base": "megatron", "keeps": "megatron-te"}},
-        WORK,
-        4,
-        ["schedule=1f1b", "microbatches=4", "zero=0,1"],
-        3,
-    ),
     "kv heads beside tensor": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "dgx-a100"},
         {**WORK, "seq": 2048},
@@ -62,7 +55,10 @@ SPACES = {
 @pytest.fixture(scope="module", params=SPACES.values(), ids=SPACES.keys())
 def planned(request):
     """Layouts with their plans."""
-    scenario, work, chips, vary, every = request.param
+    return weighed(*request.param)
+
+
+def weighed(scenario, work, chips, vary, every):
     shelf = Shelf()
     document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
     found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak)
@@ -88,6 +84,12 @@ def test_memory_is_that_of_the_plan(planned):
     for one, plan in planned:
         assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9), one.layout
         assert one.room_bytes == pytest.approx(plan.memory.room_bytes, rel=1e-9, abs=1), one.layout
+
+
+@pytest.mark.parametrize("practice", [{"keeps": "megatron-te"}, {"keeps": "nanotron"}])
+def test_what_a_stack_keeps_is_in_it(practice):
+    vary = ["schedule=1f1b", "microbatches=4", "zero=0,1"]
+    test_memory_is_that_of_the_plan(weighed({**TINY, "practice": practice}, WORK, 4, vary, 5))
 
 
 def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
