@@ -220,7 +220,7 @@ def test_a_search_has_a_frame_and_a_document(small):
 @pytest.mark.parametrize(
     ("asked", "slug", "text"),
     [
-        ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure to search by'),
+        ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure'),
         ({"vary": ["workload.seq"]}, "missing-values", "workload.seq has no values that a search knows"),
         ({"chips": 0}, "missing-chips", "nothing says how many chips there are"),
         ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep is no size of a mesh that is searched"),
