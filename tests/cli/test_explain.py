@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,12 @@ from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 
 ROOT = Path(__file__).parents[2]
+
+
+@cache
+def result(scenario):
+    """What the plan of a scenario says as plain data."""
+    return plan(scenario).to_json()["result"]
 
 
 def test_a_collective_is_explained_without_a_scenario(tpsim):
@@ -85,7 +92,7 @@ def test_a_name_that_is_not_known_is_answered_with_the_nearest(tpsim):
 @pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer"])
 def test_explained_memory_is_the_memory_of_the_plan(tpsim, part):
     explained = json.loads(tpsim("explain", f"memory.{part}", "llama3-70b-h100", "-f", "json").out)
-    planned = plan("llama3-70b-h100").to_json()["result"]["memory"][f"{part}_bytes"]
+    planned = result("llama3-70b-h100")["memory"][f"{part}_bytes"]
     assert explained["result"]["derivations"][0]["value"] == planned
 
 
@@ -94,7 +101,7 @@ def test_explained_memory_is_the_memory_of_the_plan(tpsim, part):
 def test_every_formula_of_a_layer_comes_to_its_value(phase, scenario):
     for one in explain(f"per_layer.{phase}.wire", scenario).derivations:
         assert evaluated(one) == one.value
-        assert plan(scenario).to_json()["result"]["per_layer"][phase]["wire_bytes_per_device"] == one.value
+        assert result(scenario)["per_layer"][phase]["wire_bytes_per_device"] == one.value
 
 
 def test_every_row_of_a_plan_can_be_explained_by_its_formula():
@@ -129,7 +136,7 @@ def test_every_check_that_is_named_exists():
 @pytest.mark.parametrize("scenario", ["llama3-70b-h100", "llama3-8b-v5e"])
 def test_what_the_verdict_says_beside_seconds_is_explained(scenario, name, key):
     (found,) = explain(name, scenario).derivations
-    assert found.value == plan(scenario).to_json()["result"]["step"][key]
+    assert found.value == result(scenario)["step"][key]
     assert found.text
 
 

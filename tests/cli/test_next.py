@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tpsim.cli.main import run
+
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 FLAGS = ("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--dp", "8", "--seq", "1024")
@@ -39,10 +41,18 @@ def following(out):
     return shlex.split(last.removeprefix("next: "))[1:]
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A scenario of one's own."""
+    file = tmp_path_factory.mktemp("mine") / "my scenario.yaml"
+    assert run([*FLAGS, "--save", str(file), "-q"]) == 0
+    return file.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("args", ASKED, ids=" ".join)
-def test_the_next_command_answers(tpsim, args, tmp_path, monkeypatch):
+def test_the_next_command_answers(tpsim, args, tmp_path, monkeypatch, saved):
     monkeypatch.chdir(tmp_path)
-    assert tpsim(*FLAGS, "--save", "my scenario.yaml", "-q").code == 0
+    (tmp_path / "my scenario.yaml").write_text(saved, encoding="utf-8")
     first = tpsim(*args)
     assert first.code == 0, first.err
     then = tpsim(*following(first.out))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -33,12 +32,9 @@ def result(ran):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_saved_scenario_asks_the_same_question(tmp_path, name):
-    file, first = tmp_path / "saved.yaml", planned(name).question
-    file.write_text(scenario_text(first, tmp_path), encoding="utf-8")
-    again = resolve(file)
-    assert again.resolved == first.resolved
-    own = dict.fromkeys(("inputs", "document", "asked", "stated", "forced_at", "assumptions", "limits"))
-    assert replace(again, **own) == replace(first, **own)
+    file, asked = tmp_path / "saved.yaml", planned(name).question
+    file.write_text(scenario_text(asked, tmp_path), encoding="utf-8")
+    assert resolve(file) == asked
 
 
 @pytest.mark.parametrize("name", [BASE, "gpt3-175b-a100-pipeline"])

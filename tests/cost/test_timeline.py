@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,11 @@ from tpsim.program.schedules import pipeline_schedule
 
 NONE = "practice.overlap={tensor: none, gradients: none, weights: none}"
 """Messages as the schedule has them: some deadlock where they block."""
-SCENARIOS = sorted(one.stem for one in Path("scenarios").glob("*.yaml"))
+SCENARIOS = sorted(one.stem for one in Path("scenarios").glob("*.yaml") if not one.stem.startswith("megatron-"))
+"""Of the stages of Megatron's papers, which are many, the tests of published steps have all."""
+
+
+planned = cache(plan)
 
 
 def compute(seconds, *after):
@@ -164,12 +169,12 @@ def test_with_every_switch_none_a_step_is_compute_and_all_communication(name):
     blocking = plan(name, overrides=(NONE,)).step
     if blocking.bubble_s == 0:
         assert blocking.time_s == pytest.approx(blocking.compute_s + blocking.communication_s, rel=1e-12)
-    assert plan(name).step.time_s <= blocking.time_s
+    assert planned(name).step.time_s <= blocking.time_s
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(name):
-    answer = plan(name)
+    answer = planned(name)
     whole = work_of(answer.question, answer.lowered, answer.sizes, _all_rows(answer)).step()
     for stage in whole.stages:
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s

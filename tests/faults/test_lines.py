@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.faults.injection import rewrite
-from tests.faults.judges import JUDGES, SP, findings
+from tests.faults.judges import ALONE, JUDGES, SP, findings
 from tests.faults.lines import FAULTS
 from tpsim.algebra import moves
 from tpsim.program import layout
@@ -14,7 +14,7 @@ from tpsim.quantity.size import over
 from tpsim.reference import functions
 
 
-@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("judge", ALONE)
 def test_without_a_fault_the_judge_finds_nothing(judge):
     assert findings(JUDGES[judge]) == []
 

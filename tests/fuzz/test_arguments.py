@@ -26,7 +26,7 @@ OPTIONS: dict[str, list[str]] = {
         *("--model", "--hw", "--seq", "--tp", "--dp", "--chips", "--mesh", "--zero", "--batch", "--microbatches"),
         *("--dtype", "--placement", "--practice", "--cost-model", "--planner", "--set"),
     ],
-    "plan of a scenario": ["--tp", "--dp", "--chips", "--mesh", "--zero", "--batch", "--microbatches", "--set"],
+    "plan of a scenario": ["--tp", "--chips", "--set"],  # what is read beside a file's own
     "collective": [
         *("--hw", "--ranks", "--level", "--sizes", "--dtype", "--cost-model", "--algorithm", "--protocol", "--launch")
     ],

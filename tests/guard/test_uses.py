@@ -33,6 +33,9 @@ ASKED = {
 FACTORS = {"two levels": (0.01, 300.0), "compute that hides": (0.01, 300.0), "demands": (0.01, 300.0)}
 """Of a constant that moves; of the others, which take longer, ten times as much."""
 
+EVERY = {"by the book": 3, "forced": 3, "cheapest": 3, "its own machine": 3}
+"""One constant in so many is moved: these ask the first case's machines, or the third's, in another way."""
+
 
 @cache
 def plan_of(case):
@@ -84,7 +87,7 @@ def perturbations(case):
     """For every constant and factor: the numbers that moved, and the plan in which they did."""
     as_is, name = recorded(plan_of(case)), plan_of(case).question.name
     found = []
-    for path in constants(case):
+    for path in constants(case)[:: EVERY.get(case, 1)]:
         for factor in FACTORS.get(case, (10.0,)):
             plan = perturbed(case, path, factor)
             found.append((path, plan, list(moved_in(name, as_is, recorded(plan)))))

@@ -34,6 +34,13 @@ SPACES = {
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
     ),
+    "spare gradients": (
+        {**TINY, "practice": {"base": "megatron", "keeps": "megatron-te"}},
+        WORK,
+        4,
+        ["schedule=1f1b", "microbatches=4", "zero=0,1"],
+        3,
+    ),
     "kv heads beside tensor": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "dgx-a100"},
         {**WORK, "seq": 2048},
