@@ -140,6 +140,11 @@ def test_where_nothing_fits_the_answer_is_no():
     assert found.verdict.startswith("best  no layout fits: ")
 
 
+def test_recompute_is_called_as_a_scenario_states_it():
+    found = search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1", "recompute=selective"], top=1)
+    assert (found.best.recompute, found.best.plan.question.practice.recompute) == ("selective", ("attention",))
+
+
 def test_losses_are_named_by_what_differs(small):
     assert small.rows[0].loses == ""
     assert all(("+" in row.loses) or row.loses == "the same step" for row in small.rows[1:])
