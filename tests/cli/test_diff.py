@@ -262,3 +262,22 @@ def test_a_schedule_recompute_and_overlap_are_causes(tpsim, edit, said):
     ran = tpsim("diff", "gpt3-175b-a100-pipeline", "--set", edit, "-q")
     assert ran.out.startswith("step 7")
     assert ran.out.endswith(f"; because scenario {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "moved", "cause"),
+    [
+        ("pipeline.schedule=zb-h1", ("step", "bubble", "kept", "peak"), "pipeline.schedule 1f1b -> zb-h1"),
+        ("recompute=selective", ("step", "kept", "peak"), "practice.recompute full -> attention"),
+        ("practice.overlap.tensor=none", ("step", "exposed"), "practice.overlap.tensor beside -> none"),
+    ],
+)
+def test_schedule_recompute_and_overlap_are_named_as_what_moved_seconds_and_memory(tpsim, setting, moved, cause):
+    said = tpsim("diff", "gpt3-175b-a100-pipeline", "--set", setting, "-q").out
+    numbers, because = said.split("; because ")
+    assert {word.split()[0] for word in numbers.split(", ")} >= {*moved}
+    assert because == f"scenario {cause}\n"
+    found = rows(tpsim("diff", "gpt3-175b-a100-pipeline", "--set", setting, "-f", "csv").out)
+    for row in (one for one in found if one["quantity"] in {"bubble_s", "kept_bytes", "peak_bytes"}):
+        assert row["causes"] == cause.split()[0]
+        assert row["quantity"] == "bubble_s" or int(row["new"]) != int(row["old"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, chips, fullest
-from tpsim.answers.plan_limits import NOT_MODELLED, NOT_OF_STAGES, taken_for_granted
+from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
@@ -99,7 +99,7 @@ def _priced(
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
     work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
-    plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline)
+    plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline, pacing.host_s)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -117,6 +117,7 @@ class PlanResult(Answer):
     shelf    what the request has read and lowered, for what is asked beside it
     pipeline  with stages: then rows, compute and step are those of the rank that ends last, and memory is that of
               the rank with the least room
+    host_s   what the rank's actions take longer since its host launches them
     """
 
     schema = "tpsim.plan/2"
@@ -133,6 +134,7 @@ class PlanResult(Answer):
     lowered: Lowered
     shelf: Shelf
     pipeline: Pipeline | None = None
+    host_s: Any = 0
 
     tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
     chips = Of[int]("question.mesh.devices", "chips of the mesh")
@@ -175,7 +177,7 @@ class PlanResult(Answer):
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
         waits = self.pipeline.bubble_s if self.pipeline else 0
-        return PlanStep(self.rows, self.compute, self, bubble_s=waits)
+        return PlanStep(self.rows, self.compute, self, bubble_s=waits, host_s=self.host_s)
 
     def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
@@ -261,7 +263,7 @@ class PlanResult(Answer):
     @property
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
         """What the plan leaves out."""
-        return (*NOT_MODELLED, *(NOT_OF_STAGES if self.pipeline else ()))
+        return not_modelled(self.question)
 
     def to_trace(self) -> dict[str, Any]:
         """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.trace`."""

@@ -9,19 +9,19 @@ from tpsim.cost.compute import FLOPS_COUNTED
 
 if TYPE_CHECKING:
     from tpsim.program.layout import Practice
+    from tpsim.question.question import Question
 
 NOT_MODELLED = (
-    "kernels that slow collectives beside them, and each other; a host that launches them more slowly than they run",
+    "kernels that slow collectives beside them, and each other",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
     "jitter, stragglers, data loading, checkpoints, failures",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
 
-NOT_OF_STAGES = (
-    "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
-)
-"""What a plan in stages leaves out beside that."""
+NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
+
+NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
 ASSUMED = (
     "kernels run one after another, each at the slower of matrix unit and memory",
@@ -45,3 +45,10 @@ ATTENTION: Mapping[tuple[str, str], str] = {
 def taken_for_granted(practice: Practice) -> tuple[str, ...]:
     """What every plan of that practice takes for granted."""
     return ATTENTION[practice.attention, practice.causal], *ASSUMED
+
+
+def not_modelled(question: Question) -> tuple[str, ...]:
+    """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
+    host = () if question.assume.kernel_launch_s else (NO_HOST,)
+    norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
+    return (*NOT_MODELLED, *host, *norm)

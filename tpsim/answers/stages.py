@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlikeStages(Record):
-    """Ranks of the pipeline that are alike: compute, exposed communication and bubble are the step together.
+    """Ranks of the pipeline that are alike: compute, exposed communication, bubble and host are the step together.
 
     in_flight   microbatches of the rank between forward and backward, at most
     held_bytes  parameters, gradients and optimizer of a chip
@@ -37,6 +37,7 @@ class AlikeStages(Record):
     compute_s: Seconds
     exposed_s: Seconds
     bubble_s: Seconds
+    host_s: Seconds
     in_flight: Number
     held_bytes: Bytes
     kept_bytes: Bytes
@@ -131,6 +132,7 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         hop,
         question.blocking,
         scale,
+        question.assume.kernel_launch_s,
     )
 
 
@@ -168,5 +170,5 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 def _figures(stage: Stage, holds: ChipMemory) -> tuple[Any, ...]:
-    seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s)
+    seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s, stage.host_s)
     return (stage.layers, *seconds, stage.in_flight, holds.static_bytes, holds.kept_bytes, holds.peak_bytes)

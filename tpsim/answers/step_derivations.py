@@ -94,10 +94,11 @@ def _waits(result: PlanResult) -> Iterator[str]:
 
 
 def _waiting(result: PlanResult) -> str:
-    """The bubble as a term of the step, which hangs on the critical path."""
+    """What the step's rank waits for others and for its host as terms of the step, which hangs on the critical path."""
+    host = f" + host {show(result.step.host_s, 'seconds')}" if result.step.host_s else ""
     if not result.pipeline:
-        return ""
-    return f" + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
+        return host
+    return f"{host} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
 
 
 def rate(result: PlanResult, name: str) -> Derivation:

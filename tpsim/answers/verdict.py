@@ -42,12 +42,16 @@ def _waited(plan: PlanResult) -> str:
     return f", {percent(plan.step.bubble_s / plan.step.time_s)} to the pipeline's bubble" if plan.pipeline else ""
 
 
+WAITS = {"bubble": "the pipeline's bubble", "host": "the host, which launches kernels"}
+"""What a step can be bound by that is no work of its chips."""
+
+
 def _bound(plan: PlanResult) -> str:
     """Compute with its share; communication, which may set the pace though most of it runs beside compute."""
     if plan.step.bound_by == "compute":
         return f"compute ({percent(plan.step.compute_s / plan.step.time_s)})"
-    if plan.step.bound_by == "bubble":
-        return "the pipeline's bubble"
+    if plan.step.bound_by in WAITS:
+        return WAITS[plan.step.bound_by]
     longer = plan.step.outlasting
     return f"communication ({longer} outlasts the compute beside it)" if longer else "communication"
 

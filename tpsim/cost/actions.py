@@ -52,14 +52,20 @@ class Actions:
         first  True for the microbatch that waits for new weights where these are gathered beside compute
         last   True for the one whose gradients are complete
         """
-        key = (chunk.stack, chunk.first, chunk.last, acts, first and self._has(WEIGHTS), last and self._has(GRADIENTS))
+        lane = WEIGHTS if acts == "F" else GRADIENTS
+        once = (first if acts == "F" else last and "W" in acts) and self._has(lane)
+        key = (chunk.stack, chunk.first, chunk.last, acts, once)
         if key not in self._known:
-            self._known[key] = self._action(chunk, acts, once=key[-2] if acts == "F" else key[-1])
+            self._known[key] = self._action(chunk, acts, once=once)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
-        return bool(getattr(self.practice.overlap, LANE[call.op]) == "beside")
+        return bool(getattr(self.practice.overlap, LANE[call.op]) != "none")
+
+    def splits(self, call: Collective) -> bool:
+        """True if products are cut to run beside a call's steps."""
+        return bool(getattr(self.practice.overlap, LANE[call.op]) == "split")
 
     def hides(self, call: Collective) -> bool:
         """True for a call that compute may hide."""

@@ -86,12 +86,15 @@ class Traced:
 
     def _step_s(self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes) -> Any:
         """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once."""
-        found = {id(one): row.timing.time_s for row, group in zip(rows, self.groups, strict=True) for one in group}
+        calls = {id(one): row for row, group in zip(rows, self.groups, strict=True) for one in group}
         each = [(one, s) for s, group in zip(works, self.kernels, strict=True) for one in group]
-        found |= {id(one.ops[0]): s for one, s in each}
+        found = {id(one.ops[0]): s for one, s in each}
 
         def seconds(piece: Piece) -> Any:
-            return found[id(piece.call)] if piece.call else total(found.get(id(op), 0) for op in piece.ops)
+            if piece.call:
+                return calls[id(piece.call)].timing.time_s
+            worked = total(found.get(id(op), 0) for op in piece.ops)
+            return piece.cut.of(worked, calls[id(piece.cut.call)]) if piece.cut else worked
 
         layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
         actions = self.actions

@@ -77,9 +77,14 @@ class Issue:
         self.flying -= early
         self.pending = left
 
+    def _hides(self, at: int) -> bool:
+        """True for a product, or for the part of one that begins it."""
+        piece = self.nodes[at].piece
+        return piece.is_product and not (piece.cut and piece.cut.alone)
+
     def _fetch(self, at: int, start: int) -> None:
         """A gather goes before the last product ahead of the group, if what it reads is there by then."""
-        place = next((one for one in range(start - 1, -1, -1) if self.nodes[self.out[one]].piece.is_product), start)
+        place = next((one for one in range(start - 1, -1, -1) if self._hides(self.out[one])), start)
         if set(self.out[place:start]).intersection(self.nodes[at].reads):
             place = start
         self._emit(at)

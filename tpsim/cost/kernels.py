@@ -243,7 +243,7 @@ class _Gathering:
         where = op.where
         place = (where.act, where.place, where.loops, where.chunks)
         if where.act == "U":
-            return self._known(("update", place))
+            return self._known(("update", where.kernel, place))
         if where.kernel and not self._alone(op):
             key = ("kernel", where.kernel, place)
             if self.numbers.get(key) == len(self.groups) - 1 and self.groups:

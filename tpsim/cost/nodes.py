@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tpsim.cost.rollup import RECOMPUTED
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
+from tpsim.quantity.size import over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.cost.rollup import Collective
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.cost.rollup import Collective, Row
     from tpsim.program.op import Array, Op
     from tpsim.program.stages import Chunk
 
@@ -27,6 +29,25 @@ LANE: Mapping[str, str] = {
 """The lane of a collective by what it is for: its sort."""
 
 
+class Cut(NamedTuple):
+    """A part of a product that is cut along what a collective brings or takes, to run beside its steps.
+
+    alone  True for what no step runs beside: it needs what the last step brings, or makes what the first one takes
+    """
+
+    call: Collective
+    alone: bool
+
+    def of(self, seconds: Any, row: Row) -> Any:
+        """Its seconds of those of the whole product; `row` prices the call."""
+        alone = seconds * row.step_share
+        return alone if self.alone else seconds - alone
+
+    def pieces(self, row: Row) -> Any:
+        """Of how many pieces that a kernel each computes."""
+        return 1 if self.alone else over(1, row.step_share) - 1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """One traced kernel, product or collective call; it stands for as many as there are layers.
@@ -36,6 +57,7 @@ class Piece:
     call    of a collective
     blocks  True if a call holds compute up
     share   of all calls of its sort in its part of the stack
+    cut     which part of its products it is; None for all
     """
 
     act: str = ""
@@ -43,6 +65,7 @@ class Piece:
     call: Collective | None = None
     blocks: bool = True
     share: Any = 1
+    cut: Cut | None = None
 
     @property
     def lane(self) -> str:
@@ -63,6 +86,11 @@ class Piece:
     def is_product(self) -> bool:
         """True for a matrix product."""
         return any(isinstance(op, Einsum) and op.is_matmul for op in self.ops)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """True for products that the stream hangs on, outside of kernels, that are not cut yet."""
+        return self.is_product and not (self.ops[0].where.kernel or self.late or self.cut)
 
     @property
     def late(self) -> bool:
@@ -104,6 +132,9 @@ class Calls(Protocol):
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
+
+    def splits(self, call: Collective) -> bool:
+        """True if products are cut to run beside a call's steps."""
 
 
 @dataclass(slots=True)
@@ -165,9 +196,9 @@ class Builder:
         elif isinstance(op, Leaf | Index | Rename | Reshard):
             made = reads
         else:
-            made = frozenset([self._work(op, reads)])
-        if outside and not isinstance(op, Reshard):
-            self.takes |= made
+            first, last = self._work(op, reads)
+            made = frozenset([last])
+            self.takes |= {first, last} if outside else set()
         self.made[op.output] = made
 
     def _made(self, x: Array) -> frozenset[int]:
@@ -186,26 +217,55 @@ class Builder:
             key = id(call)
             if self.actions.home(call, self.chunk, self.acts) != self.place:
                 continue
+            rest = frozenset[int]()
             if key not in self.calls:
+                rest = self._cut_before(call, op, reads)
                 self.calls[key] = self._new(Piece(op.where.act, (), call, not self.actions.beside(call)), frozenset())
             node = self.calls[key]
             if LANE[call.op] != WEIGHTS:
                 self.reads[node] |= reads - {node}
-            reads = frozenset([node])
+            reads = frozenset([node]) | rest
         return reads
 
-    def _work(self, op: Op, reads: frozenset[int]) -> int:
-        """The node of a product or a kernel; what a kernel reads is there before all of it."""
+    def _work(self, op: Op, reads: frozenset[int]) -> tuple[int, int]:
+        """The first and the last node of a product or a kernel; what a kernel reads is there before all of it."""
         where, reads = op.where, frozenset(node for node in reads if not self.pieces[node].settles)
-        key, at = (where.kernel, where.act, where.again), -1
-        if where.kernel and key in self.kernels:
+        brought = self._cuts_behind(op, reads)
+        key, at = (where.kernel or f"{brought}", where.act, where.again), -1
+        if (where.kernel or brought) and key in self.kernels:
             at = self.kernels[key]
             if all(node <= at or self.pieces[node].fetches for node in reads):
-                self.pieces[at] = replace(self.pieces[at], ops=(*self.pieces[at].ops, op))
-                self.reads[at] |= reads - {at}
-                return at
-        self.kernels[key] = at = self._new(Piece(where.act, (op,)), reads)
-        return at
+                for one in (at, at + 1) if brought else (at,):
+                    self.pieces[one] = replace(self.pieces[one], ops=(*self.pieces[one].ops, op))
+                self.reads[at] |= reads - {at, *brought}
+                return at, at + len(brought)
+        self.kernels[key] = at = self._new(Piece(where.act, (op,)), reads - {*brought})
+        for call in filter(None, (self.pieces[node].call for node in brought)):
+            self.pieces[at] = replace(self.pieces[at], cut=Cut(call, alone=False))
+            self._new(Piece(where.act, (op,), cut=Cut(call, alone=True)), frozenset({at, *brought}))
+        return at, at + len(brought)
+
+    def _cuts_behind(self, op: Op, reads: frozenset[int]) -> tuple[int, ...]:
+        """The gather whose steps a product is cut to run beside, if it reads one: its last part needs all of it."""
+        if not Piece(op.where.act, (op,)).may_be_cut:
+            return ()
+        calls = [(node, self.pieces[node].call) for node in sorted(reads)]
+        return tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))[:1]
+
+    def _cut_before(self, call: Collective, op: Op, reads: frozenset[int]) -> frozenset[int]:
+        """Cuts the product whose sum a call scatters: it waits for the first part alone. The node of the rest."""
+        at = min(reads, default=-1)
+        if len(reads) != 1 or not self._cuts(call, "reduce_scatter") or not self.pieces[at].may_be_cut:
+            return frozenset()
+        whole = self.pieces[at]
+        self.pieces[at] = replace(whole, cut=Cut(call, alone=True))
+        rest = self._new(replace(whole, cut=Cut(call, alone=False)), frozenset(self.reads[at]))
+        self.takes |= {rest} if at in self.takes else set()
+        self.made |= {x: self.made[x] | {rest} for x in op.inputs}
+        return frozenset({rest})
+
+    def _cuts(self, call: Collective, kind: MoveKind) -> bool:
+        return call.kind == kind and self.actions.splits(call)
 
     def _new(self, piece: Piece, reads: frozenset[int]) -> int:
         self.pieces.append(piece)

@@ -45,7 +45,7 @@ class Stage:
                way is exposed, sent or received
     compute    its kernels
     bubble_s   seconds in which it waits for other ranks, from the step's start to its end
-    host_s     seconds in which it waits for its host; none as long as no host is a lane
+    host_s     seconds by which its actions take longer since a host launches them
     in_flight  microbatches of all its chunks between forward and backward, at most
     own_s      when it has done what it does alone: what several stages have together comes behind that
     """
@@ -111,6 +111,7 @@ class Work:
     hop       seconds of a message between two ranks
     blocking  True if messages hold their ranks up
     scale     times which kernels of microbatches take
+    launch_s  seconds in which a host launches a kernel or a collective; what is once per step it launches together
     """
 
     schedule: PipelineSchedule
@@ -125,6 +126,7 @@ class Work:
     hop: Hop
     blocking: bool = False
     scale: float = 1
+    launch_s: float = 0
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def step(self) -> Pipelined:
@@ -165,23 +167,33 @@ class Work:
             acts = "".join(part.act for part in parts)
             tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
             if id(tasks) not in self._known:
-                self._known[id(tasks)] = tasks.timed(self._piece_s)
+                self._known[id(tasks)] = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
             whole = whole.then(self._known[id(tasks)])
         return whole
 
     def _piece_s(self, piece: Piece) -> Any:
         """Seconds of one kernel or call; a kernel stands where its first op does."""
         if "calls" not in self._known:
-            self._known["calls"] = {id(row.call): row.timing.time_s for row in self.rows}
+            self._known["calls"] = {id(row.call): row for row in self.rows}
             self._known["kernels"] = {id(one.ops[0]): one for one in self.kernels}
         if piece.call:
-            return self._known["calls"][id(piece.call)]
+            return self._known["calls"][id(piece.call)].timing.time_s
         if piece not in self._known:
-            ours = [one for op in piece.ops if (one := self._known["kernels"].get(id(op)))]
             self._known[piece] = total(
-                kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale for one in ours
+                kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale
+                for one in self._kernels_of(piece)
             )
+            if piece.cut:
+                self._known[piece] = piece.cut.of(self._known[piece], self._known["calls"][id(piece.cut.call)])
         return self._known[piece]
+
+    def _launches_s(self, piece: Piece) -> Any:
+        """Seconds in which the host launches one kernel or call, or those that a product is cut into."""
+        pieces = piece.cut.pieces(self._known["calls"][id(piece.cut.call)]) if piece.cut else 1
+        return self.launch_s * (1 if piece.call else pieces * len(self._kernels_of(piece)))
+
+    def _kernels_of(self, piece: Piece) -> list[Kernel]:
+        return [one for op in piece.ops if (one := self._known["kernels"].get(id(op)))]
 
     @cached_property
     def own(self) -> list[Own]:
@@ -259,7 +271,9 @@ class Work:
         )
         bubble_s = total([wait_s for _, _, wait_s in gaps]) + behind
         in_order = in_flight(self.schedule, rank)
-        return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end)
+        kinds = Counter(self.schedule.kinds.of[rank])
+        host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
+        return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end, host_s)
 
     def _walked(self, ran: Ran, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""

@@ -112,8 +112,8 @@ class Collective:
 
     @property
     def shared(self) -> bool:
-        """True if some ranks of a pipeline have it together, for a parameter that they share."""
-        return self.parts[0].move.members is not None and self.kind != "send"
+        """True if ranks of a pipeline have it together: those that share a parameter, or all."""
+        return self.kind != "send" and not {*self.program.pipe}.isdisjoint(self.axes)
 
     @property
     def grows(self) -> bool:
@@ -307,6 +307,11 @@ class Row(Record):
     def busy_s(self) -> Seconds:
         """Seconds that all calls keep the network busy."""
         return self.timing.time_s * self.count
+
+    @property
+    def step_share(self) -> Any:
+        """What one step brings of all that comes from others, as a share of the whole: a ring's is 1/n."""
+        return over(self.ranks - 1, self.ranks * largest(self.timing.steps, 1))
 
     @property
     def wires_s(self) -> dict[str, Any]:

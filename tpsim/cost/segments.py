@@ -31,6 +31,17 @@ class Step(NamedTuple):
 Segment = tuple[Step, ...]
 
 
+def apart(segment: Segment) -> Segment:
+    """The same with a step for every piece."""
+    steps: list[Step] = []
+    ends: list[int] = []
+    for step in segment:
+        first, *others = step.pieces
+        steps += [Step((first,), tuple(ends[one] for one in step.after)), *(Step((one,), ()) for one in others)]
+        ends.append(len(steps) - 1)
+    return tuple(steps)
+
+
 def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[tuple[Segment, int]]:
     """Segments and how often each follows itself."""
     segments = list(_segments(nodes, order, starts))

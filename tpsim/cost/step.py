@@ -36,7 +36,7 @@ class Step(Record):
     """One training step on one chip: matrix products, and collectives whose exposed seconds are known.
 
     bubble_s  what the rank that ends last waits for others; 0 without stages
-    host_s    what it waits for its host: 0, for hosts are no lanes yet
+    host_s    what its actions take longer since a host launches them
     """
 
     told: ClassVar[tuple[str, ...]] = (
@@ -80,14 +80,15 @@ class Step(Record):
 
     @property
     def bound_by(self) -> str:
-        """``compute``, ``bubble``, or ``communication (all_reduce over tensor)``: the one with most exposed seconds.
+        """``compute``, ``bubble``, ``host`` or ``communication (all_reduce over tensor)``: that with most seconds.
 
-        The bubble binds a step in which it is longer than compute and than any of these; communication one in which it
-        sets the pace more than half of the time that is left.
+        The bubble or the host binds a step in which it is longer than compute and than any of these; communication one
+        in which it sets the pace more than half of the time that is left.
         """
-        busiest = max(self.compute_s, 0, *exposed_by_name(self.rows).values())
-        if self.bubble_s > busiest:
-            return "bubble"
+        waits = {"bubble": self.bubble_s, "host": self.host_s}
+        longest = max(waits, key=lambda name: waits[name])
+        if waits[longest] > max(self.compute_s, 0, *exposed_by_name(self.rows).values()):
+            return longest
         return "compute" if self.pace <= 1 else f"communication ({next(iter(exposed_by_name(self.rows)))})"
 
     @cached_property

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.launched import Launched, launched
+from tpsim.cost.paths import NEVER, NOTHING, Length, longer, path
+from tpsim.cost.segments import apart
 from tpsim.cost.timeline import COMPUTE, Ran, Task, run
-from tpsim.quantity.size import largest, total
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.cost.nodes import Piece
     from tpsim.cost.segments import Segment
-
-
-class Length(NamedTuple):
-    """A path through tasks: its seconds, and how often each call stands on it, by the call's identity."""
-
-    seconds: Any = 0
-    calls: Mapping[int, int] = {}
-
-    def __add__(self, other: Length) -> Length:  # type: ignore[override]  # lengths are put end to end, not joined
-        return Length(self.seconds + other.seconds, Counter(self.calls) + Counter(other.calls))
-
-    def times(self, n: int) -> Length:
-        """The same n times over."""
-        return Length(self.seconds * n, {call: count * n for call, count in self.calls.items()})
-
-
-NOTHING, NEVER = Length(), Length(-inf)
-
-
-def longer(one: Length, other: Length) -> Length:
-    """The longer of two paths; of arrays the seconds only."""
-    seconds = largest(one.seconds, other.seconds)
-    return one if seconds is one.seconds else other if seconds is other.seconds else Length(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +29,7 @@ class Timed:
     tail     from compute to the lane of gradients; -inf where nothing runs there
     exposed  seconds of compute's waiting, by call
     settled  seconds of the calls on the lane of gradients, the first first
+    host_s   what compute takes longer since a host launches it
     """
 
     through: Length = NOTHING
@@ -56,6 +37,7 @@ class Timed:
     tail: Length = NEVER
     exposed: Mapping[int, Any] = field(default_factory=dict)
     settled: tuple[tuple[int, Any], ...] = ()
+    host_s: Any = 0
 
     def then(self, other: Timed) -> Timed:
         """Both, one behind the other."""
@@ -65,7 +47,14 @@ class Timed:
             longer(self.through + other.tail, self.tail + other.busy),
             added(self.exposed, other.exposed),
             self.settled + other.settled,
+            self.host_s + other.host_s,
         )
+
+    def launched(self, host: Launched) -> Timed:
+        """The same where a host begins to launch it when its device is free."""
+        through = longer(self.through, host.led)
+        late = through.seconds - self.through.seconds
+        return replace(self, through=through, tail=self.tail + Length(late), host_s=self.host_s + late)
 
     def times(self, n: int) -> Timed:
         """The same n times over: the lane of gradients is bound by its first call, or by its last."""
@@ -88,11 +77,33 @@ class Action:
 
     runs: tuple[tuple[Segment, int], ...]
 
-    def timed(self, seconds: Callable[[Piece], Any], *, attributed: bool = True) -> Timed:
+    def timed(
+        self,
+        seconds: Callable[[Piece], Any],
+        launches: Callable[[Piece], Any] | None = None,
+        *,
+        attributed: bool = True,
+    ) -> Timed:
         """Its seconds.
 
+        launches    seconds in which the host launches a piece; None: in none
         attributed  False where only sums are wanted, as of arrays
         """
+        bare = self._timed(seconds, attributed=attributed)
+        return bare.launched(self._launched(seconds, launches)) if launches else bare
+
+    def _launched(self, seconds: Callable[[Piece], Any], launches: Callable[[Piece], Any]) -> Launched:
+        known: dict[Segment, Launched] = {}
+        whole = Launched()
+        for segment, count in self.runs:
+            if segment not in known:
+                single = apart(segment)
+                issued = [launches(step.pieces[0]) for step in single]
+                known[segment] = launched([step.task(seconds) for step in single], issued, _named(single))
+            whole = whole.then(known[segment].times(count))
+        return whole
+
+    def _timed(self, seconds: Callable[[Piece], Any], *, attributed: bool) -> Timed:
         known: dict[Segment, Timed] = {}
         whole = Timed()
         for segment, count in self.runs:
@@ -112,24 +123,19 @@ def _timed(segment: Segment, seconds: Callable[[Piece], Any], *, attributed: boo
     busy, tail = total(tasks[place].seconds for place in settling), ran.ends[settling[-1]] if settling else -inf
     if not attributed:
         return Timed(Length(worked), Length(busy), Length(tail))
-    named = [id(step.pieces[0].call) if step.pieces[0].call else 0 for step in segment]
+    named = _named(segment)
     return Timed(
-        Length(worked, _path(ran, named, last)),
+        Length(worked, path(ran, named, last)),
         Length(busy, Counter(named[place] for place in settling)),
-        Length(tail, _path(ran, named, settling[-1])) if settling else NEVER,
+        Length(tail, path(ran, named, settling[-1])) if settling else NEVER,
         _exposed(ran, tasks, named),
         tuple((named[place], tasks[place].seconds) for place in settling),
     )
 
 
-def _path(ran: Ran, named: Sequence[int], at: int | None) -> Mapping[int, int]:
-    """The calls that a task's end hangs on, each with how often."""
-    counts: Counter[int] = Counter()
-    while at is not None:
-        if named[at]:
-            counts[named[at]] += 1
-        at = ran.bound(at)
-    return counts
+def _named(segment: Segment) -> list[int]:
+    """The call of each task, by its identity; 0 for none."""
+    return [id(step.pieces[0].call) if step.pieces[0].call else 0 for step in segment]
 
 
 def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:

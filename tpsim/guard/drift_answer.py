@@ -208,7 +208,11 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "step": (("step_s",), "seconds"),
     "compute": (("compute_s",), "seconds"),
     "exposed": (("exposed_s",), "seconds"),
+    "bubble": (("bubble_s",), "seconds"),
+    "host": (("host_s",), "seconds"),
     "states": (HELD, "bytes"),
+    "kept": (("kept_bytes",), "bytes"),
+    "peak": (("peak_bytes",), "bytes"),
 }
 """What a reader of one scenario asks first: the results that it is the sum of, and their dimension."""
 

@@ -155,6 +155,12 @@ def program_name(question: Question) -> str:
 
 # Scenarios --------------------------------------------------------------------------------------------------------
 
+WAITS = ("bubble_s", "host_s")
+"""Seconds of a step in which its rank waits, of those that have any."""
+
+MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes", "peak_bytes")
+"""What a chip holds: from step to step, and where it holds most."""
+
 
 def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     inputs = _inputs(plan.question, folder)
@@ -212,8 +218,9 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "step_s": plan.step["time_s"],
         "compute_s": plan.step["compute_s"],
         "exposed_s": plan.step["exposed_s"],
+        **{name: seconds for name in WAITS if (seconds := plan.step[name])},
         "flops": plan.step["flops_per_device"],
-        **{name: plan.memory[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")},
+        **{name: plan.memory[name] for name in MEMORY},
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{one.name}": one.ok for one in plan.require},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import calls_of, inputs_of
+from tpsim.guard.lock_of_plans import MEMORY, WAITS, calls_of, inputs_of
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.quantity import spec
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document, Keys
 
 RESULTS = ("time_s", "compute_s", "exposed_s", "flops_per_device")
-MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+STATES = 3
+"""How many of `MEMORY` every saved plan has; the others came later, and `WAITS`."""
+
 NUMBERS = ("count", "logical_bytes", "wire_bytes_per_device", "time_s")
 NAMES = ("phase", "op", "block", "array", "collective", "axis", "algorithm")
 
@@ -61,8 +63,9 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     """Where a saved plan has what: the way to a part, the names in it, and what each is."""
     yield ("resolved",), ("name", "hardware"), "name"
     yield ("resolved", "model"), ("name",), "name"
-    yield ("result", "step"), RESULTS, "number"
-    yield ("result", "memory"), MEMORY, "number"
+    step, memory = data["result"]["step"], data["result"]["memory"]
+    yield ("result", "step"), [*RESULTS, *(key for key in WAITS if key in step)], "number"
+    yield ("result", "memory"), [*MEMORY[:STATES], *(key for key in MEMORY[STATES:] if key in memory)], "number"
     yield ("result", "memory"), ("fits",), "answer"
     for at in range(len(data["result"]["collectives"])):
         yield ("result", "collectives", at), NUMBERS, "number"
@@ -125,10 +128,12 @@ class Version(FormulaFacts):
 
 
 def _results(result: Mapping[str, Any]) -> dict[str, Any]:
-    steps = {"step_s": result["step"]["time_s"], **{key: result["step"][key] for key in RESULTS[1:]}}
+    step, memory = result["step"], result["memory"]
+    steps = {"step_s": step["time_s"], **{key: step[key] for key in RESULTS[1:]}}
+    waits = {key: step[key] for key in WAITS if step.get(key)}
     demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
-    states_fit = result["memory"]["static_bytes"] <= result["memory"]["capacity_bytes"]
-    return {**steps, **{key: result["memory"][key] for key in MEMORY}, STATES_FIT: states_fit, **demands}
+    held = {key: memory[key] for key in MEMORY if key in memory}
+    return {**steps, **waits, **held, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
 
 
 def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:

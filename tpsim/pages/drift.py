@@ -49,7 +49,11 @@ SCENARIOS = (
     Column("outcome", "outcome"),
     Column("compute", "compute", below=True),
     Column("exposed", "exposed", below=True),
+    Column("bubble", "bubble", below=True),
+    Column("host", "host", below=True),
     Column("states", "states held", below=True),
+    Column("kept", "kept for backward", below=True),
+    Column("peak", "peak memory", below=True),
 )
 SUMS = (
     Column("old_bytes", "wire, old"),

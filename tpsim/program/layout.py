@@ -76,13 +76,13 @@ Beside = Literal["none", "beside", "zero3"]
 class Overlap:
     """Which sorts of collectives run beside compute; the others hold it up.
 
-    tensor     on activations
+    tensor     on activations; split: what products read or make travels in pieces, too, beside pieces of them
     gradients  reductions of gradients of parameters
     weights    gathers of parameters, or of what the optimizer has made of them
     stages     messages between stages; auto: as those who run the schedule do
     """
 
-    tensor: Beside = "none"
+    tensor: Beside | Literal["split"] = "none"
     gradients: Beside = "none"
     weights: Beside = "none"
     stages: Literal["auto", "none", "beside"] = "auto"
@@ -163,6 +163,7 @@ class Practice:
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
+    clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
@@ -182,6 +183,7 @@ class Practice:
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
+    clip: Literal["norm", "none"] = "none"
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()
     bucket: Bucket = Bucket()
@@ -230,7 +232,7 @@ PRACTICES: Mapping[str, Practice] = {
     "xla": Practice(
         cotangents="per_use",
         causal="whole",
-        overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
+        overlap=Overlap(tensor="split", gradients="beside", weights="beside", stages="beside"),
     ),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
@@ -243,8 +245,8 @@ SOURCES: Mapping[str, str] = {
     "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884)",
     "deepspeed": "DeepSpeed zero/config.py: overlap_comm at stage 3 alone, reduce_bucket_size 5e8, "
     "stage3_prefetch_bucket_size 5e7 elements",
-    "xla": "XLA's latency-hiding scheduler: gathers of weights and scatters of gradients are asynchronous; pieces of a "
-    "product beside a collective's steps are not modelled, so those on activations block",
+    "xla": "XLA's latency-hiding scheduler: collectives are asynchronous, and products that read a gather or make what "
+    "is scattered are cut to run beside its steps (Wang et al., ASPLOS 2023)",
 }
 """Where the overlap of a bundle, its buckets and what it gathers ahead are from."""
 

@@ -66,12 +66,24 @@ def lower(
     with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     results = {"loss": total}
-    for (name, layer), weight in weights.items():
-        label = name if layer is None else f"{layer}.{name}"
+    squares: Array | None = None
+
+    def updated(label: str, weight: Array) -> None:
+        with trace.at(trace.producer[weight].where):
+            results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
+
+    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in weights.items()}
+    for label, weight in labels.items():
         where = trace.producer[weight].where
         with trace.at(where):
             gradient = update.gradient(weight, {chunk: gradients[weight, chunk] for chunk in where.chunks})
-            results[f"grad.{label}"], results[f"new.{label}"] = update.apply(weight, gradient)
+            results[f"grad.{label}"] = update.received(weight, gradient)
+        if practice.clip == "none":
+            updated(label, weight)
+    if practice.clip == "norm":
+        squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
+        for label, weight in labels.items():
+            updated(label, weight)
     settled = [array for name, array in results.items() if name.startswith("grad.")]
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}

@@ -66,8 +66,10 @@ class Stages:
         """How often a chunk runs, per microbatch, what stands at `where` in a program of one traced layer and cut.
 
         There chunk 0 has the embedding, a layer of each kind, and the side before the cut; chunk 1 the side behind
-        it, and the head. A message is its sender's.
+        it, and the head. A message is its sender's. What is of the step alone the first chunk of each rank runs.
         """
+        if where.place == "step":
+            return int(next(one for one in self.chunks if one.rank == chunk.rank) is chunk)
         if where.index("layers") is not None:
             return sum(count for kind, count in chunk.stack if kind == where.kind)
         if where.place == "cut":

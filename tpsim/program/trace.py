@@ -197,11 +197,15 @@ class Trace:
 
     def joined(self, parts: Sequence[Array], because: str) -> Array:
         """The sum of parts that several stages have, one each, on all of them: nobody else takes part."""
+        first, axes, both = parts[0], self.layout.stages, self.owed_by(parts, because)
+        moves = (Move("all_reduce", axes, both.type, first.type, members=len(parts)),)
+        return self.emit(Reshard((both,), replace(first), self.where, because, moves=moves))
+
+    def owed_by(self, parts: Sequence[Array], because: str = "each stage has a part of it") -> Array:
+        """Parts that stages have as one array, which owes their sum."""
         first, axes = parts[0], self.layout.stages
         owing = first.type.owing({*first.type.owes, *((axis, "sum") for axis in axes)})
-        both = self.emit(Join(tuple(parts), replace(first, type=owing), self.where, because))
-        moves = (Move("all_reduce", axes, owing, first.type, members=len(parts)),)
-        return self.emit(Reshard((both,), replace(first), self.where, because, moves=moves))
+        return self.emit(Join(tuple(parts), replace(first, type=owing), self.where, because))
 
     def settled(self, x: Array, because: str) -> Array:
         """`x` with every owed sum or max paid, its sharding unchanged; `x` itself if it owes nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -68,11 +68,41 @@ class Update:
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
 
-    def apply(self, param: Array, gradient: Array) -> tuple[Array, Array]:
-        """AdamW: the gradient in the optimizer's sharding and the new weights as they are stored."""
+    def received(self, param: Array, gradient: Array) -> Array:
+        """The gradient in the optimizer's sharding."""
+        to = self.layout.type_in(param.dims, "state")
+        with self.trace.at(replace(self.trace.where, act="U"), "state"):
+            return self._to(gradient, to, f"the optimizer holds {param.name}{to}")
+
+    def squares(self, gradients: Iterable[Array], chunks: int) -> Array:
+        """The sum of the squares of all gradients, on all devices: what several stages hold alike the first one counts.
+
+        Of gradients that are sharded alike it is owed, and paid, together; over the stages once for all of them.
+        """
+        trace = self.trace
+        bags: dict[Any, list[Array]] = defaultdict(list)
+        sums: dict[Any, list[Array]] = defaultdict(list)
+        for g in gradients:
+            where = trace.producer[g].where
+            with trace.at(replace(where, chunks=where.chunks[:1], kernel="norm.gradients"), "state"):
+                square = trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))
+                bags[square.type.owes, where.chunks[0]].append(square)
+        step = replace(trace.where, act="U", place="step", block="clip", loops=(), chunks=tuple(range(chunks)))
+        for (owes, chunk), squares in bags.items():
+            with trace.at(replace(step, chunks=(chunk,)), "state"):
+                sums[owes].append(trace.lin("squares", *squares, role="activation"))
+        with trace.at(step, "state"):
+            because = "the norm of all gradients decides how far they are clipped"
+            staged = [trace.owed_by(parts) if self.layout.stages else parts[0] for parts in sums.values()]
+            left = [one.type.owing({owed for owed in one.type.owes if owed[0] in self.layout.stages}) for one in staged]
+            own = [x if x.type == to else self._to(x, to, because) for x, to in zip(staged, left, strict=True)]
+            return trace.settled(trace.lin("squares", *own), because)
+
+    def apply(self, param: Array, g: Array, squares: Array | None) -> Array:
+        """AdamW: the new weights as they are stored; `squares` of all gradients, where these are clipped."""
         trace, to = self.trace, self.layout.type_in(param.dims, "state")
         with trace.at(replace(trace.where, act="U"), "state"):
-            g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
+            g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master = self._master(param)
             moments = [
                 trace.leaf(f"{kind}.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
@@ -83,7 +113,7 @@ class Update:
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)
             new = trace.lin(new.name, new, dtype=param.dtype, role="state")
             because = f"{param.name} is updated as {to} and stored as {param.type}"
-            return g, trace.reshard(new, param.type, because, region="stored")
+            return trace.reshard(new, param.type, because, region="stored")
 
     def _master(self, param: Array) -> Array:
         """Weights in the optimizer's precision: its own copy, or a free slice of the stored ones."""

@@ -35,6 +35,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _overheads(file)
     if price := file.assume.price_per_chip_hour:
         yield Assumption(f"a chip hour costs {price.value:g}", "stated" if price.kind == "measured" else price.kind)
+    yield from _launch(file)
     yield _beside(question.practice, file)
     yield _keeps(question.practice, file)
     dtype = file.workload.dtype
@@ -66,9 +67,18 @@ def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
             yield Assumption(f"memory beside arrays: {name} {much}", "stated" if one.kind == "measured" else one.kind)
 
 
+def _launch(file: ScenarioFile) -> Iterator[Assumption]:
+    """What a host is assumed to take that launches kernels one by one."""
+    if one := file.assume.kernel_launch:
+        text = f"a host launches kernel after kernel in {show(one.value, 'seconds')} each, in no action ahead of it"
+        source = f" ({one.source})" if one.source else ""
+        yield Assumption(f"{text}{source}", "stated" if one.kind == "measured" else one.kind)
+
+
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     """What runs beside compute, and who says so."""
-    beside = [sort for sort, value in asdict(practice.overlap).items() if value == "beside"]
+    said = {"beside": "", "split": " (in pieces of products, too)"}
+    beside = [f"{sort}{said[how]}" for sort, how in asdict(practice.overlap).items() if how in said]
     text = f"collectives beside compute: {', '.join(beside) or 'none'}"
     if file.practice.overlap is not None:
         return Assumption(text, "stated")

@@ -48,6 +48,7 @@ def resolved(question: Question) -> dict[str, Any]:
             "matmul_efficiency": efficiency and efficiency.value,
             **({"memory": memory} if any(memory.values()) else {}),
             **({"price_per_chip_hour": price.value} if price else {}),
+            **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
         },
         "require": dict(file.require),
         "cost_model": question.cost_model,

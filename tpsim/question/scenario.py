@@ -116,7 +116,7 @@ def _check(question: Question) -> None:
     read = question.stated
     with _pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
-    _check_efficiency(read)
+    _check_assumed(read)
     if read.file.shardings is not None:
         _check_program(question)
 
@@ -261,8 +261,11 @@ LEAST_EFFICIENCY = 1e-6
 """The least share of peak that a scenario may state: a step of less outgrows the numbers that seconds have."""
 
 
-def _check_efficiency(read: Stated) -> None:
+def _check_assumed(read: Stated) -> None:
     efficiency = read.file.assume.matmul_efficiency
+    if read.file.assume.kernel_launch_s and read.file.collectives.launch == "framework":
+        message = "a framework's launch of collectives has the host's seconds in it, which assume.kernel_launch states"
+        raise InputError.one("launched-twice", message, read.at("collectives", "launch"), "write threads, or graph")
     if efficiency and efficiency.value < LEAST_EFFICIENCY:
         message = f"products that reach {efficiency.value:g} of peak do not end"
         remedy = f"write a share of at least {LEAST_EFFICIENCY:g}"

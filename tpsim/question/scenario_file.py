@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchem
 
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
-from tpsim.quantity.spec import Bytes, Share, Strict
+from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -75,7 +75,9 @@ class OverlapFields(Strict):
 
     noun: ClassVar[str] = "a sort of collectives"
 
-    tensor: Beside | None = Field(None, description="on activations")
+    tensor: Beside | Literal["split"] | None = Field(
+        None, description="on activations; split: in pieces beside those of the products that read or make them"
+    )
     gradients: Beside | None = Field(None, description="reductions of gradients")
     weights: Beside | None = Field(None, description="gathers of parameters")
     stages: Literal["auto", "none", "beside"] | None = Field(None, description="auto: as the schedule is run")
@@ -120,6 +122,7 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     causal: Literal["skip", "whole"] | None = None
+    clip: Literal["norm", "none"] | None = None
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
@@ -189,6 +192,12 @@ class BytesFields(ValueFields):
     value: Bytes
 
 
+class LaunchFields(ValueFields):
+    """Seconds of a launch, and what kind of knowledge they are."""
+
+    value: Seconds
+
+
 class Overheads(Strict):
     """What memory holds beside the arrays of a step."""
 
@@ -224,6 +233,15 @@ class Assume(Strict):
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads)
     price_per_chip_hour: Annotated[PriceFields, _OrShort("number")] | None = None
+    kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
+        default=None,
+        description="seconds in which a host launches a kernel, one after the other; none: it is never waited for",
+    )
+
+    @property
+    def kernel_launch_s(self) -> float:
+        """Seconds of a launch; 0 if nothing waits for any."""
+        return self.kernel_launch.value if self.kernel_launch else 0
 
 
 class CollectivesFields(Strict):

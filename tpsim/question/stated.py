@@ -144,8 +144,8 @@ def _refuse_not_yet(document: Document) -> None:
 
 REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
 NOT_MODELLED_YET = {
-    "split": "pieces of a product beside the steps of a collective",
     "steady": "messages that block in warm-up and flush alone",
+    "deferred": "a norm of gradients that the update does not wait for",
 }
 
 
@@ -155,9 +155,12 @@ def _refuse_overlap(document: Document) -> None:
     if isinstance(assume, Mapping) and "overlap" in assume:
         message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
-    overlap = practice.get("overlap") if isinstance(practice, Mapping) else None
-    for sort, value in overlap.items() if isinstance(overlap, Mapping) else ():
+    stated = practice if isinstance(practice, Mapping) else {}
+    overlap = stated.get("overlap")
+    found: list[tuple[tuple[str, ...], Any]] = [(("clip",), stated.get("clip"))]
+    found += [(("overlap", sort), value) for sort, value in overlap.items()] if isinstance(overlap, Mapping) else []
+    for path, value in found:
         if isinstance(value, str) and value in NOT_MODELLED_YET:
-            message = f"overlap of {sort}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
-            place = document.place("practice", "overlap", sort)
-            raise InputError.one("not-supported-yet", message, place, "write none or beside")
+            message = f"{' of '.join(path)}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
+            remedy = "write none or norm" if path == ("clip",) else "write none or beside"
+            raise InputError.one("not-supported-yet", message, document.place("practice", *path), remedy)

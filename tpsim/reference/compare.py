@@ -1,8 +1,9 @@
 """Two runs of one program held against each other, array by array and device by device.
 
 The sharded program has the ops of the unsharded one in the same order, with moves between them; backward may add the
-cotangents of one array in another grouping. So every op but moves, leaves and those additions has its counterpart, a
-move must keep the value of what it moves, and the results are compared by their names.
+cotangents of one array in another grouping, and the update the squares of gradients. So every op but moves, leaves and
+those additions has its counterpart, a move must keep the value of what it moves, and the results are compared by their
+names.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 def _comparable(op: Op) -> bool:
     return not isinstance(op, Leaf | Index | Reshard | Join) and not (
-        isinstance(op, Lin) and op.where.phase == "backward"
+        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == "clip")
     )
 
 

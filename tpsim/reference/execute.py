@@ -188,11 +188,18 @@ def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Reshard):
         return _moved(run, op)
     if isinstance(op, Join):
-        return {device: block for part in op.inputs for device, block in run.blocks[part].items()}
+        return _joined(run, op)
     if op not in run.works:
         run.works[op] = work_of(op, run.grid, run.sizes)
     held = [run.blocks[x] for x in op.inputs]
     return {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+
+
+def _joined(run: Run, op: Join) -> Blocks:
+    """What the chunks of each device have of an array, added up; nothing where they have none."""
+    parts = [run.blocks[part] for part in op.inputs]
+    found = {device: [part[device] for part in parts if device in part] for device in run.holders(op.where)}
+    return {device: np.asarray(sum(own[1:], own[0])) if own else np.zeros(()) for device, own in found.items()}
 
 
 def _moved(run: Run, op: Reshard) -> Blocks:

@@ -19,6 +19,7 @@ EPSILON = 1e-5
 MASKED = -1e9
 LEARNING_RATE, BETA_MOMENT, BETA_VARIANCE, DECAY, ADAM_EPSILON = 0.1, 0.9, 0.95, 0.01, 1e-8
 ROPE_BASE = 100.0
+CLIP = 0.01
 """Test-sized constants: any values prove the same equalities."""
 
 
@@ -95,6 +96,7 @@ POINTWISE: Mapping[str, Function] = {
     "swiglu": Function(lambda g, u: _silu(g) * u, (lambda g, u: _silu_slope(g) * u, lambda g, u: _silu(g) + 0 * u)),
     "geglu": Function(lambda g, u: _gelu(g) * u, (lambda g, u: _gelu_slope(g) * u, lambda g, u: _gelu(g) + 0 * u)),
     "adam": Function(_adam),
+    "clipped": Function(lambda g, squares: g / np.maximum(1.0, np.sqrt(squares) / CLIP)),
     "adam_moment": Function(_moment),
     "adam_variance": Function(_variance),
 }

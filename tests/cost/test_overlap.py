@@ -1,0 +1,242 @@
+"""What the switches of overlap give: products in pieces beside hops, and laws of steps at random seconds and shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.cost.conftest import StubTiming, array, settled, typed
+from tests.cost.events import simulate
+from tests.models import loops
+from tpsim.answers.plan import plan
+from tpsim.answers.stages import work_of
+from tpsim.cost.actions import Actions
+from tpsim.cost.nodes import Piece
+from tpsim.cost.rollup import collectives, price
+from tpsim.cost.segments import Step
+from tpsim.cost.sizes import Sizes
+from tpsim.cost.timed import Action
+from tpsim.program.kinds import ALIKE
+from tpsim.program.layout import PRACTICES, Overlap
+from tpsim.program.lives import in_microbatch
+from tpsim.program.op import Einsum, Leaf, Map, Program, Where
+from tpsim.program.schedules import SCHEDULES
+from tpsim.program.stages import Chunk, Stages
+from tpsim.quantity.errors import InputError
+
+# Products cut to run beside the steps of a collective -----------------------------------------------------------------
+
+RING = Sizes({"s": 64, "h": 8, "f": 8}, {"X": 8}, loops(1, 1))
+"""Eight devices: a ring of seven hops."""
+
+
+def around_a_product(kind):
+    """One product between a stream that is split over tokens and an array that is split over features, or back."""
+    at = Where("F", "mlp", "layer", loops=(("layers", 0), ("microbatches", 0)))
+    whole, cut = typed("sh"), typed("sh", s="X")
+    weights = array("w", typed("hf", f="X"), "param")
+    if kind == "all_gather":
+        x, y = array("x", cut), array("y", typed("sf", f="X"))
+        gathered = settled(x, whole, "X", kind, at)
+        ops = (Leaf((), x, at), Leaf((), weights, at), gathered, Einsum((gathered.output, weights), y, at))
+    else:
+        x, y = array("x", typed("sf", f="X")), array("y", typed("sh", owes="X"))
+        ops = (Leaf((), x, at), Leaf((), weights, at), Einsum((x, weights), y, at), settled(y, cut, "X", kind, at))
+    return Program((*ops, _norm(ops[-1].output, at)), ("X",), loops(1), {})
+
+
+def _norm(x, at):
+    """What reads the result next."""
+    out = array("z", x.type)
+    return Map((x,), out, replace(at, kernel="norm.mlp"), fn="norm")
+
+
+def seconds_of(kind, tensor, k, c):
+    """A forward of it where a piece of the product takes k seconds and a hop of the ring c."""
+    program = around_a_product(kind)
+    calls = collectives(program, coalesce=False)
+    practice = replace(PRACTICES["megatron"], overlap=Overlap(tensor=tensor))
+    actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, None)
+    hops = StubTiming(0, 0, 7 * c, 7 * c, 0, 0, 0, 0, 7)
+    (row,) = price(calls, RING, lambda *_: hops)
+
+    def seconds(piece):
+        worked = 8 * k if piece.is_product else 0
+        return 7 * c if piece.call else piece.cut.of(worked, row) if piece.cut else worked
+
+    return actions.action(Chunk(0, ((ALIKE, 1),), True, True), "F").timed(seconds)
+
+
+GATHER_OR_SCATTER = pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+
+
+@GATHER_OR_SCATTER
+@pytest.mark.parametrize(("hop", "split", "exposed", "blocking"), [(2, 24, 0, 38), (5, 38, 14, 59)])
+def test_a_product_in_eight_pieces_hides_all_hops_that_are_shorter_than_a_piece(kind, hop, split, exposed, blocking):
+    """n 8, a piece of 3 s: k + (n - 1)*max(c, k) in pieces, n*k + (n - 1)*c where the call blocks."""
+    pieces = seconds_of(kind, "split", 3, hop)
+    assert pieces.through.seconds == split
+    assert sum(pieces.exposed.values()) == exposed
+    assert list(pieces.through.calls.values()) == ([1] if exposed else [])
+    assert seconds_of(kind, "beside", 3, hop).through.seconds == blocking
+    assert seconds_of(kind, "none", 3, hop).through.seconds == blocking
+
+
+@GATHER_OR_SCATTER
+@given(k=st.integers(1, 20), c=st.integers(0, 20))
+def test_pieces_beside_hops_end_when_events_say_of_each_piece_and_hop(kind, k, c):
+    tasks, hops, pieces = [], [], []
+    for piece in range(8):
+        if kind == "all_gather":
+            tasks.append((["c"], ["c"], k, hops[-1:]))
+            if piece < 7:
+                hops = [len(tasks)]
+                tasks.append((["net"], ["net"], c, []))
+        else:
+            if pieces:
+                tasks.append((["net"], ["net"], c, pieces[-1:]))
+            pieces = [len(tasks)]
+            tasks.append((["c"], ["c"], k, []))
+    assert seconds_of(kind, "split", k, c).through.seconds == max(end for _, end in simulate(tasks))
+
+
+# Laws of whole steps: all schedules, all bundles, random switches, seconds and shapes ---------------------------------
+
+DEGREES = ("none", "beside", "split")
+SORTS = ("tensor", "gradients", "weights", "stages")
+
+
+@cache
+def asked(practice, schedule, *shape):
+    """A small question: its answer, and the rows that are priced."""
+    pp, tp, zero, sp, m = shape
+    stages = {"pp": pp, "schedule": schedule, "chunks": 2 if SCHEDULES[schedule].several else 1} if pp > 1 else {}
+    one = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": tp, "dp": 2, "zero": zero, "sp": sp and tp > 1}
+    small = ("model={extends: llama-3-8b, layers: 8}", f"practice={{base: {practice}, overlap: {{stages: beside}}}}")
+    answer = plan(**one, **stages, seq=4096, batch=2 * m, microbatches=m, overrides=small)
+    return answer, answer.pipeline.rows if answer.pipeline else answer.rows
+
+
+@st.composite
+def questions(draw):
+    """An answer, and rows whose calls take random seconds."""
+    schedule, pp = draw(st.sampled_from(sorted(SCHEDULES))), draw(st.sampled_from([1, 2, 4]))
+    zero = draw(st.integers(0, 3 if pp == 1 else 1))
+    shape = (draw(st.sampled_from(sorted(PRACTICES))), schedule, pp, draw(st.sampled_from([1, 2, 8])), zero)
+    answer, rows = asked(*shape, draw(st.booleans()), pp * draw(st.integers(1, 2)))
+    return answer, [replace(row, timing=Other(row.timing, draw(st.floats(0, 5)))) for row in rows]
+
+
+class Other:
+    """A timing with other seconds."""
+
+    def __init__(self, timing, times):
+        self.timing, self.time_s = timing, timing.time_s * times
+
+    def __getattr__(self, name):
+        return getattr(self.timing, name)
+
+
+switches = st.fixed_dictionaries({sort: st.sampled_from(DEGREES[: 3 if sort == "tensor" else 2]) for sort in SORTS})
+
+
+def step_with(answer, rows, overlap, scale, launch=0):
+    """The step at other switches; None where its orders deadlock."""
+    practice = replace(answer.question.practice, overlap=Overlap(**overlap))
+    question = replace(answer.question, practice=practice)
+    try:
+        return replace(work_of(question, answer.lowered, answer.sizes, rows, scale), launch_s=launch).step()
+    except InputError as error:
+        assert "deadlock" in str(error)  # noqa: PT017
+        return None
+
+
+@settings(max_examples=25)
+@given(drawn=questions(), overlap=switches, sort=st.sampled_from(SORTS), scale=st.floats(0.1, 4))
+def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
+    """But where stages gather new weights when they need them: each waits for its own behind those before it."""
+    question = drawn[0].question
+    assume(sort != "weights" or question.stages.ranks == 1 or not question.layout.zero)
+    degrees = DEGREES[: 3 if sort == "tensor" else 2]
+    steps = [step_with(*drawn, {**overlap, sort: degree}, scale) for degree in degrees]
+    assume(all(steps))
+    less, *more = (step.time_s for step in steps)
+    for one in more:
+        assert one <= less * (1 + 1e-12)
+        less = one
+
+
+@settings(max_examples=25)
+@given(drawn=questions(), overlap=switches, scale=st.floats(0.1, 4), launch=st.sampled_from([0, 2e-5, 1e-3]))
+def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, overlap, scale, launch):
+    step = step_with(*drawn, overlap, scale, launch)
+    assume(step)
+    assert all((stage.host_s > 0) == (launch == 1e-3) for stage in step.stages if launch != 2e-5)
+    for stage in step.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        assert parts == pytest.approx(step.time_s, rel=1e-11)
+
+
+# A host that launches kernels one by one ------------------------------------------------------------------------------
+
+
+def launched(kernels, host, *, layers=1):
+    """Kernels of so many seconds in a row, `layers` times over, each launched in `host` seconds."""
+    steps = [Step((Piece("F"),), ()) for _ in kernels]
+    of = {id(step.pieces[0]): s for step, s in zip(steps, kernels, strict=True)}
+    whole = Action(((tuple(steps), layers),))
+    return whole.timed(lambda piece: of[id(piece)], lambda _: host)
+
+
+def test_tiny_kernels_are_launch_bound_and_long_ones_wait_for_the_first_launch_alone():
+    """Forty kernels: of 1 s behind launches of 2 s the last ends at 40*2 + 1; of 3 s all but the first are ahead."""
+    tiny, long = (launched([s] * 10, 2, layers=4) for s in (1, 3))
+    assert (tiny.through.seconds, tiny.host_s) == (81, 41)
+    assert (long.through.seconds, long.host_s) == (122, 2)
+    assert launched([3] * 10, 0, layers=4).host_s == 0
+
+
+def test_long_kernels_let_the_host_run_ahead_of_tiny_ones_behind_them():
+    """10 s of compute while four more are launched in 2 s each: the tiny ones follow without a pause."""
+    assert launched([10, 1, 1, 1, 1], 2).through.seconds == 2 + 10 + 4
+    assert launched([1, 1, 1, 1, 10], 2).through.seconds == 5 * 2 + 10
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 9), st.integers(1, 5))
+def test_launched_kernels_end_when_events_say(kernels, host, layers):
+    tasks = []
+    for seconds in kernels * layers:
+        tasks += [(["host"], ["host"], host, []), (["c"], ["c"], seconds, [len(tasks)])]
+    assert launched(kernels, host, layers=layers).through.seconds == max(end for _, end in simulate(tasks))
+
+
+SMALL = ("workload.seq=8", "assume.kernel_launch=1 ms")
+
+
+def test_a_plan_of_tiny_kernels_is_bound_by_its_host():
+    """Each kernel and call of every action takes 1 ms, however small it is."""
+    answer = plan("gpt2-xl-a100-dp", overrides=SMALL)
+    work = work_of(answer.question, answer.lowered, answer.sizes, answer.rows)
+    ran = work.step().ran
+    kernels = [one.count(answer.sizes) for one in answer.lowered.kernels if in_microbatch(one.where)]
+    calls = [row.count for row in answer.rows if row.call.per_microbatch or work.actions.beside_once(row.call)]
+    assert ran.end == pytest.approx(1e-3 * sum([*kernels, *calls]), rel=0.05)
+    assert answer.step.bound_by == "host"
+    assert answer.step.host_s > 0.5 * answer.step.time_s
+    assert answer.step.time_s == pytest.approx(work.step().time_s, rel=1e-12)
+    assert "bound by the host, which launches kernels" in answer.verdict
+    assert not any("kernel_launch" in one for one in answer.not_modelled)
+    without = plan("gpt2-xl-a100-dp", overrides=SMALL[:1])
+    assert without.step.host_s == 0
+    assert any("assume.kernel_launch states its seconds" in one for one in without.not_modelled)
+
+
+def test_a_host_and_a_framework_that_launch_both_are_refused():
+    with pytest.raises(InputError) as error:
+        plan("gpt2-xl-a100-dp", overrides=(SMALL[1], "collectives.launch=framework"))
+    assert "error[launched-twice]: a framework's launch of collectives has the host's seconds in it" in str(error.value)
+    assert "^^^^^^^^^ write threads, or graph" in str(error.value)
