@@ -140,6 +140,11 @@ def test_where_nothing_fits_the_answer_is_no():
     assert found.verdict.startswith("best  no layout fits: ")
 
 
+def test_recompute_is_called_as_a_scenario_states_it():
+    found = search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1", "recompute=selective"], top=1)
+    assert (found.best.recompute, found.best.plan.question.practice.recompute) == ("selective", ("attention",))
+
+
 def test_losses_are_named_by_what_differs(small):
     assert small.rows[0].loses == ""
     assert all(("+" in row.loses) or row.loses == "the same step" for row in small.rows[1:])
@@ -220,7 +225,7 @@ def test_a_search_has_a_frame_and_a_document(small):
 @pytest.mark.parametrize(
     ("asked", "slug", "text"),
     [
-        ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure to search by'),
+        ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure'),
         ({"vary": ["workload.seq"]}, "missing-values", "workload.seq has no values that a search knows"),
         ({"chips": 0}, "missing-chips", "nothing says how many chips there are"),
         ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep is no size of a mesh that is searched"),

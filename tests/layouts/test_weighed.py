@@ -25,6 +25,13 @@ KINDS = ["zero=0,1,3", "recompute=none,full"]
 SPACES = {
     "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 1),
     "stages that block": (TINY, WORK, 4, ["dp=1,2", "schedule=gpipe,1f1b", "microbatches=2,4,8", *KINDS], 7),
+    "messages that take long": (
+        {**TINY, "hardware": {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"hop_latency": "1 ms"}}}}},
+        WORK,
+        4,
+        ["tp=1", "dp=1,2", "microbatches=1,2,4,8", "zero=0", "recompute=none"],
+        1,
+    ),
     "chunks": (TINY, WORK, 4, ["tp=1", "schedule=interleaved", "microbatches", *KINDS], 1),
     "backward in two": (TINY, WORK, 4, ["tp=1,2", "schedule=zb-h1,zb-h2", "microbatches=1,4,8", *KINDS], 5),
     "gathers ahead, without overlap of gradients": (

@@ -51,7 +51,6 @@ class Row(Record):
     microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
     zero = Of[Count]("plan.question.layout.zero", "ZeRO stage")
     sequence_parallel = Of[bool]("plan.question.layout.sequence_parallel", "the residual stream split over tp")
-    recompute = Of[str](lambda row: ",".join(row.plan.question.practice.recompute) or "none", "what is run again")
     mesh = Of[Mapping[str, int]]("plan.question.mesh.axes", "axes, major first")
     varied = Of[Mapping[str, Any]]("planned.weighed.space.varied", "fields that are varied beside the layout")
     step_s = Of[Seconds]("plan.step.time_s", "of the step")
@@ -73,6 +72,11 @@ class Row(Record):
     def schedule(self) -> str | None:
         """How stages take turns; null without stages."""
         return self.planned.weighed.layout.schedule or None
+
+    @property
+    def recompute(self) -> str:
+        """What is run again, as it was searched; of what is held the kernels."""
+        return self.planned.weighed.layout.recompute or ",".join(self.plan.question.practice.recompute) or "none"
 
     @property
     def run(self) -> Run | None:

@@ -66,7 +66,7 @@ def search(
     Raises InputError for everything that the scenario says wrongly.
     """
     if by not in get_args(By):
-        raise unknown(by, "measure to search by", get_args(By))
+        raise unknown(by, "measure", get_args(By))
     if top < 1 or plans < 1:
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
     shelf = Shelf()

@@ -1,0 +1,66 @@
+"""``tpsim search``: its page, its files, its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+ASKED = (
+    *("search", "--model", "gpt-tiny", "--hw", "dgx-h100", "--chips", "4", "--seq", "16", "--batch", "8"),
+    *("--recompute", "none", "--vary", "pp=1", "--vary", "zero=0,1", "--vary", "microbatches=1,2", "--top", "2"),
+)
+
+
+def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsim):
+    ran = tpsim(*ASKED)
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == "layouts of gpt-tiny"
+    assert lines[2:5] == [
+        "searched  zero, sequence_parallel, schedule, chunks, microbatches, pp, dp, tp",
+        "held      recompute none, pp 1",
+        "",
+    ]
+    assert lines[6].split() == [
+        "rank",
+        "tp",
+        "dp",
+        "pp",
+        "batches",
+        "of",
+        "ZeRO",
+        "us",
+        "kB",
+        "%",
+        "against",
+        "the",
+        "best",
+    ]
+    assert [line.split()[0] for line in lines[7:9]] == ["1", "2"]
+    assert [line.split()[0] for line in lines[10:13]] == ["best", "memory", "space"]
+    assert lines[-1].startswith("next: tpsim search --model gpt-tiny --hw dgx-h100 --chips 4 --batch 8 --seq 16 ")
+
+
+def test_the_best_is_saved_as_a_scenario_that_plan_reads_back(tpsim, tmp_path):
+    path = tmp_path / "best.yaml"
+    ran = tpsim(*ASKED, "--save", str(path), "-f", "json")
+    best = json.loads(ran.out)["result"]["best"]
+    assert ran.err == f"wrote {path}\n"
+    plan = json.loads(tpsim("plan", str(path), "-f", "json").out)["result"]
+    assert plan["step"]["time_s"] == best["step_s"]
+    assert plan["memory"]["peak_bytes"] == best["peak_bytes"]
+    assert tpsim(*ASKED, "--save", str(path)).out.endswith(f"next: tpsim plan {path}\n")
+
+
+def test_a_table_of_layouts_is_csv_too(tpsim):
+    head, *rows = tpsim(*ASKED, "-f", "csv").out.splitlines()
+    assert head.startswith("rank,tp,dp,pp,schedule,chunks,microbatches,microbatch_size,zero,")
+    assert len(rows) == 2
+
+
+def test_a_search_that_finds_nothing_ends_with_1_and_a_wrong_one_with_2(tpsim):
+    none = tpsim(*ASKED, "--set", "require={step: < 1 ns}")
+    assert none.code == 1
+    assert "none of those that fit meets require step < 1 ns" in none.out
+    wrong = tpsim(*ASKED, "--by", "beauty")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert 'error[unknown-measure]: "beauty" is not a measure' in wrong.err
