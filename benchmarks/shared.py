@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.calibrate.calibrate import adjustable, adjusted
+from tpsim.calibrate.calibrate import GENERATIONS, adjustable, adjusted
 from tpsim.calibrate.determine import Fit, Parameter, fit
 
 if TYPE_CHECKING:
@@ -59,6 +59,24 @@ def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
     named = [(one, shape_of(one.name)) for one in every]
     values = {one.name: min(one.start * factors[shape], one.largest) for one, shape in named if shape in factors}
     return adjusted(machine, values)
+
+
+def by_latencies(machine: Machine, factor: float) -> Machine:
+    """The machine with the latencies of its innermost level, those of chunks too, times a factor."""
+    inner = machine.levels[0].name
+    every = [one for one in adjustable(machine, {inner}) if one.name.endswith("latency")]
+    return adjusted(machine, {one.name: one.start * factor for one in every})
+
+
+def latency_factor(seen: Seen) -> float:
+    """The one factor of such latencies that fits; its prior is that of `tpsim hw fit`."""
+
+    def predict(values: Mapping[str, float]) -> Array:
+        slower = [(by_latencies(machine, values["latencies"]), runs) for machine, runs in seen]
+        return np.concatenate([one.predicted(machine) for machine, runs in slower for one in runs])
+
+    seconds = [value for _, runs in seen for one in runs for value in one.seconds]
+    return fit(predict, [Parameter("latencies", 1.0, GENERATIONS)], seconds).values["latencies"]
 
 
 def shape_of(path: str) -> str:

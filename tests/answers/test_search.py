@@ -8,7 +8,8 @@ import pytest
 
 import tpsim
 from tpsim.answers.plan import priced
-from tpsim.answers.search import _held, search
+from tpsim.answers.ranking import held_at_peak
+from tpsim.answers.search import search
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
@@ -31,7 +32,7 @@ def small():
 
 def test_the_best_layouts_are_those_of_brute_force(small):
     shelf = Shelf()
-    found = weigh(spaces(SMALL, flags={}, overrides=(), vary=VARY, shelf=shelf), shelf, _held)
+    found = weigh(spaces(SMALL, flags={}, overrides=(), vary=VARY, shelf=shelf), shelf, held_at_peak)
     plans = [priced(one.space.question(one.layout, shelf), shelf) for one in found.found]
     steps = sorted(float(plan.step.time_s) for plan in plans if plan.memory.room_bytes >= 0)
     assert 100 < len(steps) == small.fitting
@@ -113,7 +114,7 @@ def test_a_search_that_ends_early_says_how_near_it_came():
     found = search(SMALL, vary=VARY, top=5, plans=2)
     assert (found.plans, len(found.rows), found.complete) == (2, 2, False)
     assert found.verdict.endswith("2 planned: no other can be better, but of those behind it some may be missing")
-    one = replace(found, planned=found.planned[1:], open_at=found.rows[1].step_s * 0.9)
+    one = replace(found, ranked=replace(found.ranked, best=found.ranked.best[1:], open_at=found.rows[1].step_s * 0.9))
     assert one.gap == pytest.approx(0.1)
     assert one.verdict.endswith("2 planned: within 10 % of the best")
 
@@ -142,6 +143,52 @@ def test_where_nothing_fits_the_answer_is_no():
 def test_losses_are_named_by_what_differs(small):
     assert small.rows[0].loses == ""
     assert all(("+" in row.loses) or row.loses == "the same step" for row in small.rows[1:])
+
+
+def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
+    shelf = Shelf()
+    vary = ["microbatches=4,8,16", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
+    found = search(SMALL, vary=vary, top=1, pareto="step,memory")
+    every = weigh(spaces(SMALL, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak).found
+    plans = [priced(one.space.question(one.layout, shelf), shelf) for one in every]
+    both = {(float(plan.step.time_s), float(plan.memory.peak_bytes)) for plan in plans if plan.memory.room_bytes >= 0}
+    front = {
+        (s, held) for s, held in both if not any(s2 <= s and h2 <= held and (s2, h2) != (s, held) for s2, h2 in both)
+    }
+    assert {(row.step_s, row.peak_bytes) for row in found.pareto} == front
+    assert len(front) > 2
+    assert found.front.made < len(both)
+
+
+PRICED = {
+    **SMALL,
+    "workload": {**SMALL["workload"], "run_tokens": 15e12},
+    "assume": {"price_per_chip_hour": {"value": 2.5, "kind": "stated"}},
+}
+
+
+def test_a_run_has_days_chip_hours_and_money_as_far_as_they_are_stated():
+    found = search(PRICED, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="none", top=1)
+    run, step = found.best.run, found.best.step_s
+    steps = 15e12 / (64 * 4096)
+    assert run.days == pytest.approx(steps * step / 86400)
+    assert run.chip_hours == pytest.approx(steps * step / 3600 * 16)
+    assert run.price == pytest.approx(2.5 * run.chip_hours)
+    assert run.price_per_step == pytest.approx(2.5 * 16 * step / 3600)
+    assert run.price_per_million_tokens == pytest.approx(2.5 * 16 * step / 3600 / (64 * 4096) * 1e6)
+    assert f"run     1.5e+13 tokens in {run.days:.4g} days, {run.chip_hours:,.0f} chip hours; " in found.verdict
+    assert [one.text for one in found.assumptions if "costs" in one.text] == ["a chip hour costs 2.5"]
+    assert search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="none", top=1).best.run is None
+
+
+def test_by_money_fewer_chips_may_be_better_though_their_step_is_longer():
+    vary = ["chips=8,16", "microbatches=8", "zero=1", "tp=4", "pp=1"]
+    steps, money = (search(PRICED, vary=vary, recompute="full", by=by, top=2) for by in ("step", "money"))
+    assert [row.plan.chips for row in steps.rows] == [16, 16]
+    assert money.best.plan.chips == 8
+    assert money.best.run.price_per_million_tokens < steps.best.run.price_per_million_tokens
+    with pytest.raises(InputError, match="a search by money needs the price of a chip hour"):
+        search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], by="money")
 
 
 def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best():
@@ -176,7 +223,7 @@ def test_a_search_has_a_frame_and_a_document(small):
         ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure to search by'),
         ({"vary": ["workload.seq"]}, "missing-values", "workload.seq has no values that a search knows"),
         ({"chips": 0}, "missing-chips", "nothing says how many chips there are"),
-        ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep names axes of a mesh that is searched"),
+        ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep is no size of a mesh that is searched"),
         ({"top": 0}, "bad-value", "a search lists and plans at least one layout"),
     ],
 )

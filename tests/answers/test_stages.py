@@ -135,6 +135,23 @@ def test_a_send_on_neighbouring_chips_of_a_torus_takes_its_own_link():
         result.question.placement.hop(("pipe",), 0, 2)
 
 
+def over_two_axes(verb, mesh):
+    placed = "placement={pods: network, pipe: network, data: network, tensor: nvlink}"
+    return verb("gpt3-175b-a100-pipeline", overrides=[f"mesh={mesh}", placed, "layout.pp=[pods, pipe]"])
+
+
+def test_stages_over_two_mesh_axes_are_those_over_one_of_as_many_devices():
+    one, two = plan("gpt3-175b-a100-pipeline"), over_two_axes(plan, "{pods: 2, pipe: 6, data: 4, tensor: 8}")
+    assert two.step.time_s == pytest.approx(one.step.time_s, rel=1e-12)
+    assert [each.peak_bytes for each in two.each] == [each.peak_bytes for each in one.each]
+    assert {row.axis for row in two.rows} - {row.axis for row in one.rows} == {"pods,pipe"}
+
+
+def test_stages_over_two_mesh_axes_send_from_one_to_the_next():
+    found = over_two_axes(verify, "{pods: 2, pipe: 2, data: 1, tensor: 1}")
+    assert [check.check for check in found.checks if not check.ok] == []
+
+
 UNEVEN = {
     "given": ("pipeline.layers=[11,12,13,12,12,12,12,12]",),
     "empty ends": ("pipeline.layers=[0,16,16,16,16,16,16,0]",),
@@ -252,7 +269,6 @@ def refused(*overrides, **flags):
         ),
         (("offload={state: host}",), {}, "offload: offload of states or activations is not supported yet"),
         ((), {"planner": "cheapest"}, "the planner cheapest is not supported with stages yet"),
-        (("layout.pp=[pipe,data]", "layout.dp=[]"), {}, "stages over several mesh axes are not supported yet"),
     ],
 )
 def test_what_pipelines_cannot_do_yet_is_refused_by_name(overrides, flags, said):

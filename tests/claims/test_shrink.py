@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,9 @@ def test_a_shipped_question_keeps_its_structure_and_becomes_small(name):
     for axis, n in asked.mesh.axes.items():
         assert (small.mesh.axes[axis] > 1) == (n > 1)
         assert small.mesh.axes[axis] <= n
-    assert (small.layout, small.practice, small.dtypes) == (asked.layout, asked.practice, asked.dtypes)
+    some = asked.practice.recompute_layers is not None
+    practice = replace(asked.practice, recompute_layers=1) if some else asked.practice
+    assert (small.layout, small.practice, small.dtypes) == (asked.layout, practice, asked.dtypes)
     full = [chunk for chunk in small.stages.chunks if chunk.layers]
     layers, microbatches = 2 * len(full), min(2 * small.stages.ranks, asked.workload.microbatches)
     assert (small.model.layers, small.workload.microbatches) == (layers, microbatches)

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 
-from tpsim.answers.plan import NOT_MODELLED, plan
+from tpsim.answers.plan import plan
+from tpsim.answers.plan_limits import NOT_MODELLED
 from tpsim.cli.output import write_files
 from tpsim.quantity.errors import InputError
 

@@ -28,7 +28,7 @@ from tests.reference import test_program_properties as programs
 from tests.reference import test_properties as moved
 from tpsim.algebra.moves import wire
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
-from tpsim.program.layout import Practice
+from tpsim.program.layout import PRACTICES, Practice
 from tpsim.quantity.errors import InputError
 from tpsim.reference.collectives import Part
 from tpsim.reference.linkload import load
@@ -183,7 +183,7 @@ PLAYED = {
         stages.test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op,
         10,
         model=st.just(LLAMA_SMALL),
-        practice=st.just("megatron"),
+        practice=st.just(PRACTICES["megatron"]),
         chosen=stages.layouts,
         stack=stages.stacks(),
     ),

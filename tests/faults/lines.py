@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
-from tpsim.cost import grid, kernels, memory, nodes, pipeline, rollup, segments
+from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, segments
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -350,6 +350,22 @@ FAULTS = [
         '(1 if loop == "layers" else over(runs[loop], self.traced[loop]))',
         f"verify {TP}",
         "bytes of role param, claimed were",
+    ),
+    Fault(
+        "a layer more is folded than a chunk has",
+        peak._in_turn,
+        "times - 1",
+        "times",
+        f"verify {STAGES}",
+        "bytes at most",
+    ),
+    Fault(
+        "what a stack keeps beside an array is left out of the fold",
+        peak.Courses._bytes,
+        "self.keeps",
+        "()",
+        f"verify {STAGES}",
+        "bytes at most",
     ),
     Fault(
         "a row counts the calls of one layer",

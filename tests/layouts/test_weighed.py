@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from tpsim.answers.plan import priced
-from tpsim.answers.search import _held
+from tpsim.answers.ranking import held_at_peak
 from tpsim.layouts.space import spaces
 from tpsim.layouts.walk import alive, settled
 from tpsim.layouts.weighed import weigh
@@ -34,6 +34,13 @@ SPACES = {
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
     ),
+    "spare gradients": (
+        {**TINY, "practice": {"base": "megatron", "keeps": "megatron-te"}},
+        WORK,
+        4,
+        ["schedule=1f1b", "microbatches=4", "zero=0,1"],
+        3,
+    ),
     "kv heads beside tensor": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "dgx-a100"},
         {**WORK, "seq": 2048},
@@ -58,7 +65,7 @@ def planned(request):
     scenario, work, chips, vary, every = request.param
     shelf = Shelf()
     document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
-    found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, _held)
+    found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak)
     assert len(found.found) > 5
     return [(one, priced(one.space.question(one.layout, shelf), shelf)) for one in found.found[::every]]
 
@@ -87,7 +94,7 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
     shelf, chips, batch = Shelf(), 12, 12
     document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "global_batch": batch}, "chips": chips}
     (space,) = spaces(document, flags={}, overrides=(), vary=["microbatches=1,2,3,4", "recompute=none"], shelf=shelf)
-    found = weigh([space], shelf, _held)
+    found = weigh([space], shelf, held_at_peak)
     reasons: Counter[str] = Counter()
     legal = 0
     for tp, pp in product(divisors(chips), repeat=2):

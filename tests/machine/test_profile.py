@@ -306,12 +306,9 @@ def test_an_unknown_machine_is_answered_with_the_nearest_one():
     assert refusal("tpu-v5").startswith('error[unknown-machine]: "tpu-v5" is not a machine\n  = did you mean')
 
 
-@pytest.mark.parametrize(("machine", "clock"), [("mi325x", 2.1), ("mi355x", 2.4)])
-def test_latencies_scale_with_the_peak_engine_clock_from_2_1_ghz_of_mi300x(machine, clock):
-    """Clocks: AMD's specifications, read in the Machine Learning Engineering Open Book. Launches are the host's."""
-    xgmi, scaled = (load(name).levels[0] for name in ("mi300x", machine))
-    for name, tuning in xgmi.protocols.items():
-        assert scaled.protocols[name].latency.value == pytest.approx(tuning.latency.value * 2.1 / clock, rel=0.005)
-    pairs = [(xgmi, scaled), (xgmi.protocols["ll"], scaled.protocols["ll"])]
-    for one, own in pairs:
-        assert own.hop_latency.value == pytest.approx(one.hop_latency.value * 2.1 / clock, rel=0.005)
+@pytest.mark.parametrize("machine", ["mi325x", "mi355x"])
+def test_a_newer_chip_of_which_no_latency_is_known_has_those_of_the_one_it_changes_whatever_its_clock(machine):
+    older, own = (load(name).levels[0] for name in ("mi300x", machine))
+    latencies = [{one.path: one.value for one in level.constants() if "latency" in one.path} for level in (older, own)]
+    assert len(latencies[0]) > 5
+    assert latencies[0] == latencies[1]

@@ -70,6 +70,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "reshard_after_forward": True,
             "qkv": "fused",
             "coalesce": True,
+            "keeps": (("loss.exp", 4),),
             "replay": "whole",
             "overlap": {**blocking, "tensor": "beside"},
             "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},

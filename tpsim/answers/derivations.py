@@ -7,13 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation
-from tpsim.answers.stages import listed
-from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.answers.evaluated import constant_said, derived, number, of_rank
+from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
+from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
-from tpsim.cost.peak import kept
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
-from tpsim.program.dims import LOOPS, MEANINGS, ROLES
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
@@ -23,38 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.peak import Kept
+    from tpsim.cost.kept import Kept
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.profile import Constant
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Where
-    from tpsim.quantity.units import Dimension
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
 MEMORY = ("parameters", "gradients", "optimizer", "static")
-STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
-RATES = {
-    "mfu": "mfu",
-    "hfu": "hfu",
-    "tokens_per_s": "tokens_per_s",
-    "breakeven": "breakeven_tokens_per_chip",
-    "breakeven_tokens_per_chip": "breakeven_tokens_per_chip",
-}
-"""What a verdict says of the step beside its seconds, by the names it goes by."""
-
-RATE = {
-    "mfu": "useful FLOPs per second over the peak of all chips",
-    "hfu": "FLOPs per second that a chip runs, recompute and repeated work among them, over its peak",
-    "tokens_per_s": "tokens per second of all chips",
-    "breakeven_tokens_per_chip": "tokens per chip and step above which compute outlasts exposed communication",
-}
-"""What these are."""
-
-SHARES = ("mfu", "hfu")
-"""Those that are shares of peak."""
-
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
 
@@ -92,43 +67,14 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
     read: Mapping[str, Callable[[PlanResult, str], Iterator[Derivation]]] = {
         LAYER: _layer,
         "memory": _memory,
-        "step": _step,
-        "pipeline": _pipeline,
+        "step": step,
+        "pipeline": pipeline,
     }
     if head in read:
         return tuple(read[head](result, rest))
     if head in RATES and not rest:
-        return (_rate(result, RATES[head]),)
+        return (rate(result, RATES[head]),)
     return tuple(_rows(result, name.removeprefix("result.collectives.")))
-
-
-def values(result: PlanResult) -> dict[str, Any]:
-    """The number that each symbol of the plan's formulas stands for."""
-    mesh, roles = result.question.mesh, result.question.layout.roles
-    return {
-        **result.sizes.known,
-        **{one.symbol: mesh.size(*roles[role]) for role, one in ROLES.items() if roles.get(role)},
-    }
-
-
-def _derived(
-    result: PlanResult, what: str, dimension: Dimension, cost: Callable[[Sizes], Any], **rest: Any
-) -> Derivation:
-    """A cost, evaluated twice: with numbers and with symbols."""
-    known = values(result)
-    return Derivation(
-        what=what,
-        dimension=dimension,
-        expression=cost(result.sizes.symbols),
-        value=_number(cost(result.sizes)),
-        known=known,
-        meanings={name: MEANINGS[name] + _of_a_stage(result, name) for name in known if name in MEANINGS},
-        **rest,
-    )
-
-
-def _of_a_stage(result: PlanResult, symbol: str) -> str:
-    return " of a stage" if result.pipeline and symbol == LOOPS["layers"].symbol else ""
 
 
 def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
@@ -141,7 +87,7 @@ def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     for rows in groups.values():
         one = rows[0].call
         arrays = ", ".join(dict.fromkeys(row.array for row in rows))
-        yield _derived(
+        yield derived(
             result,
             f"wire bytes of one {one.kind} over {one.axis} ({arrays})",
             "bytes",
@@ -164,7 +110,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
     levels = {segment.level for segment in route_over(result.question, row.call.parts[0].move)}
-    calls = _number(sum(one.count for one in rows))
+    calls = number(sum(one.count for one in rows))
     return Derivation(
         what=f"time of one {row.collective} over {row.axis} ({way})",
         dimension="seconds",
@@ -198,12 +144,7 @@ def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: s
         head, *rest = one.path.split(".")
         tuned, carried = (rest[rest.index(word) + 1] if word in rest else "" for word in ("algorithms", "protocols"))
         if head == "levels" and rest[0] in levels and tuned in algorithm and carried in {"", protocol}:
-            yield _said(one)
-
-
-def _said(one: Constant) -> str:
-    origin = ", ".join(dict.fromkeys(filter(None, (one.kind, one.source))))
-    return f"{one.path} {show(one.value, one.dimension)} ({origin})"
+            yield constant_said(one)
 
 
 def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
@@ -222,7 +163,7 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
     word = "all phases" if phase == "total" else phase
     calls = [f"{row.collective} of {row.array}" for row in rows]
-    yield _derived(
+    yield derived(
         result,
         f"{part} bytes of one layer and one microbatch, {word}",
         "bytes",
@@ -240,11 +181,11 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if part not in MEMORY:
         return
     program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
-    yield _derived(
+    yield derived(
         result,
         f"bytes of {part} on one chip",
         "bytes",
-        lambda sizes: getattr(memory(program, sizes, _of_rank(result, fullest)), f"{part}_bytes"),
+        lambda sizes: getattr(memory(program, sizes, of_rank(result, fullest)), f"{part}_bytes"),
         because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
         checks=CHECKS["memory"],
     )
@@ -276,7 +217,7 @@ def _kept(result: PlanResult) -> Iterator[Derivation]:
         sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)
     for what, belongs in {**sorts, "around the layers": lambda one: not one.per_layer}.items():
         mine = partial(_kept_so, result, belongs)
-        yield _derived(
+        yield derived(
             result,
             f"bytes that one microbatch keeps {what}",
             "bytes",
@@ -297,123 +238,3 @@ def _kept_so(result: PlanResult, belongs: Callable[[Kept], bool], sizes: Sizes) 
 
 OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}
 """What of memory changes within a step."""
-
-
-def _pipeline(result: PlanResult, rest: str) -> Iterator[Derivation]:
-    """What only a pipeline has: its ``bubble``."""
-    if rest in ("bubble", "bubble_s"):
-        yield from _step(result, "bubble_s")
-
-
-def _step(result: PlanResult, rest: str) -> Iterator[Derivation]:
-    """Seconds of the step, all of them with ``step`` alone."""
-    rest = rest or "time_s"
-    if rest in RATES:
-        yield _rate(result, RATES[rest])
-        return
-    step = result.step
-    texts = {
-        "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
-        + _waiting(result),
-        "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
-        "exposed_s": "communication - what runs beside compute, as practice.overlap states",
-        "bubble_s": "of the rank that ends last: from the step's start to its end, what others keep it waiting"
-        if result.pipeline
-        else "without stages nobody waits",
-        "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
-    }
-    if rest in texts:
-        yield Derivation(
-            what=f"{rest.removesuffix('_s')} of one step",
-            dimension="seconds",
-            text=texts[rest],
-            value=float(getattr(step, rest) or 0),
-            because=tuple(_waits(result)) if rest == "bubble_s" else (),
-            sources=tuple(_roofline(result)) if rest == "compute_s" else (),
-            checks=CHECKS["compute"],
-        )
-    if rest in ("flops_per_device", "compute_s"):
-        here = _of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
-        kernels = [one for one in result.shelf.lowered(result.question).kernels if here(one.where)]
-        yield _derived(
-            result,
-            "FLOPs of one chip per step",
-            "flops",
-            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in kernels),
-            checks=CHECKS["compute"],
-        )
-
-
-def _waits(result: PlanResult) -> Iterator[str]:
-    """How the step goes through a pipeline, and what each of its stages waits for others."""
-    if result.pipeline:
-        waits: dict[str, list[int]] = {}
-        for one in result.pipeline.step.stages:
-            waits.setdefault(show(float(one.bubble_s), "seconds"), []).append(one.rank)
-        yield f"{result.pipeline.schedule}; the step hangs on {result.pipeline.formula}"
-        yield f"stages wait: {', '.join(f'{listed(ranks)} {wait}' for wait, ranks in waits.items())}"
-
-
-def _waiting(result: PlanResult) -> str:
-    """The bubble as a term of the step, which hangs on the critical path."""
-    if not result.pipeline:
-        return ""
-    return f" + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
-
-
-def _rate(result: PlanResult, name: str) -> Derivation:
-    """A number of the step that is no time, made of its times: a share of peak, a rate, or where the bound turns."""
-    time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
-    dtype = result.question.products
-    peak = result.question.machine.chip.peak[dtype]
-    useful, run = (show(float(flops), "flops") for flops in (result.compute.useful_flops, result.compute.flops))
-    text = {
-        "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {FLOPS_COUNTED}",
-        "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {FLOPS_COUNTED}",
-        "tokens_per_s": f"{tokens} / {time}",
-        "breakeven_tokens_per_chip": _turning(result),
-    }[name]
-    return Derivation(
-        what=RATE[name],
-        dimension="ratio" if name in SHARES else "count",
-        text=text,
-        value=getattr(result.step, name),
-        because=(result.step.breakeven,) if name == "breakeven_tokens_per_chip" else (),
-        sources=(_said(peak),) if name in SHARES else (),
-        checks=CHECKS["compute"],
-    )
-
-
-def _turning(result: PlanResult) -> str:
-    """Where the bound turns, from where the plan is."""
-    now, turns = result.tokens / result.chips, result.step.breakeven_tokens_per_chip
-    if turns is None:
-        return f"at no multiple of {now:,.0f} tokens now"
-    return f"{now:,.0f} tokens now x {turns / now:.4g}, where both take as long"
-
-
-def _roofline(result: PlanResult) -> Iterator[str]:
-    """The constants that kernels meet; an efficiency that the scenario assumes replaces the chip's."""
-    chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
-    yield _said(chip.peak[result.question.products])
-    yield _said(chip.memory_bandwidth)
-    yield _said(chip.memory_efficiency)
-    if stated is not None:
-        yield f"assume.matmul_efficiency {stated.value:g} (the scenario)"
-    elif result.question.matmul_efficiency is not None:
-        yield "matrix products at their peak (the cost model book)"
-    else:
-        kernels = (chip.attention_forward, chip.attention_backward, chip.kernel_pause)
-        parts = (chip.matmul_efficiency, *(chip.tile.constants() if chip.tile else ()), *kernels)
-        yield from (_said(one) for one in parts if one is not None)
-
-
-def _of_rank(result: PlanResult, rank: int) -> Callable[[Where], bool]:
-    """What a rank of the pipeline runs and holds; without one everything."""
-    stages = result.question.stages
-    return lambda where: not result.pipeline or stages.runs(where, rank)
-
-
-def _number(value: Any) -> int | float:
-    """The exact int where there is one."""
-    return int(value) if value == int(value) else float(value)

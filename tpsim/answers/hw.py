@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpsim.answers.hw_rows import constant_record, curve_record, problem_record
 from tpsim.quantity.errors import InputError
-from tpsim.question.inputs import inputs, shown
+from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tpsim.machine.curve import MeasuredCurve
-    from tpsim.machine.profile import Constant, Level, Machine
+    from tpsim.machine.profile import Machine
     from tpsim.quantity.errors import Problem
 
 
@@ -46,8 +46,24 @@ class HwResult(Answer):
 
     @property
     def levels(self) -> list[dict[str, Any]]:
-        """What its levels are beside their constants."""
-        return [level_record(one) for one in self.machine.levels]
+        """What its levels are beside their constants; no algorithms are the plain ones of its topology."""
+        return [
+            {
+                "name": level.name,
+                "topology": level.topology,
+                "shape": list(level.shape),
+                "steps": level.steps,
+                "wrap": str(level.wrap) if level.topology == "torus" else None,
+                "wrap_kind": level.wrap_kind,
+                "wrap_source": level.wrap_source,
+                "slices": str(level.slices) if level.slices.known else None,
+                "slices_kind": level.slices_kind,
+                "slices_source": level.slices_source,
+                "algorithms": list(level.algorithms),
+                "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
+            }
+            for level in self.machine.levels
+        ]
 
     @property
     def measured(self) -> list[dict[str, Any]]:
@@ -235,66 +251,6 @@ def _line(problem: Problem) -> int:
 
 NO_FILE = ("no-such-file", "unreadable-file")
 """Mistakes of the request rather than of the file."""
-
-
-def problem_record(problem: Problem) -> dict[str, Any]:
-    """A problem in a row; `place` is ``my-cluster.yaml:14:7``."""
-    place = problem.place
-    return {
-        "place": f"{place.file}:{place.line}:{place.column}" if place and place.line else place and place.file,
-        "problem": problem.message,
-        "remedy": problem.remedy or problem.note or None,
-        "slug": problem.slug,
-    }
-
-
-def level_record(level: Level) -> dict[str, Any]:
-    """What a level is beside its constants; no algorithms are the plain ones of its topology."""
-    return {
-        "name": level.name,
-        "topology": level.topology,
-        "shape": list(level.shape),
-        "steps": level.steps,
-        "wrap": str(level.wrap) if level.topology == "torus" else None,
-        "wrap_kind": level.wrap_kind,
-        "wrap_source": level.wrap_source,
-        "slices": str(level.slices) if level.slices.known else None,
-        "slices_kind": level.slices_kind,
-        "slices_source": level.slices_source,
-        "algorithms": list(level.algorithms),
-        "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
-    }
-
-
-def curve_record(curve: MeasuredCurve) -> dict[str, Any]:
-    """A measured curve with its knots; seconds, and bytes of the whole array."""
-    return {
-        "collective": curve.kind,
-        "route": [
-            {"level": one.level, "axis": one.axis, "topology": one.topology, "ranks": one.n} for one in curve.route
-        ],
-        "launch": curve.launch,
-        "source": curve.source or None,
-        "knots": [
-            {"logical_bytes": knot.V, "predicted_s": knot.predicted, "fitted_s": knot.fitted} for knot in curve.knots
-        ],
-    }
-
-
-def constant_record(machine: Machine, one: Constant) -> dict[str, Any]:
-    """A constant in a row; `value` is in SI units."""
-    source = machine.sources.get(one.source)
-    return {
-        "hardware": machine.name,
-        "constant": one.path,
-        "value": one.value,
-        "dimension": one.dimension,
-        "kind": one.kind,
-        "source": one.source or None,
-        "title": source.title if source else None,
-        "note": one.note or None,
-        "file": shown(one.file) or None,
-    }
 
 
 def _row(machine: Machine) -> dict[str, Any]:

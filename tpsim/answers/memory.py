@@ -7,11 +7,8 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.memory import Memory, memory
+from tpsim.cost.memory import Memory, memory, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
-from tpsim.program.kinds import ALIKE
-from tpsim.program.op import Leaf
-from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number
 
@@ -153,19 +150,18 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
 
 
 def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) -> Any:
-    """What the stack of a rank holds all the time, of what `STANDING` names."""
-    each, stages = dict(question.practice.keeps), question.stages
-    leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
-    mine = [op for op in leaves if stages.runs(op.where, rank)]
-    head = "E" if question.model.tie_embeddings else "O"
-    last = any(chunk.last for chunk in stages.of(rank))
-    once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*op.output.dims}]
-    once += [op for op in mine if op.output.name == head and last]
-    copies = not question.layout.zero and question.mesh.size(*question.layout.roles["dp"]) > 1
-    counted = {"weights": [(op, 1) for op in once]}
-    counted["parameters"] = [(op, stages.count(op.where, rank)) for op in mine if copies]
-    pairs = ((of, *one) for of in each.keys() & counted.keys() for one in counted[of])
-    return total(each[of] * sizes.local_elements(op.output.type) * times for of, op, times in pairs)
+    """What the stack of a rank holds all the time."""
+    stages = question.stages
+    return spare_bytes(
+        program,
+        sizes,
+        dict(question.practice.keeps),
+        lambda where: stages.runs(where, rank),
+        lambda where: stages.count(where, rank),
+        last=any(chunk.last for chunk in stages.of(rank)),
+        tied=question.model.tie_embeddings,
+        copied=int(not question.layout.zero and question.mesh.size(*question.layout.roles["dp"]) > 1),
+    )
 
 
 def fullest(each: tuple[ChipMemory, ...]) -> ChipMemory:

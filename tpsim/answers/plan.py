@@ -5,85 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
-from math import inf, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
-from tpsim.algebra.reshard import Routes
 from tpsim.answers.changes import Change, best_change
+from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.plan_limits import NOT_MODELLED, NOT_OF_STAGES, taken_for_granted
+from tpsim.answers.plan_step import PlanStep, Requirement
+from tpsim.answers.run import Run, run_of
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import verdict_lines
-from tpsim.cost.compute import FLOPS_COUNTED
-from tpsim.cost.rollup import (
-    KEYS,
-    Collective,
-    Row,
-    SumKey,
-    Total,
-    price,
-    rolled_up,
-    travelling,
-)
-from tpsim.cost.step import Step, crossing
-from tpsim.machine import timing
+from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
+from tpsim.cost.step import Step
 from tpsim.machine.curve_file import said
-from tpsim.program.layout import DTYPE_BYTES
-from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-from tpsim.question.forced import shown_where_forced
+from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
-from tpsim.question.prices import pricer, route_over, sizes_of
+from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Number, Of, Record, Seconds
+from tpsim.report.record import Of
 from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import Sharding
     from tpsim.cost.compute import Compute
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.trace import Path as Paths
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
     from tpsim.report.table import Line
-
-NOT_MODELLED = (
-    "kernels that slow collectives beside them, and each other; a host that launches them more slowly than they run",
-    "memory that stands in no list of arrays: buckets of gradients, what a library works in",
-    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "jitter, stragglers, data loading, checkpoints, failures",
-)
-"""What a plan leaves out, so that nobody takes its seconds for a promise."""
-
-NOT_OF_STAGES = (
-    "the norm of all gradients, which adds a sum over the stages; that all of them end the step together is in it",
-)
-"""What a plan in stages leaves out beside that."""
-
-ASSUMED = (
-    "kernels run one after another, each at the slower of matrix unit and memory",
-    "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer",
-    f"MFU and HFU count {FLOPS_COUNTED}; HFU counts what is run again or repeated, too",
-)
-"""What every plan takes for granted."""
-
-ATTENTION: Mapping[tuple[str, str], str] = {
-    (
-        "fused",
-        "skip",
-    ): "attention is one kernel: scores stay on the chip, those that the causal mask hides are left out",
-    ("fused", "whole"): "attention is one kernel: scores stay on the chip, the whole s by s is computed",
-    ("plain", "skip"): "attention is plain: scores go through memory, the whole s by s",
-    ("plain", "whole"): "attention is plain: scores go through memory, the whole s by s",
-}
-"""What the switches attention and causal of a practice come to."""
 
 
 def plan(
@@ -136,7 +92,7 @@ def _priced(
 ) -> PlanResult:
     sizes = sizes_of(question)
     found = travelling(lowered.collectives, question.mesh.axes)
-    _algorithm_is_known(question, found)
+    refuse_unknown_algorithm(question, found)
     rows = price(found, sizes, pricer(question))
     each = each or chips(question, lowered.program, sizes)
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
@@ -149,131 +105,6 @@ def _priced(
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
         raise InputError.one("no-number", message, remedy=remedy)
     return plan
-
-
-def _algorithm_is_known(question: Question, found: Iterable[Collective]) -> None:
-    """Refuse an algorithm that none of the plan's collectives could take."""
-    wanted = question.force.algorithm
-    if wanted is None or question.cost_model == "book":
-        return
-    moves = [move for one in found if (move := one.parts[0].move).kind != "send"]
-    known = [timing.algorithms(question.machine, route_over(question, move), move.kind) for move in moves]
-    names = list(dict.fromkeys(chain.from_iterable(known)))
-    if wanted not in names:
-        raise unknown(wanted, "algorithm of this plan's collectives", names)
-
-
-def cheapest_path(question: Question) -> Paths:
-    """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split."""
-    sizes, seconds = sizes_of(question), pricer(question)
-    dims = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
-
-    def routes(dtype: str) -> Routes:
-        def price(move: Move) -> Any:
-            volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
-            try:
-                return 0 if move.kind == "slice" else seconds(move, volume).time_s
-            except InputError:
-                return inf  # no closed form is known for this move on these wires: not a way to offer
-
-        return Routes(question.mesh.order, price, even)
-
-    def even(type_: Sharding) -> bool:
-        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims)
-
-    known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
-    return lambda x, to, _order: known[x.dtype].path(x.type, to)
-
-
-@dataclass(frozen=True)
-class PlanStep(Step):
-    """The step as a whole."""
-
-    told: ClassVar[tuple[str, ...]] = (
-        *(*Step.told, "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
-        *("breakeven_tokens_per_chip", "breakeven", "cheapest_saves_s"),
-    )
-
-    plan: PlanResult
-
-    flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
-    useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens per second of the whole machine."""
-        return float(self.plan.tokens / self.time_s)
-
-    @property
-    def mfu(self) -> float:
-        """Useful FLOPs per second over the peak of all chips.
-
-        Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
-        more than 6 x parameters x tokens by what attention does.
-        """
-        question = self.plan.question
-        peak = question.machine.chip.peak[question.products].value
-        return float(self.useful_flops / (self.time_s * self.plan.chips * peak))
-
-    @property
-    def hfu(self) -> float:
-        """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
-        question = self.plan.question
-        peak = question.machine.chip.peak[question.products].value
-        return float(self.compute.flops / (self.time_s * peak))
-
-    @property
-    def flops_counted(self) -> str:
-        """What MFU and HFU count."""
-        return FLOPS_COUNTED
-
-    @cached_property
-    def breakeven_tokens_per_chip(self) -> float | None:
-        """Tokens per chip and step above which compute outlasts the exposed communication; null if none does.
-
-        With stages it is not worked out.
-        """
-        if self.plan.pipeline:
-            return None
-        scale = crossing(self.plan.pace_at)
-        return None if scale is None else scale * self.plan.tokens / self.plan.chips
-
-    @property
-    def breakeven(self) -> str:
-        """The break-even in words."""
-        if self.plan.pipeline:
-            return "where the bound turns is not worked out with stages"
-        tokens = self.breakeven_tokens_per_chip
-        if tokens is not None:
-            return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"
-        return f"bound by {self.bound_by.partition(' ')[0]} at any number of tokens"
-
-    @cached_property
-    def cheapest_saves_s(self) -> Seconds:
-        """Seconds of the step that the planner `cheapest` would save; 0 if the book's paths are as good."""
-        cheapest = replace(self.plan.question, planner="cheapest")
-        return float(self.time_s - priced(cheapest, self.plan.shelf).step.time_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement(Record):
-    """One limit of the scenario, and what came out.
-
-    value  SI; of memory what is held from step to step, of peak all arrays where they are most; of the bubble its share
-    """
-
-    told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
-
-    limit: Limit
-    value: Number
-
-    name = Of[str]("limit.name", "what is limited")
-    required = Of[str]("limit.text", "the limit as it is stated")
-
-    @property
-    def ok(self) -> bool:
-        """True if it holds."""
-        return self.limit.holds(self.value)
 
 
 @dataclass(frozen=True)
@@ -291,7 +122,7 @@ class PlanResult(Answer):
     schema = "tpsim.plan/2"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
-        *("change", "require"),
+        *("change", "require", "run?"),
     )
 
     question: Question
@@ -379,6 +210,11 @@ class PlanResult(Answer):
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
 
     @property
+    def run(self) -> Run | None:
+        """The whole run, where its tokens or a price are stated."""
+        return run_of(self)
+
+    @property
     def broken(self) -> list[Limit]:
         """The requirements that do not hold."""
         return [one.limit for one in self.require if not one.ok]
@@ -410,16 +246,16 @@ class PlanResult(Answer):
             yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
 
     @property
+    def cheapest(self) -> PlanResult:
+        """The plan of the planner `cheapest`."""
+        return priced(replace(self.question, planner="cheapest"), self.shelf)
+
+    @property
     def assumptions(self) -> list[Assumption]:
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        practice = self.question.practice
-        ways = (
-            ATTENTION[practice.attention, practice.causal],
-            *ASSUMED,
-            *(self.pipeline.assumed if self.pipeline else ()),
-        )
+        ways = (*taken_for_granted(self.question.practice), *(self.pipeline.assumed if self.pipeline else ()))
         return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
 
     @property

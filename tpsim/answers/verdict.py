@@ -23,6 +23,8 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", ok=not broken)
     yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.fits is not False and not about_memory)
+    if plan.run:
+        yield Line(plan.run.text, "run")
     if plan.change:
         yield Line(change_text(plan.change), "change")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.calibrate.determine import Fit, Parameter, fit
+from tpsim.calibrate.determine import NOISE, Fit, Parameter, fit
 from tpsim.machine.curve import MeasuredCurve, smoothed
 from tpsim.machine.profile import changed
 from tpsim.machine.timing import default_harness, predicted_by_constants
@@ -45,12 +45,18 @@ def calibrate(machine: Machine, runs: Sequence[Run]) -> Calibrated:
     for harness in dict.fromkeys(run.launch for run in runs if run.launch):
         base = with_harness(base, harness)
     plain = replace(base, measured=())
-    parameters = list(adjustable(plain, {segment.level for run in runs for segment in run.route}))
-    found = fit(
-        lambda values: np.concatenate([run.predicted(adjusted(plain, values)) for run in runs]),
-        parameters,
-        [value for run in runs for value in run.seconds],
+    figures = list(adjustable(plain, {segment.level for run in runs for segment in run.route}))
+    shared = latencies([one for one in figures if base.level(one.name.split(".")[1]).topology != "host"])
+    factors = [Parameter(name, 1.0, GENERATIONS) for name in shared]
+    near, far = (
+        fit(
+            lambda values: np.concatenate([run.predicted(adjusted(plain, _times(values, shared))) for run in runs]),
+            parameters,
+            [value for run in runs for value in run.seconds],
+        )
+        for parameters in (figures, [*factors, *figures])
     )
+    found = _of_figures(far if near.misfit - far.misfit > WORTH else near, shared)
     moved = adjusted(plain, found.values)
     fresh = tuple(_curves(moved, runs))
     return Calibrated(base, replace(moved, measured=(*fresh, *_kept(base, moved, fresh))), tuple(runs), found)
@@ -78,6 +84,9 @@ that is off from structure over the sizes that no constant describes: that is le
 GUESSED = 2.0
 """How much farther off a guess may be."""
 
+UNHEARD = 5.0
+"""How much farther off a guessed launch may be: a loop in a framework takes 16 times what a thread takes."""
+
 RATIO = 1.0
 
 
@@ -94,7 +103,8 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]
             role = "launch" if inner[0] == "launch" else inner[-1]
             if role in SPREADS and constant.value > 0 and constant is not told and "counted" not in inner:
                 largest = RATIO if constant.dimension == "ratio" else float("inf")
-                spread = SPREADS[role] * (GUESSED if constant.kind == "guess" else 1)
+                guessed = UNHEARD if role == "launch" else GUESSED
+                spread = SPREADS[role] * (guessed if constant.kind == "guess" else 1)
                 yield Parameter(constant.path, constant.value, spread, largest)
 
 
@@ -120,6 +130,51 @@ def with_harness(machine: Machine, harness: str) -> Machine:
         return replace(level, launch={**level.launch, harness: level.launch.get(harness, own)})
 
     return replace(machine, levels=tuple(map(launched, machine.levels)))
+
+
+# Latencies of a level, together ----------------------------------------------------------------------------------
+
+GENERATIONS = 0.35
+"""How far off all latencies of a level may be together: one standard deviation of the logarithm of their factor.
+
+Latencies of one generation of chips say little of another's: those of A100 are 1.4 times those of H100. Over a host
+they are the host's, of no generation: they have no such factor.
+"""
+
+WORTH = 2 * float(np.log(GENERATIONS / NOISE))
+"""What a factor must better the misfit by to be believed: of so wide a range one value was as likely as another before.
+
+The usual measure of evidence for a parameter, its range over how well one point tells it (MacKay, Bayesian
+Interpolation, 1992). Without it a near machine's latencies would take what is structure over the sizes.
+"""
+
+LATENCIES = ("latency", "hop_latency", "device_latency")
+"""What such a factor moves; not what chunks of large messages cost, of which small ones tell nothing."""
+
+
+def latencies(figures: Sequence[Parameter]) -> dict[str, list[str]]:
+    """The latencies among these figures, of each level under one name: ``levels.nvlink.latencies``."""
+    named: dict[str, list[str]] = {}
+    for one in figures:
+        first, level, *inner = one.name.split(".")
+        if inner[-1] in LATENCIES:
+            named.setdefault(f"{first}.{level}.latencies", []).append(one.name)
+    return named
+
+
+def _times(values: Mapping[str, float], shared: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """The figures, each latency by the factor of its level's."""
+    factors = {path: values[name] for name, paths in shared.items() if name in values for path in paths}
+    return {path: value * factors.get(path, 1.0) for path, value in values.items() if path not in shared}
+
+
+def _of_figures(told: Fit, shared: Mapping[str, Sequence[str]]) -> Fit:
+    """A fit of figures and of factors that they share, as one of the figures: what moves a factor moves them all."""
+    own = {path: error for path, error in told.moved.items() if path not in shared}
+    by_factor = {path: told.moved[name] for name, paths in shared.items() if name in told.moved for path in paths}
+    moved = {path: float(np.hypot(own.get(path, 0.0), by_factor.get(path, 0.0))) for path in {**by_factor, **own}}
+    merged = tuple(path for path in told.merged if path not in moved and path not in shared)
+    return Fit(_times(told.values, shared), moved, merged, told.bounded, told.misfit)
 
 
 # Curves ----------------------------------------------------------------------------------------------------------

@@ -66,12 +66,14 @@ class Fit:
     moved    those that the data could determine, the best determined first: one standard deviation of each, relative
     merged   names of those that matter to the data but cannot be told from the moved ones
     bounded  names of those that stopped at their bound
+    misfit   twice the negative logarithm of the likelihood, and of how far the parameters are from their starts
     """
 
     values: Mapping[str, float]
     moved: Mapping[str, float]
     merged: tuple[str, ...]
     bounded: tuple[str, ...]
+    misfit: float
 
 
 def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[float]) -> Fit:
@@ -213,4 +215,5 @@ class _Problem:
             moved={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},
             merged=tuple(name for at, name in enumerate(names) if matter[at] and at not in chosen),
             bounded=tuple(names[at] for at in chosen if x[at] >= self.bounds[at]),
+            misfit=self.misfit(x),
         )

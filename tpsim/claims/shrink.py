@@ -55,7 +55,8 @@ def shrink(question: Question) -> Question:
     """
     stages = question.stages
     apart = OTHER if _unlike(stages) else PAIR
-    placement = shrunk_placement(question.placement, dict.fromkeys(question.layout.stages, apart))
+    pipe = question.layout.stages
+    placement = shrunk_placement(question.placement, dict.fromkeys(pipe, apart if len(pipe) == 1 else PAIR))
     mesh = placement.mesh
     program = lowered(question).program
     old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)

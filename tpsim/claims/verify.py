@@ -10,7 +10,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tpsim.answers.derivations import values
+from tpsim.answers.evaluated import values
 from tpsim.answers.plan import priced
 from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
@@ -24,6 +24,7 @@ from tpsim.cost.formula import evaluated
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Leaf
 from tpsim.quantity import spec
+from tpsim.quantity.size import over
 from tpsim.question.folders import guarded
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
@@ -175,14 +176,15 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
         where = one.op.where
         for phase in (where.phase, "total"):
             sums[where.index("layers"), where.index("microbatches"), phase] += injected(one.call)
-    for (phase, total), kind in product(plan.per_layer.items(), dict.fromkeys(each)):
+    here = [kind for kind in dict.fromkeys(each) if loops[kind] != 0]
+    for (phase, total), kind in product(plan.per_layer.items(), here):
         text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula
-        claimed = evaluated(text, ledger.known) * loops[ALIKE]  # of a mean layer of the rank, whatever its kind
-        mine = [layer for layer, own in enumerate(each) if own == kind and loops.get(kind) != 0]
+        claimed = evaluated(text, ledger.known) * over(loops[ALIKE], loops[kind])  # it is of a mean layer of the rank
+        mine = [layer for layer, own in enumerate(each) if own == kind]
         for layer, microbatch in product(mine, microbatches):
             seen = sums[layer, microbatch, phase]
             place = f"layer {layer}, microbatch {microbatch}, {phase}"
-            yield "" if seen * loops[kind] == claimed else f"{place}: {text} is {claimed}, counted {seen}"
+            yield "" if seen == claimed else f"{place}: {text} is {claimed}, counted {seen}"
 
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:

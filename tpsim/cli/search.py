@@ -27,11 +27,12 @@ NO = 1
     metavar="PATH=VALUES",
     help="Only these values, of any field: zero=1,3; workload.seq=4096,8192.",
 )
-@click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s or memory.")
+@click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s, money or memory.")
 @click.option("--top", type=int, metavar="K", default=10, show_default=True, help="Layouts that are listed.")
 @click.option(
     "--plans", type=int, metavar="N", default=200, show_default=True, help="Layouts that are planned at most."
 )
+@click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
 @output_options

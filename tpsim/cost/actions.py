@@ -101,7 +101,7 @@ class Actions:
     def _part(self, chunk: Chunk, acts: str, place: str, *, once: bool) -> Part:
         key = (chunk.first, chunk.last, acts, place, once)
         if key not in self._known:
-            mine = [op for op in self.ops if _stands(op.where, place) and self._runs(op.where, chunk)]
+            mine = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
             often = [op for op in mine if op.where.act in acts and op.where.index("microbatches") is not None]
             added = [op for op in mine if once and self._once(op, acts)]
             self._known[key] = Builder(self, chunk, acts, place, often, added).part(self.ops)
@@ -112,8 +112,18 @@ class Actions:
         maker = self.maker()
         wheres = [maker[part.output].where for part in call.parts]
         places = [place for place, _ in _places(chunk, acts)]
-        homes = [place for place in places if any(_stands(w, place) and self._runs(w, chunk) for w in wheres)]
+        mine = {_place(where) for where in wheres if self._runs(where, chunk)}
+        homes = [place for place in places if place in mine]
         return homes[-1 if LANE[call.op] == GRADIENTS else 0]
+
+    def _at(self) -> dict[str, list[Op]]:
+        """The ops of each part of the stack."""
+        if "at" not in self._known:
+            found: defaultdict[str, list[Op]] = defaultdict(list)
+            for op in self.ops:
+                found[_place(op.where)].append(op)
+            self._known["at"] = found
+        return self._known["at"]  # type: ignore[no-any-return]  # put there above
 
     def maker(self) -> dict[Array, Op]:
         """The op of every array."""
@@ -159,10 +169,10 @@ def _order(call: Collective, array: Array) -> int:
     return min(part.place for part in call.parts if part.output is array)
 
 
-def _stands(where: Where, place: str) -> bool:
-    """True if an op belongs to that part of the stack."""
+def _place(where: Where) -> str:
+    """The part of the stack that an op belongs to."""
     if where.index("layers") is not None:
-        return place == where.kind
+        return where.kind
     if where.place == "side":
-        return place == ("exit", "entry")[where.chunks[0]]
-    return place == ("head" if where.place == "step" else where.place)
+        return ("exit", "entry")[where.chunks[0]]
+    return "head" if where.place == "step" else where.place

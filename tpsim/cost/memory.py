@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard, Role
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
@@ -99,3 +100,32 @@ def _logits(program: Program, sizes: Sizes) -> Any:
         return 0
     widest = min(wide, key=lambda array: len(array.type.sharded_axes))
     return local_bytes(widest, sizes)
+
+
+def spare_bytes(
+    program: Program,
+    sizes: Sizes,
+    keeps: Mapping[str, Any],
+    here: Callable[[Where], bool],
+    count: Callable[[Where], Any],
+    *,
+    last: bool,
+    tied: bool,
+    copied: Any,
+) -> Any:
+    """Bytes that a stack holds all the time, of what `STANDING` names.
+
+    keeps   bytes per element, by what they are of
+    here    what a rank has
+    count   how often
+    last    True for the rank that has the head, which a tied embedding stands for
+    copied  1 where all parameters have a copy: where devices share them whole; else 0
+    """
+    leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
+    mine = [op for op in leaves if here(op.where)]
+    head = "E" if tied else "O"
+    once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*op.output.dims}]
+    once += [op for op in mine if op.output.name == head and last]
+    counted = {"weights": [(op, 1) for op in once], "parameters": [(op, count(op.where) * copied) for op in mine]}
+    pairs = ((of, *one) for of in keeps.keys() & counted.keys() for one in counted[of])
+    return total(keeps[of] * sizes.local_elements(op.output.type) * times for of, op, times in pairs)

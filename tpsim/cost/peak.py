@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.cost.memory import local_bytes
+from tpsim.cost.kept import held_bytes
 from tpsim.program.lives import Lives, is_gather, lives
 from tpsim.program.op import Array, Op, Reshard
 from tpsim.program.stages import Stages
@@ -30,54 +30,6 @@ what another stage sent, gradients on their way to where they are added up, all 
 
 Held = Counter[Part]
 """Bytes of each part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An array of forward or backward that a later part of the step reads.
-
-    maker, reader  the op that makes it, and the last one that reads it
-    bytes_each     of one microbatch and, within a layer, of one layer
-    """
-
-    array: Array
-    maker: Op
-    reader: Op
-    bytes_each: Any
-
-    def __str__(self) -> str:
-        """As ``attention.mixed[b, s, g, r, d] bf16: from forward (attention) to backward (W of d.Wo)``."""
-        made, read = self.maker.where, self.reader.where
-        return f"{self.array} {self.array.dtype}: {made.act} of {made.block} to {read.act}, {self.reader.output.name}"
-
-    @property
-    def per_layer(self) -> bool:
-        """True if every layer keeps one: what is kept belongs to where it is read last."""
-        return self.reader.where.index("layers") is not None
-
-
-def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[Kept, ...]:
-    """What forward keeps for backward, and backward for gradients of parameters, as if these two ran apart.
-
-    keeps  what the stack keeps beside what its kernels need
-    """
-    found = lives(program)
-    pairs = ((array, op, found.readers[array]) for array, op in found.makers.items())
-    return tuple(
-        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps))
-        for array, op, readers in pairs
-        if any(one.where.act != op.where.act for one in readers)
-    )
-
-
-def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra]) -> Any:
-    """Bytes of an array on one device, with what the stack keeps as long as it is there."""
-    more = total(one.bytes_each for one in keeps if one.of == array.name)
-    return local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
-
-
-def _last(readers: Sequence[Op]) -> Op:
-    return max(readers, key=lambda op: "FBW".index(op.where.act))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,17 +88,14 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
         kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
     }
     taken = [(place, one) for place, kind in enumerate(kinds) for one in known[kind]]
-    run = [one for _, one in taken]
-    held, most, passed, course = 0, -1, 0, []
-    for number, (place, one) in enumerate(taken):
-        top, held = held + one.top, held + one.left
-        course.append((place, top, held))
-        if top > most:
-            most, passed = top, number
+    places, run = zip(*taken, strict=True)
+    held = list(accumulate((one.left for one in run), initial=0))
+    tops = [before + one.top for before, one in zip(held, run, strict=False)]
+    passed = tops.index(max(tops))
     before: Held = Held()
     for one, times in Counter(run[:passed]).items():
         before = _plus(before, one.net, times)
-    return Peak(taken[passed][0], _plus(before, run[passed].most, 1), tuple(course))
+    return Peak(places[passed], _plus(before, run[passed].most, 1), tuple(zip(places, tops, held[1:], strict=True)))
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:

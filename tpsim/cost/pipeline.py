@@ -269,10 +269,11 @@ class Work:
                 exposed[call] += seconds * count
         rows = self.own[full.rank].rows
         sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
+        # A rank at an end of the stack sends one way only, and receives the other way.
+        calls: dict[str, int] = dict.fromkeys("FB", next(iter(sent.values()), 0)) | sent
         for message, flight_s, _ in ran.gaps[full.rank]:
-            if message:  # a rank at an end of the stack sends one way only, and receives the other way
-                act = message.of.act
-                exposed[sent[act] if act in sent else next(iter(sent.values()))] += flight_s
+            if message:
+                exposed[calls[message.of.act]] += flight_s
         return exposed
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:

@@ -76,13 +76,13 @@ class Placement:
         return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
 
     def hop(self, axes: Sequence[str], source: int, target: int) -> Route:
-        """The wires between two devices that differ by their places on one mesh axis alone, as a stretch of two.
+        """The wires between two devices that differ by their places on some mesh axes alone, as a stretch of two.
 
         Of several levels it is the outermost that they differ on: what goes there leaves by its own port. Raises
         InputError for devices that are not neighbours where only neighbours are joined.
         """
-        (axis,), apart, inside = axes, [], 1
-        for piece in self.pieces[axis]:
+        apart, inside = [], 1
+        for piece in (piece for axis in reversed(axes) for piece in self.pieces[axis]):
             here, there = (place // inside % piece.n for place in (source, target))
             inside *= piece.n
             apart += [(piece, abs(here - there))] if here != there else []
@@ -94,8 +94,10 @@ class Placement:
             return (Segment(level, carrier.name, carrier.topology, PAIR, groups),)
         around = carrier.closed and piece.n * piece.stride == carrier.extent and distance == piece.n - 1
         if len(apart) > 1 or not (distance == 1 or around):
-            message = f"places {source} and {target} of mesh axis {axis} are no neighbours on {carrier.name}"
-            remedy = f"lay {axis} on a level whose devices all reach each other, or on one physical axis that closes"
+            named = ", ".join(axes)
+            several = f"mesh ax{'i' if len(axes) == 1 else 'e'}s {named}"
+            message = f"places {source} and {target} of {several} are no neighbours on {carrier.name}"
+            remedy = f"lay {named} on a level whose devices all reach each other, or on one physical axis that closes"
             raise InputError.one("no-closed-form", message, remedy=remedy)
         return (Segment(level, carrier.name, "line", PAIR, piece.stride),)
 

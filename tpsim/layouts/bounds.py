@@ -38,7 +38,7 @@ class Bounds:
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.courses = Courses(self.figures.lowered.program, self.figures.sizes)
+        self.courses = Courses(self.figures.lowered.program, self.figures.sizes, self.figures.example.practice.keeps)
 
     def _once(self, key: Hashable, found: Any) -> Any:
         if key not in self._known:
@@ -54,7 +54,7 @@ class Bounds:
         for sort, most in alive(schedule, p, v, m).items():
             held = [self._held(one, layers)[cells] for one in most]
             ranks.append(
-                self._once(("static", sort), lambda sort=sort: self.figures.static_bytes(sort))[cells]
+                self._once(("standing", sort), lambda sort=sort: self.figures.standing_bytes(sort))[cells]
                 + np.max(held, axis=0)
             )
         return np.max(ranks, axis=0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import memory
+from tpsim.cost.memory import memory, spare_bytes
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.program.kinds import ALIKE
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Collective
     from tpsim.cost.segments import Segment
     from tpsim.fabric.wires import Route
+    from tpsim.program.op import Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
@@ -240,11 +241,28 @@ class Figures:
 
     # Bytes --------------------------------------------------------------------------------------------------------
 
-    def static_bytes(self, sort: str) -> Any:
-        """What a chip of such a rank holds from step to step."""
-        chunk = chunk_of(sort, 1)
-        held = memory(self.lowered.program, self.sizes, lambda where: ANYWHERE.times(where, chunk) > 0)
-        return np.broadcast_to(held.static_bytes, len(self.cells))
+    def standing_bytes(self, sort: str) -> Any:
+        """What a chip of such a rank holds from step to step, and what its stack holds beside that all the time."""
+        chunk, layers, program = chunk_of(sort, 1), self.sizes.loops["layers"], self.lowered.program
+
+        def here(where: Where) -> bool:
+            return ANYWHERE.times(where, chunk) > 0
+
+        spare = spare_bytes(
+            program,
+            self.sizes,
+            dict(self.example.practice.keeps),
+            here,
+            lambda where: layers if where.index("layers") is not None else ANYWHERE.times(where, chunk),
+            last=chunk.last,
+            tied=self.example.model.tie_embeddings,
+            copied=np.logical_and(not self.example.layout.zero, self.column(_shards) > 1),
+        )
+        return np.broadcast_to(memory(program, self.sizes, here).static_bytes + spare, len(self.cells))
+
+
+def _shards(cell: Question) -> int:
+    return cell.mesh.size(*cell.layout.roles["dp"])
 
 
 def _found(made: Callable[[], Any]) -> Any:

@@ -129,7 +129,9 @@ def spaces(
     """
     document = opened(scenario, flags, shelf.scenario)
     given = {name: value for name, value in flags.items() if value is not None}
-    free = "mesh" not in given and ("chips" in given or scenario is None or "mesh" not in document.data)
+    varied = {edit.keys: (edit, values) for edit, values in map(_varied, vary)}
+    several = ("chips",) in varied
+    free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
     chips = 0
     if free:
         chips = int(given.pop("chips", 0) or document.data.get("chips") or 0)
@@ -139,9 +141,8 @@ def spaces(
     document = overridden(document, overrides)
     if free and not chips:
         chips = int(document.data.get("chips") or 0)
-    if free and not chips:
+    if free and not chips and not several:
         raise InputError.one("missing-chips", "nothing says how many chips there are", remedy="add it: --chips 64")
-    varied = {edit.keys: (edit, values) for edit, values in map(_varied, vary)}
     inner = {name: varied.pop(keys)[1] for name, keys in _inner(free).items() if keys in varied}
     inner |= {role: (_count(role, size),) for role, size in sizes.items()}
     cells = product(*([(edit, one) for one in values or _none(edit)] for edit, values in varied.values()))
@@ -177,7 +178,7 @@ def _none(edit: Edit) -> tuple[Any, ...]:
 def _count(role: str, size: Any) -> int:
     if str(size).isdecimal() and int(size) > 0:
         return int(size)
-    message = f"--{role} {size} names axes of a mesh that is searched"
+    message = f"--{role} {size} is no size of a mesh that is searched"
     raise InputError.one("no-mesh", message, remedy=f"give a size: --{role} 8; or the mesh: --mesh data=32,tensor=8")
 
 
@@ -185,7 +186,10 @@ def _space(
     document: Document, chips: int, inner: Mapping[str, tuple[Any, ...] | None], cell: Sequence[tuple[Edit, Any]]
 ) -> Space:
     for edit, value in cell:
-        document = edited(document, [replace(edit, value=value)])
+        if edit.keys == ("chips",):
+            chips = _count("chips", value)
+        else:
+            document = edited(document, [replace(edit, value=value)])
     data = document.data
     stated = {name for name, keys in KEYS.items() if _stands(data, keys) and name not in inner}
     if data.get("shardings") is not None:

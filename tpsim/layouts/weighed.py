@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tpsim.question.shelf import Shelf
 
 
+HOUR_S = 3600
+
 Room = tuple[float, float]
 """What a question holds at most, and the room that this leaves."""
 
@@ -35,6 +37,7 @@ class Weighed:
     step_s  seconds that its step does not take less than
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
     tokens  of a step
+    price   of a second of all chips; 0 where none is stated
     may_do  False if it surely violates what the scenario requires
     """
 
@@ -44,6 +47,7 @@ class Weighed:
     peak_bytes: float
     room_bytes: float
     tokens: int
+    price: float
     may_do: bool = True
 
 
@@ -59,7 +63,7 @@ class Weighing:
 def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf], Room]) -> Weighing:
     """Every legal layout of some spaces.
 
-    held  bytes at the peak of a question and what room they leave, for layouts whose chunks or layers are unlike
+    held  bytes at the peak of a question and what room they leave, for layouts whose layers are unlike
     Raises InputError for a scenario that cannot be read.
     """
     whole = Weighing()
@@ -81,13 +85,15 @@ def _group(
     """The layouts of one program."""
     alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
     shelf = bounds.figures.shelf
+    stated = group.example.assume.price_per_chip_hour
+    price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
     tokens, model = group.example.workload.tokens, group.example.model
     for cell, layout, layers in group.layouts:
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
             whole.refused[reason] += 1
         elif len({*layers}) > 1 or group.example.practice.recompute_layers is not None:
-            yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens)
+            yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens, price)
         else:
             each = layers[0] if layers else model.layers
             alike[layout.schedule, pp, v, each, settled(layout.schedule, pp, v, m)].append((cell, layout))
@@ -100,7 +106,7 @@ def _group(
             blocking = _blocking(group.example, schedule)
             seconds[fit] = bounds.step_s(cells[fit], schedule, pp, v, each, blocking=blocking)
         for (_, layout), s, peak, room in zip(members, seconds.tolist(), peaks.tolist(), rooms.tolist(), strict=True):
-            yield Weighed(space, layout, s, peak, room, tokens, _may_do(group.example.limits, s, peak, tokens))
+            yield Weighed(space, layout, s, peak, room, tokens, price, _may_do(group.example.limits, s, peak, tokens))
 
 
 def _rooms(question: Question, peaks: Any) -> Any:

@@ -73,6 +73,7 @@ class Tile:
 class Chip:
     """One chip: dense peaks per dtype, memory, its way to the host, and what kernels reach.
 
+    generation         of chips between which collectives take alike, beside their bytes; "" if none is stated
     matmul_efficiency  share of the peak that products reach; with a tile, share that whole waves of it reach
     memory_efficiency  share of the memory's bandwidth
     attention_forward, attention_backward  share of the peak that fused attention reaches; None: that of products
@@ -89,6 +90,7 @@ class Chip:
     attention_backward: Constant | None = None
     kernel_pause: Constant | None = None
     host_bandwidth: Constant | None = None
+    generation: str = ""
 
     def constants(self) -> Iterator[Constant]:
         """Every figure of the chip."""

@@ -98,6 +98,9 @@ class ChipFields(spec.Strict):
 
     noun: ClassVar[str] = "a chip"
     extends: str | None = Field(None, description="a chip of the library, or its file, that this one changes")
+    generation: str | None = Field(
+        None, description="of chips between which collectives take alike, beside their bytes"
+    )
     peak: dict[str, PeakFields | None] = Field(
         description="per dtype, dense; null: none, though the machine that this one extends has it",
         json_schema_extra={"propertyNames": {"enum": list(DTYPES)}},

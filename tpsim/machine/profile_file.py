@@ -178,6 +178,7 @@ class _Reading:
             attention_backward=figure("attention_efficiency", "backward"),
             kernel_pause=figure("kernel_pause"),
             host_bandwidth=figure("host", "bandwidth"),
+            generation=self.fields.chip.generation or "",
         )
 
     def _level(self, level: LevelFields) -> Level:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from tpsim.answers.layout_row import Row
     from tpsim.answers.search import SearchResult
 
 LAYOUT = (
@@ -59,10 +60,13 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
 
     saved  the file that holds the best layout now
     """
-    rows = [{**row, **row["varied"], "sp": "yes" if row["sequence_parallel"] else ""} for row in result.rows]
+    rows, front = _flat(result.rows), _flat(result.pareto or ())
     varied = [Column(path, path.replace(".", ".\n")) for path in result.spaces[0].varied]
     columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *(MORE if verbose else ()), COSTS[-1])
     tables = [Table(tuple(one for one in columns if _tells(one.key, rows)), rows)] if rows else []
+    if front:
+        title = "not surpassed in speed and memory together"
+        tables.append(Table(tuple(one for one in columns if _tells(one.key, front)), front, title=title))
     if result.sensitivity:
         tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
     if verbose:
@@ -74,6 +78,10 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
         verdict=result.lines,
         next_command=f"tpsim plan {saved}" if saved else result.to_save,
     )
+
+
+def _flat(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    return [{**row, **row["varied"], "sp": "yes" if row["sequence_parallel"] else ""} for row in rows]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -33,6 +33,8 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     file, placement = question.stated.file, question.placement
     yield from _efficiency(file, question.machine)
     yield from _overheads(file)
+    if price := file.assume.price_per_chip_hour:
+        yield Assumption(f"a chip hour costs {price.value:g}", "stated" if price.kind == "measured" else price.kind)
     yield _beside(question.practice, file)
     yield _keeps(question.practice, file)
     dtype = file.workload.dtype

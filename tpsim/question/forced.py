@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from tpsim.machine import timing
 from tpsim.machine.algorithms import NCCL
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
+from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from tpsim.cost.rollup import Collective
     from tpsim.machine.additive import Choice
+    from tpsim.question.question import Question
     from tpsim.question.stated import Stated
 
 
@@ -43,6 +48,18 @@ def refuse_foreign(algorithm: str | None) -> None:
     ours = NCCL.get((algorithm or "").lower(), algorithm)
     if ours != algorithm:
         raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
+
+
+def refuse_unknown_algorithm(question: Question, found: Iterable[Collective]) -> None:
+    """Refuse an algorithm that none of the plan's collectives could take."""
+    wanted = question.force.algorithm
+    if wanted is None or question.cost_model == "book":
+        return
+    moves = [move for one in found if (move := one.parts[0].move).kind != "send"]
+    known = [timing.algorithms(question.machine, route_over(question, move), move.kind) for move in moves]
+    names = list(dict.fromkeys(chain.from_iterable(known)))
+    if wanted not in names:
+        raise unknown(wanted, "algorithm of this plan's collectives", names)
 
 
 def written(force: Choice) -> dict[str, Any]:

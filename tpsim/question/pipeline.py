@@ -50,7 +50,7 @@ def pipeline(
     _known_schedule(fields, at("pipeline", "schedule"))
     if ranks == 1:
         return None, ()
-    for place, slug, message, remedy in _refusals(file, fields, axes, at):
+    for place, slug, message, remedy in _refusals(file, fields, at):
         raise InputError.one(slug, message, place, remedy)
     try:
         layers = _layers(fields, model.layers, ranks)
@@ -58,7 +58,7 @@ def pipeline(
     except InputError as error:
         slug = error.problems[0].slug
         keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}
-        place = at(*keys.get(slug, ("mesh", axes[0])))
+        place = at(*keys.get(slug, ("mesh", axes[0]) if len(axes) == 1 else ("layout", "pp")))
         raise InputError([replace(one, place=place) for one in error.problems]) from None
 
 
@@ -115,18 +115,9 @@ FILES = (".csv", ".yaml", ".json")
 """How the name of a file ends that could hold orders."""
 
 
-def _refusals(
-    file: ScenarioFile, fields: PipelineFields, axes: tuple[str, ...], at: At
-) -> Iterator[tuple[Place | None, str, str, str]]:
+def _refusals(file: ScenarioFile, fields: PipelineFields, at: At) -> Iterator[tuple[Place | None, str, str, str]]:
     """What cannot be planned with stages yet: place, slug, message, remedy."""
     several, later = SCHEDULES[fields.schedule].several, "not-supported-yet"
-    if len(axes) > 1:
-        yield (
-            at("layout", "pp"),
-            later,
-            "stages over several mesh axes are not supported yet",
-            "give layout.pp one axis",
-        )
     if several and fields.chunks == 1:
         yield (
             at("pipeline"),

@@ -19,6 +19,7 @@ def resolved(question: Question) -> dict[str, Any]:
     """The question's fields under the names that outputs have for them."""
     file, laid, schedule = question.stated.file, question.layout, question.schedule
     efficiency, memory = file.assume.matmul_efficiency, file.assume.memory.figures
+    price, run_tokens = file.assume.price_per_chip_hour, file.workload.run_tokens
     turns = schedule and {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}
     changes, forced = question.stated.changes("hardware"), written(question.force)
     return {
@@ -41,11 +42,12 @@ def resolved(question: Question) -> dict[str, Any]:
             region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
         },
         "practice": {"base": file.practice.base, **asdict(question.practice)},
-        "workload": asdict(question.workload),
+        "workload": {**asdict(question.workload), **({"run_tokens": run_tokens} if run_tokens else {})},
         "dtypes": {"products": question.products, **asdict(question.dtypes)},
         "assume": {
             "matmul_efficiency": efficiency and efficiency.value,
             **({"memory": memory} if any(memory.values()) else {}),
+            **({"price_per_chip_hour": price.value} if price else {}),
         },
         "require": dict(file.require),
         "cost_model": question.cost_model,

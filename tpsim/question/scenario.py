@@ -33,8 +33,9 @@ from tpsim.question.stated import Source, Stated, stated
 
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
-    from tpsim.question.scenario_file import PracticeFields, ScenarioFile, WorkloadFields
+    from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 
 def resolve(
@@ -63,9 +64,7 @@ def resolve(
     workload = _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = _placement(read, machine, split)
-    practice = _practice(file.practice, split.layout.zero)
-    practice = recomputing(file.recompute, practice, model, split.layout, read.at)
-    practice = keeping(file.practice, practice, model, split.layout, read.at)
+    practice = _practice(read, model, split.layout)
     schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
     question = Question(
         stated=read,
@@ -210,8 +209,9 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 
-def _practice(fields: PracticeFields, zero: int) -> Practice:
-    """The bundle at a ZeRO stage, with the switches that are set one by one."""
+def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
+    """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
+    fields = read.file.practice
     groups = ("overlap", "ahead", "bucket")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     base = PRACTICES[fields.base]
@@ -219,7 +219,9 @@ def _practice(fields: PracticeFields, zero: int) -> Practice:
         if (stated := getattr(fields, name)) is not None:
             changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
     practice = replace(base, **changed)
-    return replace(practice, overlap=practice.overlap.at(zero))
+    practice = replace(practice, overlap=practice.overlap.at(laid.zero))
+    practice = recomputing(read.file.recompute, practice, model, laid, read.at)
+    return keeping(fields, practice, model, laid, read.at)
 
 
 def _placement(read: Stated, machine: Machine, split: Cut) -> Placement:

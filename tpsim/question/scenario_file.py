@@ -165,6 +165,7 @@ class WorkloadFields(Strict):
     grad_dtype: Dtype | None = None
     loss_dtype: Dtype | None = None
     optimizer_dtype: Dtype | None = None
+    run_tokens: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, description="of all steps")
 
 
 class ValueFields(Strict):
@@ -209,6 +210,12 @@ class Overheads(Strict):
         return context + workspace + fragmentation * arrays_bytes
 
 
+class PriceFields(ValueFields):
+    """What something costs, in whatever money, and what kind of knowledge that is."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Assume(Strict):
     """What is assumed about the run."""
 
@@ -216,6 +223,7 @@ class Assume(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads)
+    price_per_chip_hour: Annotated[PriceFields, _OrShort("number")] | None = None
 
 
 class CollectivesFields(Strict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product as combinations
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,13 @@ Device = tuple[int, ...]
 Blocks = dict[Device, Block]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
     """The devices of a mesh and where each stands in a sharding."""
 
     mesh: Mesh
 
-    @property
+    @cached_property
     def devices(self) -> list[Device]:
         """All coordinates, last axis fastest."""
         return list(combinations(*(range(size) for size in self.mesh.axes.values())))
@@ -74,12 +75,12 @@ class Grid:
         whole = np.full([shape[dim] for dim in sharding.dims], np.nan)
         spread = 0.0
         for device, block in self.paid(blocks, sharding).items():
-            window = whole[self.window(device, sharding, shape)]
+            window = whole[here := self.window(device, sharding, shape)]
             if window.shape != block.shape:
                 raise ValueError(f"device {device} holds {block.shape}, {sharding} says {window.shape}")
             if not np.isnan(window).any():
                 spread = max(spread, gap(window, block))
-            whole[self.window(device, sharding, shape)] = block
+            whole[here] = block
         return whole, spread
 
     def paid(self, blocks: Blocks, sharding: Sharding) -> Blocks:

@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from string import ascii_letters
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import numpy as np
 
 from tpsim.program.lives import lives
-from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Map, Max, Op, Program, Rename, Reshard, Scale
+from tpsim.program.op import Array, Join, Leaf, Op, Program, Reshard
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
-from tpsim.reference.functions import INDEX, POINTWISE
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.wiring import Wiring, rings
+from tpsim.reference.works import Work, work_of
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -45,7 +43,10 @@ class Cause:
 
 @dataclass(slots=True)
 class Run:
-    """One execution: the blocks of every array, by array, and every collective in the order of the ops."""
+    """One execution: the blocks of every array, by array, and every collective in the order of the ops.
+
+    works  what each op that was run does on a device: it hangs on sizes alone
+    """
 
     program: Program
     devices: Devices
@@ -56,6 +57,7 @@ class Run:
     beside: Mapping[str, int] = field(default_factory=dict)
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
+    works: dict[Op, Work] = field(default_factory=dict)
     live: Live = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,11 @@ class Run:
     def of_rank(self, rank: int) -> list[Device]:
         """The devices of a rank of the pipeline; without one all of them are of the first."""
         return [device for device in self.grid.devices if self.grid.rank(device, self.program.pipe) == rank]
+
+    def like(self, device: Device) -> Device:
+        """Where a device stands in its stage: its likes on other stages stand there, too."""
+        pipe = [self.grid.mesh.order.index(axis) for axis in self.program.pipe]
+        return tuple(place for at, place in enumerate(device) if at not in pipe)
 
     def bytes_on(self, device: Device, array: Array) -> int:
         """Bytes of an array's block on a device, 0 where it has none."""
@@ -182,7 +189,10 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return _moved(run, op)
     if isinstance(op, Join):
         return {device: block for part in op.inputs for device, block in run.blocks[part].items()}
-    return {device: _local(run, op, device) for device in run.holders(op.where)}
+    if op not in run.works:
+        run.works[op] = work_of(op, run.grid, run.sizes)
+    held = [run.blocks[x] for x in op.inputs]
+    return {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
 
 
 def _moved(run: Run, op: Reshard) -> Blocks:
@@ -207,9 +217,8 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
         return _exchanged(run, move, blocks, op)
     if len(held) == len(order):
         return run.devices.play(move, blocks, parts, op.output.dtype, str(op.output))
-    (pipe,) = run.program.pipe
-    at, stage = run.grid.mesh.order.index(pipe), next(iter(held))
-    beside = {device: blocks[(*device[:at], stage[at], *device[at + 1 :])] for device in order if device not in held}
+    likes = {run.like(device): block for device, block in blocks.items()}
+    beside = {device: likes[run.like(device)] for device in order if device not in held}
     moved, call = run.devices.play(move, {**beside, **blocks}, parts, op.output.dtype, str(op.output))
     mine = [place for place, device in enumerate(order) if device in held]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
@@ -218,15 +227,13 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
 
 def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
     """The sum of what two stages of several hold: each device sends its block to its like on the other."""
-    (pipe,) = run.program.pipe
-    at = run.grid.mesh.order.index(pipe)
     sums: Blocks = {}
     for device, block in blocks.items():
-        like = (*device[:at], *device[at + 1 :])
+        like = run.like(device)
         sums[like] = sums[like] + block if like in sums else block
     sent = np.array([block.size * bytes_of(op.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call(move.kind, move.axes, op.output.dtype, str(op.output), sent, sent, sent, np.ones_like(sent), 1, {})
-    return {device: sums[(*device[:at], *device[at + 1 :])] for device in blocks}, call
+    return {device: sums[run.like(device)] for device in blocks}, call
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
@@ -238,84 +245,10 @@ def _posted(run: Run, cut: Op) -> Blocks:
 
 def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     """What the receiver's devices find in it, each the block of its like; counted as sent."""
-    (move,), (pipe,) = cut.moves, run.program.pipe
-    at = run.grid.mesh.order.index(pipe)
-    like = {(*device[:at], *device[at + 1 :]): block for device, block in blocks.items()}
-    run.blocks[cut.output] = {device: like[(*device[:at], *device[at + 1 :])] for device in run.holders(cut.where)}
+    (move,) = cut.moves
+    likes = {run.like(device): block for device, block in blocks.items()}
+    run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
     run.live.made(cut, run.blocks[cut.output])
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
     run.causes.append(Cause(cut, call))
-
-
-def _local(run: Run, op: Op, device: Device) -> Block:
-    """What one device computes from its own blocks."""
-    blocks = [run.blocks[x][device] for x in op.inputs]
-    match op:
-        case Einsum():
-            return _einsum(op, blocks)
-        case Index():
-            return _index(run, op, device, blocks)
-        case Max():
-            return np.asarray(blocks[0].max(axis=op.inputs[0].dims.index(op.dim)))
-        case Rename():
-            return blocks[0]
-    aligned = [_aligned(block, x, op.output) for block, x in zip(blocks, op.inputs, strict=True)]
-    return np.broadcast_to(_elementwise(run, op, aligned), _shape(run, op.output, device))
-
-
-def _elementwise(run: Run, op: Op, blocks: list[Block]) -> Block:
-    """An op that acts on each element of blocks whose dims are already in the output's order."""
-    match op:
-        case Map():
-            return _pointwise(op, blocks)
-        case Lin():
-            terms = [_coefficient(run, scale) * block for scale, block in zip(op.scales, blocks, strict=True)]
-            return np.asarray(sum(terms[1:], terms[0]))
-        case Bcast():
-            return blocks[0]
-    raise NotImplementedError(type(op).__name__)
-
-
-def _einsum(op: Einsum, blocks: list[Block]) -> Block:
-    letters = dict(
-        zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False)
-    )
-    sides = ["".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
-    # One plain loop: blocks are small, and the threads of a matrix library cost more than they save.
-    return np.asarray(np.einsum(f"{','.join(sides[:-1])}->{sides[-1]}", *blocks))
-
-
-def _index(run: Run, op: Index, device: Device, blocks: list[Block]) -> Block:
-    """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
-    out = op.output
-    windows = run.grid.window(device, out.type, run.sizes)
-    grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
-    inputs = [_aligned(block, x, out) for block, x in zip(blocks, op.inputs, strict=True)]
-    draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
-    return np.broadcast_to(INDEX[op.fn]({**run.sizes, **draw}, *grids, *inputs), [w.stop - w.start for w in windows])
-
-
-def _pointwise(op: Map, blocks: list[Block]) -> Block:
-    function = POINTWISE[op.fn]
-    if op.partial is None:
-        return function.value(*blocks)
-    return np.asarray(blocks[0] * function.partials[op.partial](*blocks[1:]))
-
-
-def _aligned(block: Block, x: Array, out: Array) -> Block:
-    """`block` with its dims in the order of `out`, and a dim of one where `x` lacks it."""
-    order = [x.dims.index(dim) for dim in out.dims if dim in x.dims]
-    shape = [block.shape[x.dims.index(dim)] if dim in x.dims else 1 for dim in out.dims]
-    return block.transpose(order).reshape(shape)
-
-
-def _shape(run: Run, array: Array, device: Device) -> list[int]:
-    return [part.stop - part.start for part in run.grid.window(device, array.type, run.sizes)]
-
-
-def _coefficient(run: Run, scale: Scale) -> float:
-    value = scale.value
-    for dim, power in scale.powers:
-        value *= float(run.sizes[dim]) ** power
-    return value

@@ -1,0 +1,122 @@
+"""One layout of a search: its fields, what its plan comes to, and what it loses by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
+from tpsim.answers.run import Run  # noqa: TC001 - JSON Schemas read types
+from tpsim.layouts.space import SHORT
+from tpsim.quantity.units import show
+from tpsim.question.save import scenario_text
+from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
+
+if TYPE_CHECKING:
+    from tpsim.answers.plan import PlanResult
+
+
+@dataclass(frozen=True)
+class Row(Record):
+    """One layout, planned.
+
+    rank    1 for the best
+    behind  how much more than the best it takes, as a share of it
+    loses   what it takes more and less than the best, in words
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("rank", "tp", "dp", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
+        *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
+        *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
+        *("at_least_s", "behind", "loses", "run?"),
+    )
+
+    rank: Count
+    planned: Planned
+    best: Planned
+    by: By
+
+    @property
+    def plan(self) -> PlanResult:
+        """Its plan."""
+        return self.planned.plan
+
+    tp = Of[Count]("planned.weighed.layout.tp", "ways of tensor parallelism")
+    dp = Of[Count]("planned.weighed.layout.dp", "ways of data parallelism")
+    pp = Of[Count]("planned.weighed.layout.pp", "stages")
+    chunks = Of[Count]("planned.weighed.layout.chunks", "of layers on each stage")
+    microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
+    zero = Of[Count]("plan.question.layout.zero", "ZeRO stage")
+    sequence_parallel = Of[bool]("plan.question.layout.sequence_parallel", "the residual stream split over tp")
+    recompute = Of[str](lambda row: ",".join(row.plan.question.practice.recompute) or "none", "what is run again")
+    mesh = Of[Mapping[str, int]]("plan.question.mesh.axes", "axes, major first")
+    varied = Of[Mapping[str, Any]]("planned.weighed.space.varied", "fields that are varied beside the layout")
+    step_s = Of[Seconds]("plan.step.time_s", "of the step")
+    tokens_per_s = Of[Number]("plan.step.tokens_per_s", "of the whole machine")
+    compute_s = Of[Seconds]("plan.step.compute_s", "of kernels")
+    exposed_s = Of[Seconds]("plan.step.exposed_s", "of communication that no compute hides")
+    bubble_s = Of[Seconds]("plan.step.bubble_s", "of waiting for other stages")
+    mfu = Of[Number]("plan.step.mfu", "useful FLOPs over the peak")
+    peak_bytes = Of[Bytes]("plan.memory.peak_bytes", "of the fullest chip")
+    at_least_s = Of[Seconds](
+        "planned.weighed.step_s", "what its step was known not to take less than, before it was planned"
+    )
+
+    def scenario(self, folder: Path = Path()) -> str:
+        """The scenario file, to be written in `folder`, that asks for this layout."""
+        return scenario_text(self.plan.question, folder)
+
+    @property
+    def schedule(self) -> str | None:
+        """How stages take turns; null without stages."""
+        return self.planned.weighed.layout.schedule or None
+
+    @property
+    def run(self) -> Run | None:
+        """The whole run, where its tokens or a price are stated."""
+        return self.plan.run
+
+    @property
+    def microbatch_size(self) -> Count:
+        """Sequences of a microbatch on one data shard."""
+        return self.plan.question.workload.sequences // self.dp
+
+    @property
+    def fits(self) -> bool | None:
+        """True, or null where it is too close to say."""
+        return self.plan.memory.fits
+
+    @property
+    def behind(self) -> Number:
+        """How much more than the best it takes, as a share of it."""
+        return self.planned.value(self.by) / self.best.value(self.by) - 1
+
+    @property
+    def loses(self) -> str:
+        """Where it loses against the best, and where it wins: the greatest parts of the step that differ."""
+        if self.rank == 1:
+            return ""
+        mine, yours = self.planned.parts, self.best.parts
+        apart = {name: mine.get(name, 0) - yours.get(name, 0) for name in (*mine, *yours)}
+        least = LEAST * self.best.plan.step.time_s
+        told = sorted((one for one in apart.items() if abs(one[1]) >= least), key=lambda one: -abs(one[1]))[:MOST]
+        return (
+            ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in told) or "the same step"
+        )
+
+
+LEAST, MOST = 1e-4, 3
+"""The share of a step that a difference must make to be told, and how many are."""
+
+
+def in_words(row: Row) -> str:
+    """A layout: ``tp 8, dp 4, pp 2 (1f1b), 16 microbatches of 1, ZeRO 1, sequence parallel, recompute none``."""
+    turns = f" ({row.schedule}{f', {row.chunks} chunks' if row.chunks > 1 else ''})" if row.schedule else ""
+    parts = [f"tp {row.tp}", f"dp {row.dp}", f"pp {row.pp}{turns}"]
+    parts += [f"{row.microbatches} microbatches of {row.microbatch_size}", f"ZeRO {row.zero}"]
+    parts += ["sequence parallel"] if row.sequence_parallel else []
+    parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]
+    return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])

@@ -1,0 +1,105 @@
+"""The step of a plan as a whole: its rates, where its bound turns, and the limits that it is held to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.step import Step, crossing
+from tpsim.report.record import Number, Of, Record, Seconds
+
+if TYPE_CHECKING:
+    from tpsim.answers.plan import PlanResult
+    from tpsim.question.question import Limit
+
+
+@dataclass(frozen=True)
+class PlanStep(Step):
+    """The step as a whole."""
+
+    told: ClassVar[tuple[str, ...]] = (
+        *(*Step.told, "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
+        *("breakeven_tokens_per_chip", "breakeven", "cheapest_saves_s"),
+    )
+
+    plan: PlanResult
+
+    flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
+    useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second of the whole machine."""
+        return float(self.plan.tokens / self.time_s)
+
+    @property
+    def mfu(self) -> float:
+        """Useful FLOPs per second over the peak of all chips.
+
+        Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
+        more than 6 x parameters x tokens by what attention does.
+        """
+        question = self.plan.question
+        peak = question.machine.chip.peak[question.products].value
+        return float(self.useful_flops / (self.time_s * self.plan.chips * peak))
+
+    @property
+    def hfu(self) -> float:
+        """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
+        question = self.plan.question
+        peak = question.machine.chip.peak[question.products].value
+        return float(self.compute.flops / (self.time_s * peak))
+
+    @property
+    def flops_counted(self) -> str:
+        """What MFU and HFU count."""
+        return FLOPS_COUNTED
+
+    @cached_property
+    def breakeven_tokens_per_chip(self) -> float | None:
+        """Tokens per chip and step above which compute outlasts the exposed communication; null if none does.
+
+        With stages it is not worked out.
+        """
+        if self.plan.pipeline:
+            return None
+        scale = crossing(self.plan.pace_at)
+        return None if scale is None else scale * self.plan.tokens / self.plan.chips
+
+    @property
+    def breakeven(self) -> str:
+        """The break-even in words."""
+        if self.plan.pipeline:
+            return "where the bound turns is not worked out with stages"
+        tokens = self.breakeven_tokens_per_chip
+        if tokens is not None:
+            return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"
+        return f"bound by {self.bound_by.partition(' ')[0]} at any number of tokens"
+
+    @cached_property
+    def cheapest_saves_s(self) -> Seconds:
+        """Seconds of the step that the planner `cheapest` would save; 0 if the book's paths are as good."""
+        return float(self.time_s - self.plan.cheapest.step.time_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement(Record):
+    """One limit of the scenario, and what came out.
+
+    value  SI; of memory what is held from step to step, of peak all arrays where they are most; of the bubble its share
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("name", "required", "value", "ok")
+
+    limit: Limit
+    value: Number
+
+    name = Of[str]("limit.name", "what is limited")
+    required = Of[str]("limit.text", "the limit as it is stated")
+
+    @property
+    def ok(self) -> bool:
+        """True if it holds."""
+        return self.limit.holds(self.value)

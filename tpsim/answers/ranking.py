@@ -1,0 +1,152 @@
+"""Layouts ranked: plans of the most promising, until no other can be better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, Literal
+
+from tpsim.answers.memory import chips, fullest
+from tpsim.answers.plan import PlanResult, priced
+from tpsim.question.prices import sizes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.layouts.weighed import Weighed, Weighing
+    from tpsim.question.question import Question
+    from tpsim.question.shelf import Shelf
+
+By = Literal["step", "tokens_per_s", "money", "memory"]
+"""What the best layout has the least of, or the most."""
+
+
+def held_at_peak(question: Question, shelf: Shelf) -> tuple[float, float]:
+    """Bytes at the peak of a question, and the room that it leaves."""
+    most = fullest(chips(question, shelf.lowered(question).program, sizes_of(question)))
+    return float(most.peak_bytes), float(most.room_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """What plans of some layouts came to.
+
+    best       the plans, the best first
+    made       how many were planned to know it
+    open_at    what the next of those that were not planned may come to at least; infinite if none can be better
+    violating  layouts that fit and violate what the scenario requires
+    """
+
+    best: list[Planned]
+    made: int
+    open_at: float
+    violating: int
+
+
+@dataclass
+class Ranking:
+    """The layouts of a search that fit, planned where it is worth it, each once.
+
+    most  plans that are made at most
+    """
+
+    weighing: Weighing
+    shelf: Shelf
+    most: int
+
+    def __post_init__(self) -> None:
+        self.fitting = [one for one in self.weighing.found if one.room_bytes >= 0]
+        self.known: dict[int, Planned] = {}
+
+    def _plan(self, one: Weighed) -> Planned:
+        if id(one) not in self.known:
+            self.known[id(one)] = Planned(one, priced(one.space.question(one.layout, self.shelf), self.shelf))
+        return self.known[id(one)]
+
+    def _queue(self, by: By) -> Iterator[tuple[float, Weighed]]:
+        """Those that may meet every demand, with what they come to at least: the best first."""
+        queue = sorted((one for one in self.fitting if one.may_do), key=lambda one: _least(one, by))
+        return ((_least(one, by)[0], one) for one in queue)
+
+    def best(self, by: By, top: int) -> Ranked:
+        """The best: planned by what they come to at least, until no other can be among them."""
+        best: list[Planned] = []
+        made, violating = 0, sum(not one.may_do for one in self.fitting)
+        for least, one in self._queue(by):
+            enough = len(best) == top and best[-1].value(by) <= least
+            if enough or made == self.most:
+                return Ranked(best, made, inf if enough else least, violating)
+            made += 1
+            plan = self._plan(one)
+            violating += not plan.plan.ok
+            best = sorted([*best, *([plan] if plan.plan.ok else [])], key=lambda one: one.value(by))[:top]
+        return Ranked(best, made, inf, violating)
+
+    def front(self, by: By) -> Ranked:
+        """Those to which no other is better by one measure and holds less: the best first, then less and less."""
+        found: list[Planned] = []
+        made = 0
+        for least, one in self._queue(by):
+            if any(other.value(by) <= least and other.weighed.peak_bytes <= one.peak_bytes for other in found):
+                continue
+            if made == self.most:
+                return Ranked(_front(found, by), made, least, 0)
+            made += 1
+            plan = self._plan(one)
+            found += [plan] if plan.plan.ok else []
+        return Ranked(_front(found, by), made, inf, 0)
+
+
+def _front(found: list[Planned], by: By) -> list[Planned]:
+    """Of some plans those that no other surpasses."""
+    front: list[Planned] = []
+    for one in sorted(found, key=lambda one: (one.value(by), one.weighed.peak_bytes)):
+        if not front or one.weighed.peak_bytes < front[-1].weighed.peak_bytes:
+            front.append(one)
+    return front
+
+
+def _least(one: Weighed, by: By) -> tuple[float, ...]:
+    """What a layout comes to at least, and what decides between those that are equal."""
+    if by == "memory":
+        return one.peak_bytes, one.step_s
+    return one.step_s * _per_second(by, one.tokens, one.price), one.peak_bytes
+
+
+def _per_second(by: By, tokens: int, price: float) -> float:
+    """What a second of a step counts for, in a step of so many tokens; price: of all chips, of a second."""
+    return {"step": 1, "tokens_per_s": 1 / tokens, "money": price / tokens}[by]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A layout that was planned."""
+
+    weighed: Weighed
+    plan: PlanResult
+
+    def value(self, by: By) -> float:
+        """What it comes to; less is better."""
+        if by == "memory":
+            return float(self.plan.memory.peak_bytes)
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.weighed.price)
+
+    @cached_property
+    def parts(self) -> dict[str, float]:
+        """The seconds of its step: compute, exposed communication by role, the bubble."""
+        return _parts(self.plan)
+
+
+def _parts(plan: PlanResult) -> dict[str, float]:
+    names = {axis: WORDS[role] for role, axes in plan.question.layout.roles.items() for axis in axes if role in WORDS}
+    found = {"compute": float(plan.step.compute_s), "bubble": float(plan.step.bubble_s)}
+    for axis, one in plan.totals["by_axis"].items():
+        name = " and ".join(dict.fromkeys(names.get(each, each) for each in axis.split(",")))
+        found[name] = found.get(name, 0) + float(one.exposed_s)
+    return found
+
+
+WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages"}
+"""Roles of mesh axes, as losses name them."""

@@ -1,0 +1,104 @@
+"""What a device computes of an op that moves nothing, from its own blocks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import add, mul
+from string import ascii_letters
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import numpy as np
+
+from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
+from tpsim.reference.blocks import Block, Device
+from tpsim.reference.functions import INDEX, POINTWISE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.reference.blocks import Grid
+
+Work = Callable[[Device, list[Block]], Block]
+"""What a device makes of its blocks of an op's inputs."""
+
+
+def work_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
+    """What an op does on any device, whose blocks of an array are all as large."""
+    match op:
+        case Einsum():
+            return _einsum(op)
+        case Index():
+            return partial(_index, op, grid, sizes)
+        case Max():
+            axis = op.inputs[0].dims.index(op.dim)
+            return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
+        case Rename():
+            return lambda _, blocks: blocks[0]
+    elementwise, aligned = _elementwise(op, sizes), [_alignment(x, op.output) for x in op.inputs]
+    shape = tuple(_extents(grid.window(grid.devices[0], op.output.type, sizes)))
+
+    def work(_: Device, blocks: list[Block]) -> Block:
+        made = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
+        return made if made.shape == shape else np.broadcast_to(made, shape)
+
+    return work
+
+
+def _extents(windows: Sequence[slice]) -> list[int]:
+    return [part.stop - part.start for part in windows]
+
+
+def _elementwise(op: Op, sizes: Mapping[str, int]) -> Callable[[list[Block]], Block]:
+    """An op that acts on each element of blocks whose dims are already in the output's order."""
+    match op:
+        case Map():
+            return partial(_pointwise, op)
+        case Lin():
+            scales = [_coefficient(scale, sizes) for scale in op.scales]
+            return lambda blocks: np.asarray(reduce(add, map(mul, scales, blocks)))
+        case Bcast():
+            return lambda blocks: blocks[0]
+    raise NotImplementedError(type(op).__name__)
+
+
+def _einsum(op: Einsum) -> Work:
+    letters = dict(
+        zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False)
+    )
+    sides = ["".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
+    signature = f"{','.join(sides[:-1])}->{sides[-1]}"
+    # One plain loop: blocks are small, and the threads of a matrix library cost more than they save.
+    return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
+
+
+def _index(op: Index, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
+    """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
+    out = op.output
+    windows = grid.window(device, out.type, sizes)
+    grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
+    inputs = [_alignment(x, out)(block) for block, x in zip(blocks, op.inputs, strict=True)]
+    draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
+    return np.broadcast_to(INDEX[op.fn]({**sizes, **draw}, *grids, *inputs), _extents(windows))
+
+
+def _pointwise(op: Map, blocks: list[Block]) -> Block:
+    function = POINTWISE[op.fn]
+    if op.partial is None:
+        return function.value(*blocks)
+    return np.asarray(blocks[0] * function.partials[op.partial](*blocks[1:]))
+
+
+def _alignment(x: Array, out: Array) -> Callable[[Block], Block]:
+    """Gives a block of `x` its dims in the order of `out`, and a dim of one where `x` lacks it."""
+    order = [x.dims.index(dim) for dim in out.dims if dim in x.dims]
+    places = tuple(slice(None) if dim in x.dims else None for dim in out.dims)
+    return lambda block: block.transpose(order)[places]
+
+
+def _coefficient(scale: Scale, sizes: Mapping[str, int]) -> float:
+    value = scale.value
+    for dim, power in scale.powers:
+        value *= float(sizes[dim]) ** power
+    return value
