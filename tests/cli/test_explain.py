@@ -243,7 +243,7 @@ def test_a_number_of_a_plan_without_a_scenario_asks_for_one(tpsim):
 
 def test_the_peak_is_explained_with_its_action_and_its_parts(tpsim):
     (one,) = json.loads(tpsim("explain", "memory.peak", "llama3-70b-h100", "-f", "json").out)["result"]["derivations"]
-    assert one["what"] == "bytes on one chip where they are most, in backward (B, W) of microbatch 0"
+    assert one["what"] == "bytes on one chip where they are most, in forward (F) of microbatch 0"
     assert one["formula"].startswith("states 56.23 GB + kept ")
     held = json.loads(tpsim("plan", "llama3-70b-h100", "-f", "json").out)["result"]["memory"]
     assert one["value"] == held["peak_bytes"]
