@@ -52,7 +52,8 @@ def test_the_functions_of_a_walk_are_where_the_page_says(walk):
 
 def test_a_function_that_moved_is_named_with_its_new_home():
     said = wrong("tpsim/cost/prices.py", "price")
-    assert said == (f"{PAGE}: `tpsim/cost/prices.py` has no `price`; now: `tpsim/cost/rollup.py` | `price`")
+    assert said.startswith(f"{PAGE}: `tpsim/cost/prices.py` has no `price`; now: ")
+    assert "`tpsim/cost/rollup.py` | `price`" in said
     assert wrong("tpsim/cost/rollup.py", "no_such_thing").endswith("now: nothing of that name")
 
 
