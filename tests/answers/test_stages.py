@@ -323,3 +323,27 @@ def test_an_untied_model_with_tiny_layers_needs_no_sum_over_stages():
     assert LLAMA.tie_embeddings is False
     rows = plan("llama3-8b-b200-fsdp", pp=2).to_json()["result"]["collectives"]
     assert not [row for row in rows if row["axis"] == "pipe" and row["collective"] != "send"]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_what_stages_do_together_fills_their_links_behind_all_else(zero):
+    """Links that take nearly all of a step: the shared embedding's sum is not waited for before it begins."""
+    slow = {"nvlink": {"link": {"bandwidth": {"value": "1 MB/s", "kind": "guess"}}}}
+    result = plan(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": "gpt-tiny", "layers": 4},
+            "hardware": {"extends": "dgx-h100", "levels": slow},
+            "chips": 4,
+            "mesh": {"pipe": 2, "data": 2},
+            "layout": {"pp": "pipe", "dp": "data", "zero": zero},
+            "pipeline": {"schedule": "1f1b"},
+            "workload": {"seq": 16, "global_batch": 16, "microbatches": 2},
+        }
+    )
+    for stage in result.pipeline.step.stages:
+        busy = sum(row.timing.time_s * row.count for row in stage.rows if row.axis != "pipe" or row.call.shared)
+        assert stage.exposed_s == pytest.approx(sum(row.exposed_s for row in stage.rows))
+        assert stage.exposed_s < busy + 0.04  # what is sent between stages takes at most 4 x 5.2 ms, and waits as often
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        assert parts == pytest.approx(result.step.time_s, rel=1e-12)

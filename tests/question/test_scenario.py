@@ -87,8 +87,17 @@ def test_a_scenario_resolves_to_values(tmp_path: Path) -> None:
 
 def test_every_file_read_is_listed_with_its_hash(tmp_path: Path) -> None:
     inputs = asked(tmp_path).inputs
-    assert [Path(path).name for path, _ in inputs] == ["case.yaml", "llama-3-70b.yaml", "dgx-h100.yaml"]
+    files = ["case.yaml", "llama-3-70b.yaml", "dgx-h100.yaml", "h100.yaml", "hopper.yaml"]
+    assert [Path(path).name for path, _ in inputs] == files
     assert all(len(digest) == 64 for _, digest in inputs)
+
+
+def test_the_files_that_a_scenario_extends_are_listed_too(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("tpsim: scenario/1\nextends: llama3-70b-h100\n")
+    own = tmp_path / "own.yaml"
+    own.write_text("tpsim: scenario/1\nextends: base.yaml\nmodel: {extends: llama-3-8b, vocab_padded: 128512}\n")
+    names = [Path(path).name for path, _ in resolve(own).inputs]
+    assert names[:4] == ["own.yaml", "base.yaml", "llama3-70b-h100.yaml", "llama-3-8b.yaml"]
 
 
 def test_minus_one_fills_the_mesh_to_the_chips(tmp_path: Path) -> None:

@@ -241,14 +241,14 @@ class Work:
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
     def _full(self, ran: Ran, rank: int) -> Full:
-        """When a rank has done what it does alone: not before its links have sent all of it."""
+        """When a rank has done what it does alone: not before its links have sent all but what comes behind."""
         tail = self._tail(ran, rank)
         own = self.own[rank]
         once = total(row.busy_s for row in own.single) + own.once_s
         end = ran.done(rank) + tail.late_s + once
         wires = own.wires_s
         wire = max(wires, key=lambda name: wires[name], default="")
-        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
+        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - own.shared_s - end, 0))
 
     def _ends(self, own: list[Any]) -> tuple[list[Any], list[Any]]:
         """When every rank has done what it does alone, and when it has ended.
@@ -407,7 +407,7 @@ class Full:
     def spread(self, rows: list[Row]) -> list[Row]:
         """The rows with these seconds exposed, shared by what was hidden of those on the links."""
         hidden = [row.hidden_s if self.wire in row.wires_s else 0 for row in rows]
-        if not self.late_s:
+        if not (self.late_s and any(hidden)):
             return rows
         part = self.late_s / total(hidden)
         return [replace(row, exposed_s=row.exposed_s + one * part) for row, one in zip(rows, hidden, strict=True)]

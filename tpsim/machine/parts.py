@@ -256,6 +256,7 @@ class Level:
 class Machine:
     """A machine as its profile describes it; levels innermost first.
 
+    below     path and hash of every file that its own is laid on
     measured  curves of collectives that were measured on it, over what the constants predict
     doubts    figures that are hard to believe, beside those of the machines that tpsim ships
     links     its levels as algorithms meet them, worked out once
@@ -267,6 +268,7 @@ class Machine:
     levels: tuple[Level, ...]
     path: str = ""
     sha256: str = ""
+    below: tuple[tuple[str, str], ...] = ()
     measured: tuple[MeasuredCurve, ...] = ()
     doubts: tuple[Problem, ...] = ()
     links: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

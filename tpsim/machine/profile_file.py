@@ -127,7 +127,8 @@ class _Reading:
             name: Source(one.title, one.read or "", tuple(one.sha256 or ())) for name, one in fields.sources.items()
         }
         levels = tuple(map(self._level, fields.levels))
-        return Machine(fields.name, sources, self._chip(), levels, self.document.path, self.document.sha256)
+        file = self.document
+        return Machine(fields.name, sources, self._chip(), levels, file.path, file.sha256, file.below)
 
     @cached_property
     def unstated(self) -> unstated.UnstatedFile:

@@ -24,10 +24,15 @@ class FromFile(Protocol):
     def sha256(self) -> str:
         """Of the file's bytes; "" if there was no file."""
 
+    @property
+    def below(self) -> tuple[tuple[str, str], ...]:
+        """Path and hash of every file that it is laid on."""
+
 
 def inputs(*sources: FromFile) -> list[tuple[str, str]]:
     """Path and hash of every file that was read, each once."""
-    return list(dict.fromkeys((shown(one.path), one.sha256) for one in sources if one.sha256))
+    files = [file for one in sources for file in ((one.path, one.sha256), *one.below)]
+    return list(dict.fromkeys((shown(path), digest) for path, digest in files if digest))
 
 
 def asked(kind: Kind, path: str) -> str:

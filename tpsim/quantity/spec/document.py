@@ -34,6 +34,7 @@ class Document:
     text    the whole file; empty when the data came from elsewhere
     sha256  of the file's bytes
     spots   place of every entry
+    below   path and hash of every file that it is laid on
     """
 
     data: dict[str, Any]
@@ -41,6 +42,7 @@ class Document:
     text: str
     sha256: str
     spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
+    below: tuple[tuple[str, str], ...] = ()
 
     def place(self, *keys: str | int) -> Place | None:
         """Where that value stands; its key if it fills several lines, the nearest map around it if it is not there.
@@ -220,7 +222,8 @@ def _laid_on(base: Document, over: Document) -> Document:
     }
     merged = merge(base.data, over.data)
     data = {**merged, **{key: [item for _, item in sorted(merged[key].items())] for key in lists}}
-    return replace(over, data=data, spots={**kept, **over.spots})
+    below = (*over.below, (base.path, base.sha256), *base.below)
+    return replace(over, data=data, spots={**kept, **over.spots}, below=below)
 
 
 def _lists(items: Any, other: Any) -> bool:
