@@ -97,6 +97,14 @@ def test_a_mistake_in_a_chip_file_is_shown_there(tmp_path):
     assert 'did you mean "capacity"?' in message
 
 
+def test_a_level_that_a_chip_spells_wrongly_is_refused_where_it_stands(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(CHIP + "levels:\n  nvlnk: {link: {bandwidth: 400 GB/s}}\n", encoding="utf-8")
+    message = refusal(rack(tmp_path, "./mine.yaml"))
+    assert message.startswith(f'error[unknown-level]: "nvlnk" is not a level of rack\n --> {mine}:')
+    assert 'did you mean "nvlink"?' in message
+
+
 def test_a_chip_that_there_is_not_is_answered_where_it_is_named(tmp_path):
     path = rack(tmp_path, "h10")
     message = refusal(path)

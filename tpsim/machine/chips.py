@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile_fields import ChipFile
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, suggest, unknown
 from tpsim.quantity.spec.refusals import header_problem
 
 if TYPE_CHECKING:
@@ -24,13 +24,19 @@ def chip_of(machine: Document, name: str, beside: Path) -> Document:
              all that it has: a chip tells what these take, and offers no others
     beside   the folder of the file that names the chip
 
-    Raises InputError for a name that the library has not, and for a file of another kind.
+    Raises InputError for a name that the library has not, for a file of another kind, and for a level that the machine
+    has not and that looks like one which it has; what a chip tells of other levels is left out.
     """
     chip = spec.extended(_read(name, beside), _read)
     several = machine.data.get("levels")
     there = {one["name"]: one for one in several if "name" in one} if isinstance(several, list) else {}
     told = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
-    data = {**told, "levels": _had(told.get("levels", {}), there)}
+    levels = told.get("levels", {})
+    for name in levels if isinstance(levels, Mapping) else ():
+        if name not in there and suggest(name, there):
+            of = machine.data.get("name", machine.path)
+            raise unknown(name, f"level of {of}", there, chip.key_place("levels", name))
+    data = {**told, "levels": _had(levels, there)}
     spots = {at: spot for at, spot in chip.spots.items() if _leads(data, at)}
     return spec.with_data(chip, data, spots)
 
