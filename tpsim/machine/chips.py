@@ -32,10 +32,10 @@ def chip_of(machine: Document, name: str, beside: Path) -> Document:
     there = {one["name"]: one for one in several if "name" in one} if isinstance(several, list) else {}
     told = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
     levels = told.get("levels", {})
-    for name in levels if isinstance(levels, Mapping) else ():
-        if name not in there and suggest(name, there):
+    for level in levels if isinstance(levels, Mapping) else ():
+        if level not in there and suggest(level, there):
             of = machine.data.get("name", machine.path)
-            raise unknown(name, f"level of {of}", there, chip.key_place("levels", name))
+            raise unknown(level, f"level of {of}", there, chip.key_place("levels", level))
     data = {**told, "levels": _had(levels, there)}
     spots = {at: spot for at, spot in chip.spots.items() if _leads(data, at)}
     return spec.with_data(chip, data, spots)
