@@ -149,7 +149,8 @@ def step_with(answer, rows, overlap, scale, launch=0):
     practice = replace(answer.question.practice, overlap=Overlap(**overlap))
     question = replace(answer.question, practice=practice)
     try:
-        return replace(work_of(question, answer.lowered, answer.sizes, rows, scale), launch_s=launch).step()
+        work = work_of(question, answer.lowered, answer.sizes, rows, scale)
+        return replace(work, clock=replace(work.clock, launch_s=launch)).step()
     except InputError as error:
         assert "deadlock" in str(error)  # noqa: PT017
         return None

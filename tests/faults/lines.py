@@ -370,8 +370,8 @@ FAULTS = [
     Fault(
         "a row counts the calls of one layer",
         pipeline.Work._rows,
-        "count = often * row.call.repeats(self.sizes)",
-        "count = row.call.repeats(self.sizes)",
+        "count = often * row.call.repeats(self.clock.sizes)",
+        "count = row.call.repeats(self.clock.sizes)",
         f"verify {TP}",
         "planned 1 times, ran 2 times",
     ),

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tpsim.cost.pieces import Clock
 from tpsim.cost.pipeline import Pipelined, Stage, Work
 from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -119,21 +120,18 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
     def hop(source: int, target: int) -> Any:
         return sent(question, route_of(question, axes, source, target), volume).time_s
 
-    return Work(
-        question.orders,
-        question.stages,
-        sizes,
+    clock = Clock(
         rows,
         lowered.kernels,
-        lowered.actions(question, sizes, [row.call for row in rows]),
+        sizes,
         question.machine,
         question.products,
         question.matmul_efficiency,
-        hop,
-        question.blocking,
         scale,
         question.assume.kernel_launch_s,
     )
+    actions = lowered.actions(question, sizes, [row.call for row in rows])
+    return Work(question.orders, question.stages, clock, actions, hop, question.blocking)
 
 
 def in_stages(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import Compute, compute, kernel_s
+from tpsim.cost.compute import Compute
 from tpsim.cost.orders import Message, Place, Ran, run
 from tpsim.cost.rollup import wires_s
 from tpsim.cost.timed import Timed
@@ -21,14 +21,12 @@ from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tpsim.cost.actions import Actions
-    from tpsim.cost.kernels import Kernel
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.pieces import Clock
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.profile import Machine
     from tpsim.program.op import Act
     from tpsim.program.schedules import Action, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
@@ -105,29 +103,18 @@ def _term(count: int, names: list[str]) -> str:
 class Work:
     """What the ranks of a pipeline have to do.
 
-    rows      every collective once, priced
-    kernels   every kernel
+    clock     every kernel and collective, and how long one takes; what is once per step a host launches together
     actions   the program's, as tasks
     hop       seconds of a message between two ranks
     blocking  True if messages hold their ranks up
-    scale     times which kernels of microbatches take
-    launch_s  seconds in which a host launches a kernel or a collective; what is once per step it launches together
     """
 
     schedule: PipelineSchedule
     stages: Stages
-    sizes: Sizes
-    rows: Sequence[Row]
-    kernels: Sequence[Kernel]
+    clock: Clock
     actions: Actions
-    machine: Machine
-    dtype: str
-    efficiency: float | None
     hop: Hop
     blocking: bool = False
-    scale: float = 1
-    launch_s: float = 0
-    _known: dict[Any, Any] = field(default_factory=dict)
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""
@@ -166,34 +153,8 @@ class Work:
         for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
             acts = "".join(part.act for part in parts)
             tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
-            if id(tasks) not in self._known:
-                self._known[id(tasks)] = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
-            whole = whole.then(self._known[id(tasks)])
+            whole = whole.then(self.clock.timed(tasks))
         return whole
-
-    def _piece_s(self, piece: Piece) -> Any:
-        """Seconds of one kernel or call; a kernel stands where its first op does."""
-        if "calls" not in self._known:
-            self._known["calls"] = {id(row.call): row for row in self.rows}
-            self._known["kernels"] = {id(one.ops[0]): one for one in self.kernels}
-        if piece.call:
-            return self._known["calls"][id(piece.call)].timing.time_s
-        if piece not in self._known:
-            self._known[piece] = total(
-                kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale
-                for one in self._kernels_of(piece)
-            )
-            if piece.cut:
-                self._known[piece] = piece.cut.of(self._known[piece], self._known["calls"][id(piece.cut.call)])
-        return self._known[piece]
-
-    def _launches_s(self, piece: Piece) -> Any:
-        """Seconds in which the host launches one kernel or call, or those that a product is cut into."""
-        pieces = piece.cut.pieces(self._known["calls"][id(piece.cut.call)]) if piece.cut else 1
-        return self.launch_s * (1 if piece.call else pieces * len(self._kernels_of(piece)))
-
-    def _kernels_of(self, piece: Piece) -> list[Kernel]:
-        return [one for op in piece.ops if (one := self._known["kernels"].get(id(op)))]
 
     @cached_property
     def own(self) -> list[Own]:
@@ -203,7 +164,7 @@ class Work:
         return [known[chunks] for chunks in alike]
 
     def _own(self, alone: Stages) -> Own:
-        sizes = self.sizes.of_stage(alone.loops(0))
+        sizes = self.clock.sizes.of_stage(alone.loops(0))
         rows = tuple(self._rows(alone, sizes))
         once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
         shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))
@@ -211,17 +172,17 @@ class Work:
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
         """The collectives of a rank with its calls."""
-        for row in self.rows:
+        for row in self.clock.rows:
             if often := alone.count(row.call.where, 0):
-                count = often * row.call.repeats(self.sizes)
+                count = often * row.call.repeats(self.clock.sizes)
                 yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 
     def _worked(self, alone: Stages, sizes: Sizes) -> tuple[Compute, Any]:
         """What a rank computes, and the seconds of it that are once per step."""
-        mine = [one for one in self.kernels if alone.runs(one.where, 0)]
+        mine = [one for one in self.clock.kernels if alone.runs(one.where, 0)]
         sorts = [[one for one in mine if in_microbatch(one.where) == often] for often in (True, False)]
-        often, once = (compute(sort, sizes, self.machine, self.dtype, self.efficiency) for sort in sorts)
-        seconds = {phase: s * self.scale + once.seconds[phase] for phase, s in often.seconds.items()}
+        often, once = (self.clock.compute(sort, sizes) for sort in sorts)
+        seconds = {phase: s * self.clock.scale + once.seconds[phase] for phase, s in often.seconds.items()}
         work = Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
         return work, once.time_s
 
@@ -317,7 +278,7 @@ class Work:
         """How often each call stands on the path to the step's end."""
         once = [*self.own[last].single, *self.own[last].shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
-        sends = {row.call.where.act: id(row.call) for row in self.rows if row.call.where.place == "cut"}
+        sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
         late = tail.path if tail.late_s else ()
         for _, timed in late[1:]:
             pulls.update(timed.busy.calls)
