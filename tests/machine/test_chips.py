@@ -97,6 +97,23 @@ def test_a_mistake_in_a_chip_file_is_shown_there(tmp_path):
     assert 'did you mean "capacity"?' in message
 
 
+@pytest.mark.parametrize(
+    ("line", "remedy"), [("memory: {capacity: 94 GB}", "write it under chip"), ("chp: {}", 'did you mean "chip"?')]
+)
+def test_a_field_that_no_chip_file_has_is_refused_as_one_of_it(tmp_path, line, remedy):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"tpsim: chip/1\nname: mine\nextends: h100\n{line}\n", encoding="utf-8")
+    message = refusal(rack(tmp_path, "./mine.yaml"))
+    assert f'"{line.partition(":")[0]}" is not a field of a chip file\n --> {mine}:4:1\n' in message
+    assert remedy in message
+
+
+def test_a_list_where_a_chip_stands_is_refused_there(tmp_path):
+    path = tmp_path / "rack.yaml"
+    path.write_text("tpsim: hardware/1\nname: rack\nextends: dgx-h100\nchip: []\n", encoding="utf-8")
+    assert f"--> {path}:4:7\n" in refusal(path)
+
+
 def test_a_level_that_a_chip_spells_wrongly_is_refused_where_it_stands(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text(CHIP + "levels:\n  nvlnk: {link: {bandwidth: 400 GB/s}}\n", encoding="utf-8")

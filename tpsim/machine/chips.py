@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.profile_fields import ChipFile
+from tpsim.machine.profile_fields import ChipFields, ChipFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, suggest, unknown
 from tpsim.quantity.spec.refusals import header_problem
@@ -49,6 +49,10 @@ def _read(name: str, beside: Path) -> Document:
     document = spec.load(spec.named("chips", name, beside))
     if wrong := header_problem(document, ChipFile):
         raise InputError([wrong])
+    for key in document.data:
+        if key not in ChipFile.model_fields:
+            remedy = "write it under chip" if key in ChipFields.model_fields else ""
+            raise unknown(key, "field of a chip file", ChipFile.model_fields, document.key_place(key), remedy)
     return document
 
 

@@ -143,7 +143,11 @@ def in_groups(p: int, m: int) -> None:
 
 
 def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
-    """Backward split in two; no more kept than by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241."""
+    """Backward split in two; as many microbatches in flight as by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241.
+
+    Of those whose B is done, what W reads is kept: with cotangents that sequence parallelism has gathered, that may be more
+    than forward kept.
+    """
     for i in range(p):
         yield _split(i, m, warm=p - i, late=i)
 

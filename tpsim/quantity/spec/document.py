@@ -228,8 +228,8 @@ def _laid_on(base: Document, over: Document) -> Document:
 
 def _lists(items: Any, other: Any) -> bool:
     """True for named items that a map on the other side tells something of."""
-    named = isinstance(items, list) and all(isinstance(item, dict) and "name" in item for item in items)
-    return named and isinstance(other, dict)
+    some = isinstance(items, list) and items != []
+    return some and all(isinstance(item, dict) and "name" in item for item in items) and isinstance(other, dict)
 
 
 def _numbered(document: Document, key: str, names: Sequence[str], of: str) -> Document:
