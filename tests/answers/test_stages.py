@@ -6,9 +6,11 @@ import pytest
 
 from tests.models import LLAMA
 from tpsim.answers.plan import plan
+from tpsim.claims.shrink import shrink
 from tpsim.claims.verify import verify
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
 
 GPT3 = "gpt3-175b-a100-tp8"
 STAGES = {"pp": 8, "chips": 512, "microbatches": 24, "batch": 192}
@@ -347,3 +349,19 @@ def test_what_stages_do_together_fills_their_links_behind_all_else(zero):
         assert stage.exposed_s < busy + 0.04  # what is sent between stages takes at most 4 x 5.2 ms, and waits as often
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
         assert parts == pytest.approx(result.step.time_s, rel=1e-12)
+
+
+def test_what_is_gathered_and_not_read_takes_its_time_in_the_step():
+    """Under ZeRO-3 a module is gathered whole for its backward: the embedding's weights, which no derivative reads."""
+    result = plan("llama3-8b-b200-fsdp", pp=2, microbatches=4, practice="megatron")
+    step = result.pipeline.step
+    for stage in step.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        assert parts == pytest.approx(step.time_s, rel=1e-12)
+    assert result.step.time_s == pytest.approx(step.time_s, rel=1e-12)
+
+
+def test_a_schedule_of_one_round_is_verified_as_one():
+    """Of blocking messages two rounds of interleaved stages would deadlock."""
+    way = {"practice": "deepspeed", "microbatches": 8, "batch": 128}
+    assert shrink(resolve("gpt3-175b-a100-interleaved", flags=way)).schedule.microbatches == 2

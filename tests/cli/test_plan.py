@@ -142,7 +142,7 @@ def test_memory_shows_states_what_is_kept_what_is_at_work_and_the_peak(tpsim):
 
 
 def test_the_peak_stands_with_its_action_and_in_a_pipeline_with_its_rank_and_that_of_every_stage(tpsim):
-    assert "\npeak: backward (B, W) of microbatch 0\n" in tpsim("plan", "llama3-70b-h100").out
+    assert "\npeak: forward (F) of microbatch 0\n" in tpsim("plan", "llama3-70b-h100").out
     out = tpsim("plan", "gpt3-175b-a100-pipeline").out
     assert "\npeak on rank 0: backward (B, W) of microbatch 0 in chunk 0\n" in out
     assert re.search(r"states +kept +peak\n", out)

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tpsim.answers.plan import plan
-from tpsim.answers.plan_limits import NOT_MODELLED
+from tpsim.answers.plan_limits import NO_HOST, NOT_MODELLED
 from tpsim.cli.output import write_files
 from tpsim.quantity.errors import InputError
 
@@ -87,7 +87,7 @@ def test_assumptions_stand_with_their_kinds_and_nothing_left_out_is_forgotten(wr
     found = tables(written[0].read_text())
     assert ["guess", "matrix products reach 0.5 of peak, whatever their shape"] in found["Assumptions"]
     assert {row[0] for row in found["Assumptions"][1:]} == {"guess", "stated", "default", "model"}
-    assert [row[0] for row in found["Not modelled"][1:]] == list(NOT_MODELLED)
+    assert [row[0] for row in found["Not modelled"][1:]] == [*NOT_MODELLED, NO_HOST]
 
 
 def test_the_constants_are_those_of_the_machine_with_kinds_and_sources(written):

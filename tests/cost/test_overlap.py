@@ -241,3 +241,14 @@ def test_a_host_and_a_framework_that_launch_both_are_refused():
         plan("gpt2-xl-a100-dp", overrides=(SMALL[1], "collectives.launch=framework"))
     assert "error[launched-twice]: a framework's launch of collectives has the host's seconds in it" in str(error.value)
     assert "^^^^^^^^^ write threads, or graph" in str(error.value)
+
+
+def test_a_call_once_per_step_is_launched_together_with_the_others_wherever_it_runs():
+    """Reducing gradients beside compute makes no launch that reducing them at the end has not."""
+    steps = [
+        plan(
+            "gpt2-xl-a100-dp", overrides=["assume.kernel_launch=1 ms", f"practice.overlap.gradients={how}"]
+        ).step.time_s
+        for how in ("beside", "none")
+    ]
+    assert steps[0] < steps[1]

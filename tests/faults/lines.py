@@ -202,7 +202,7 @@ FAULTS = [
         "pattern.on, x.type.owes)",
         "pattern.on)",
         "law: sharded chains",
-        "replicas differ",
+        "broken: grad.",
     ),
     Fault(
         "the scale of a sum is lost on the way back",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def between(machine):
 def test_more_bytes_never_take_less_time_on_any_machine(name, kind, route):
     machine = load(name)
     seconds = [timing.time(machine, route(machine), kind, size).time_s for size in SIZES]
-    assert seconds == sorted(seconds)
+    assert all(after >= before * (1 - 1e-12) for before, after in pairwise(seconds))
     assert 0 < seconds[0] < seconds[-1]
 
 

@@ -97,7 +97,8 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
     if not question.schedule:
         return None
     ranks, had = mesh.size(*question.layout.stages), question.workload.microbatches
-    parts = min(MICROBATCHES * ranks, ranks * max(1, had // ranks) if question.schedule.chunks > 1 else had)
+    rounds = ranks * max(1, had // question.schedule.ranks)
+    parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
     return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)
 
 

@@ -112,7 +112,8 @@ def bucketed(nodes: Sequence[Node], order: Iterable[int], limit: Any, size: Call
 def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Callable[[Piece], Any]) -> Iterator[int]:
     """Gathers of weights stand at the first product at which those not yet begun to be read are within the limit.
 
-    At the latest one stands before what reads it first. Those that block are not issued early: it would gain nothing.
+    At the latest one stands before what reads it first; at the end what nothing reads, as a module is gathered whole.
+    Those that block are not issued early: it would gain nothing.
     """
     fetched = [at for at, node in enumerate(nodes) if node.piece.fetches]
     first: dict[int, int] = {}
@@ -137,3 +138,4 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
             yield queue[next_]
             next_ += 1
         yield at
+    yield from (at for at in fetched if at not in first)

@@ -64,7 +64,12 @@ class Clock:
         return self._products[piece]
 
     def _launches_s(self, piece: Piece) -> Any:
-        """Seconds in which the host launches one kernel or call, or those that a product is cut into."""
+        """Seconds in which the host launches one kernel or call, or those that a product is cut into.
+
+        What is once per step it launches together, wherever it stands.
+        """
+        if piece.call and not piece.call.per_microbatch:
+            return 0
         pieces = piece.cut.pieces(self._calls[id(piece.cut.call)]) if piece.cut else 1
         return self.launch_s * (1 if piece.call else pieces * len(self._kernels_of(piece)))
 

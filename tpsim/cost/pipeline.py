@@ -202,14 +202,14 @@ class Work:
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
     def _full(self, ran: Ran, rank: int) -> Full:
-        """When a rank has done what it does alone: not before its links have sent all but what comes behind."""
+        """When a rank has done what it does alone: not before its links have sent all of it."""
         tail = self._tail(ran, rank)
         own = self.own[rank]
         once = total(row.busy_s for row in own.single) + own.once_s
         end = ran.done(rank) + tail.late_s + once
         wires = own.wires_s
         wire = max(wires, key=lambda name: wires[name], default="")
-        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - own.shared_s - end, 0))
+        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
 
     def _ends(self, own: list[Any]) -> tuple[list[Any], list[Any]]:
         """When every rank has done what it does alone, and when it has ended.
@@ -342,8 +342,8 @@ class Own:
 
     @cached_property
     def wires_s(self) -> dict[str, Any]:
-        """Seconds in which it fills the links of each level."""
-        return wires_s(self.rows)
+        """Seconds in which it fills the links of each level, but for what several ranks do together behind all else."""
+        return wires_s(row for row in self.rows if not row.call.shared)
 
 
 @dataclass(frozen=True, slots=True)

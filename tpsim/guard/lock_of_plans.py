@@ -124,7 +124,7 @@ def _switches(questions: Sequence[Question]) -> SwitchFacts:
     bases = {question.resolved["practice"]["base"] for question in questions}
     return SwitchFacts(
         default={str(field): value for field, value in stated.items() if isinstance(value, str | int | bool)},
-        practice={base: dict(_flat(asdict(PRACTICES[base]))) for base in bases},
+        practice={base: dict(_flat(PRACTICES[base].switches)) for base in bases},
     )
 
 

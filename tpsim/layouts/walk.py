@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpsim.program.schedules import SCHEDULES
+from tpsim.program.schedules import DEFAULT, SCHEDULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ def settled(schedule: str, p: int, v: int, m: int) -> int:
     """Microbatches from which on a rank of this schedule holds no more than with as many."""
     if not schedule:
         return 1
-    if schedule == "gpipe":
+    if SCHEDULES[schedule].grows:
         return m
     return min(m, (2 if v == 1 else 3) * p)
 
@@ -43,7 +43,7 @@ def alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
 @cache
 def _alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
     found: dict[str, set[Alive]] = {}
-    for rank, order in enumerate(SCHEDULES[schedule or "1f1b"].orders(p, v, m)):
+    for rank, order in enumerate(SCHEDULES[schedule or DEFAULT].orders(p, v, m)):
         sort = sort_of(rank, p)
         found.setdefault(sort, set()).update(_walked(order, p * v))
     return {sort: list(_most(each)) for sort, each in found.items()}

@@ -29,7 +29,8 @@ def chip_of(machine: Document, name: str, beside: Path) -> Document:
     """
     chip = spec.extended(_read(name, beside), _read)
     several = machine.data.get("levels")
-    there = {one["name"]: one for one in several if "name" in one} if isinstance(several, list) else {}
+    items = several if isinstance(several, list) else ()
+    there = {one["name"]: one for one in items if isinstance(one, dict) and isinstance(one.get("name"), str)}
     told = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
     levels = told.get("levels", {})
     for level in levels if isinstance(levels, Mapping) else ():

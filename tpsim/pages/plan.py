@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +132,8 @@ def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
-    switches, base = asdict(question.practice.under(layout)), question.resolved["practice"]["base"]
-    usual = asdict(PRACTICES[base])
+    switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
+    usual = PRACTICES[base].switches
     told = {name: one for name, one in switches.items() if verbose or name in ALWAYS_TOLD or one != usual[name]}
     yield "practice", practice_text(base, told)
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
@@ -190,7 +189,7 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
 
 def _switch(name: str, value: Any) -> str:
     """One switch; of several together those that say something."""
-    if isinstance(value, Mapping):
+    if value and isinstance(value, Mapping):
         return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
     if value and not isinstance(value, bool):
         return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"

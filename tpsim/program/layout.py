@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.keeps import KEEPS, Extra
@@ -192,6 +192,11 @@ class Practice:
     def counts_elements(self) -> bool:
         """True if what runs beside compute is issued by numbers of elements."""
         return any(one.elements is not None for one in (self.ahead, self.bucket))
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """All of them by name, groups and lists as maps: as a scenario states them."""
+        return {**asdict(self), "keeps": dict(self.keeps)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike.

@@ -145,8 +145,8 @@ def in_groups(p: int, m: int) -> None:
 def zero_bubble_h1(p: int, _v: int, m: int) -> Iterator[Order]:
     """Backward split in two; as many microbatches in flight as by 1F1B. Source: Qi et al. 2024, arXiv 2401.10241.
 
-    Of those whose B is done, what W reads is kept: with cotangents that sequence parallelism has gathered, that may be more
-    than forward kept.
+    Of those whose B is done, what W reads is kept: with cotangents that sequence parallelism has gathered, that may be
+    more than forward kept.
     """
     for i in range(p):
         yield _split(i, m, warm=p - i, late=i)
@@ -196,17 +196,19 @@ class Maker:
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
               where it does not interleave; the others would deadlock so
+    grows     True if every further microbatch is held beside the others
     suits     refuses stages and microbatches that it cannot run
     """
 
     orders: Callable[[int, int, int], Iterator[Order]]
     several: bool = False
     blocking: bool = False
+    grows: bool = False
     suits: Callable[[int, int], None] = lambda _p, _m: None
 
 
 SCHEDULES: Mapping[str, Maker] = {
-    "gpipe": Maker(gpipe, blocking=True),
+    "gpipe": Maker(gpipe, blocking=True, grows=True),
     "1f1b": Maker(one_forward_one_backward, blocking=True),
     "interleaved": Maker(interleaved, several=True, suits=in_groups),
     "zb-h1": Maker(zero_bubble_h1),

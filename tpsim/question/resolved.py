@@ -41,7 +41,7 @@ def resolved(question: Question) -> dict[str, Any]:
         "shardings": {
             region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
         },
-        "practice": {"base": file.practice.base, **asdict(question.practice)},
+        "practice": {"base": file.practice.base, **question.practice.switches},
         "workload": {**asdict(question.workload), **({"run_tokens": run_tokens} if run_tokens else {})},
         "dtypes": {"products": question.products, **asdict(question.dtypes)},
         "assume": {
