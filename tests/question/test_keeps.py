@@ -52,6 +52,18 @@ def test_a_list_that_is_not_stated_is_judged_with_more_room():
     [
         ("nanotorn", '"nanotorn" is not a list of what a stack keeps', 'did you mean "nanotron"?'),
         ("{mlp.atc: 2}", '"mlp.atc" is not an array of the program with bytes', 'did you mean "mlp.act"?'),
+        ("{weights: -100}", "it stands beside all arrays and frees none of them", "^^^^ write at least 0"),
+        (
+            "{loss.exp: 4, parameters: -1}",
+            "parameters with -1 bytes per element takes less than",
+            "^^ write at least 0",
+        ),
+        ("{mlp.act: -3}", "mlp.act with -3 bytes per element takes less than nothing: it has 2 itself", "at least -2"),
+        (
+            "{loss.exp: -5}",
+            "loss.exp with -5 bytes per element takes less than nothing: it has 4 itself",
+            "at least -4",
+        ),
     ],
 )
 def test_what_no_stack_could_keep_is_refused_where_it_is_written(value, message, remedy):
@@ -60,6 +72,15 @@ def test_what_no_stack_could_keep_is_refused_where_it_is_written(value, message,
     assert message in str(error.value)
     assert remedy in str(error.value)
     assert f"--set practice.keeps={value}" in str(error.value)
+
+
+def test_an_array_may_be_stated_to_take_nothing_by_the_dtypes_of_its_question():
+    plain, none = held("practice.keeps=none")[0], held("practice.keeps={mlp.act: -2}")[0]
+    layers, in_flight = 8, STAGE
+    assert float(plain.peak_bytes - none.peak_bytes) == 2 * TOKENS * F // T * layers * in_flight
+    resolve(STAGES, overrides=["workload.dtype=f32", "practice.keeps={mlp.act: -4}"])
+    with pytest.raises(InputError, match="it has 1 itself"):
+        resolve(STAGES, overrides=["hardware=dgx-h100", "workload.dtype=fp8", "practice.keeps={mlp.act: -2}"])
 
 
 SMALL = "gpt3-175b-a100-tp8"
