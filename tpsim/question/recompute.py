@@ -15,9 +15,10 @@ from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.shelf import one_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.layout import Layout, Practice
+    from tpsim.program.lives import Lives
     from tpsim.program.model import Model
     from tpsim.program.op import Program
     from tpsim.question.divisibility import At
@@ -52,7 +53,8 @@ def recomputing(fields: RecomputeFields, practice: Practice, model: Model, laid:
 def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes: Dtypes) -> Practice:
     """The practice with what its stack is stated to keep beside what kernels need.
 
-    Raises InputError for a list that nobody has, for arrays that take no bytes, and for less than nothing of others.
+    Raises InputError for a list that nobody has, for arrays that take no bytes, for less than nothing of others, and
+    for the stream.
     """
     asked = read.file.practice.keeps
     if asked is None:
@@ -62,9 +64,10 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
             (problem,) = unknown(asked, "list of what a stack keeps", KEEPS).problems
             raise InputError([replace(problem, place=read.at("practice", "keeps"))])
         return replace(practice, keeps=KEEPS[asked])
-    arrays = lives(_program(practice, model, laid, dtypes)).makers
-    own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in arrays)  # of those of one name the narrowest
+    found = lives(_program(practice, model, laid, dtypes))
+    own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in found.makers)  # of one name the narrowest
     _check_kept(asked, {**dict.fromkeys(STANDING, 0), **dict(own)}, read)
+    _check_stream(asked, found, read)
     return replace(practice, keeps=tuple(Extra(*one) for one in asked.items()))
 
 
@@ -82,6 +85,20 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
             message = f"{name} with {each} bytes per element takes less than nothing: it {has}"
             place = read.at("practice", "keeps", name)
             raise InputError.one("less-than-nothing", message, place, f"write at least {least[name]}")
+
+
+def _check_stream(asked: Iterable[str], found: Lives, read: Stated) -> None:
+    """Refuse the stream and its cotangent: what a part of the stack is handed counts as large as what it hands on.
+
+    A gradient of weights that two parts share is no stream, and weights that both read are none.
+    """
+    activations = [(x, op) for x, op in found.makers.items() if x.role == "activation" and op.where.act != "W"]
+    stream = {x.name for x, _ in activations if found.handed_on(x)}
+    for name in asked:
+        if name in stream:
+            message = f"{name} is handed on between parts of the stack, and counts as large as all that is"
+            remedy = "state the bytes of an array that one layer both makes and reads"
+            raise InputError.one("handed-on", message, read.at_key("practice", "keeps", name), remedy)
 
 
 def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
