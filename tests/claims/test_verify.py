@@ -85,6 +85,12 @@ def test_a_scenario_with_another_choice_verifies_too(override):
     assert result.ok, result.verdict
 
 
+def test_a_stream_sent_in_pieces_over_an_axis_that_is_split_for_kv_heads_verifies():
+    sends = {"pp": 2, "chips": 512, "microbatches": 2}
+    result = verify("llama3-70b-kv-replication", overrides=["layout.cut={h: tensor}"], **sends)
+    assert result.ok, result.verdict
+
+
 # Every wrong claim is seen --------------------------------------------------------------------------------------------
 
 

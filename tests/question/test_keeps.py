@@ -52,6 +52,30 @@ def test_a_list_that_is_not_stated_is_judged_with_more_room():
     [
         ("nanotorn", '"nanotorn" is not a list of what a stack keeps', 'did you mean "nanotron"?'),
         ("{mlp.atc: 2}", '"mlp.atc" is not an array of the program with bytes', 'did you mean "mlp.act"?'),
+        ("{weights: -100}", "it stands beside all arrays and frees none of them", "^^^^ write at least 0"),
+        (
+            "{loss.exp: 4, parameters: -1}",
+            "parameters with -1 bytes per element takes less than",
+            "^^ write at least 0",
+        ),
+        ("{mlp.act: -3}", "mlp.act with -3 bytes per element takes less than nothing: it has 2 itself", "at least -2"),
+        (
+            "{loss.exp: -5}",
+            "loss.exp with -5 bytes per element takes less than nothing: it has 4 itself",
+            "at least -4",
+        ),
+        (
+            "{residual: 2}",
+            "residual is handed on between parts of the stack",
+            "an array that one layer both makes and reads",
+        ),
+        (
+            "{add.embedding.dropped: 2}",
+            "add.embedding.dropped is handed on",
+            "an array that one layer both makes and reads",
+        ),
+        ("{cut.out: 2}", "cut.out is handed on between", "an array that one layer both makes and reads"),
+        ("{d.cut.out: 2}", "d.cut.out is handed on between", "an array that one layer both makes and reads"),
     ],
 )
 def test_what_no_stack_could_keep_is_refused_where_it_is_written(value, message, remedy):
@@ -62,11 +86,39 @@ def test_what_no_stack_could_keep_is_refused_where_it_is_written(value, message,
     assert f"--set practice.keeps={value}" in str(error.value)
 
 
+def test_an_array_may_be_stated_to_take_nothing_by_the_dtypes_of_its_question():
+    plain, none = held("practice.keeps=none")[0], held("practice.keeps={mlp.act: -2}")[0]
+    layers, in_flight = 8, STAGE
+    assert float(plain.peak_bytes - none.peak_bytes) == 2 * TOKENS * F // T * layers * in_flight
+    resolve(STAGES, overrides=["workload.dtype=f32", "practice.keeps={mlp.act: -4}"])
+    with pytest.raises(InputError, match="it has 1 itself"):
+        resolve(STAGES, overrides=["hardware=dgx-h100", "workload.dtype=fp8", "practice.keeps={mlp.act: -2}"])
+
+
+@pytest.mark.parametrize(("line", "marked"), [("mlp.atc: 2", "^^^^^^^ did you"), ("residual: 2", "^^^^^^^^ state")])
+def test_a_name_that_cannot_be_kept_is_marked_itself_in_a_file(tmp_path, line, marked):
+    path = tmp_path / "own.yaml"
+    path.write_text(f"tpsim: scenario/1\nextends: {STAGES}\npractice:\n  keeps:\n    loss.exp: 4\n    {line}\n")
+    with pytest.raises(InputError) as error:
+        resolve(path)
+    assert "own.yaml:6:5" in str(error.value)
+    assert f"|     {marked}" in str(error.value)
+
+
 SMALL = "gpt3-175b-a100-tp8"
 
 
 def test_devices_hold_what_a_stack_keeps_after_every_action():
     found = verify(SMALL, overrides=["practice.keeps=nanotron"])
+    assert [check.check for check in found.checks if not check.ok] == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kept"),
+    [("llama3-8b-v5e", "{d.residual: 2, d.layer.in: 2}"), ("gpt2-xl-a100-dp", "{E: 2, d.E: 2}")],
+)
+def test_cotangents_inside_layers_and_weights_that_parts_share_may_be_kept(scenario, kept):
+    found = verify(scenario, overrides=["layout.zero=3", f"practice.keeps={kept}"])
     assert [check.check for check in found.checks if not check.ok] == []
 
 

@@ -636,3 +636,9 @@ def test_a_relative_model_is_looked_for_beside_the_scenario_but_one_from_a_flag_
     )
     assert asked(tmp_path, ("llama-3-70b", "own.yaml")).model.name == "own"
     assert "there is no file own.yaml" in refusal(tmp_path, flags={"model": "own.yaml"})
+
+
+def test_what_is_sent_in_pieces_over_an_axis_that_is_split_for_kv_heads_is_split_over_its_parts() -> None:
+    sends = {"pp": 2, "chips": 512, "microbatches": 2}
+    found = resolve("llama3-70b-kv-replication", overrides=["layout.cut={h: tensor}"], flags=sends)
+    assert found.layout.table["cut"]["h"] == ("tensor_kv", "tensor_rep")

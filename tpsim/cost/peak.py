@@ -192,7 +192,7 @@ class Courses:
             return "weights"
         if array.role == "gradient":
             return "gradients"
-        if _handed_on(maker, readers):
+        if self.lives.handed_on(array):
             return "kept" if maker.where.act == "F" else "activations"
         if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
             return "kept"
@@ -214,15 +214,6 @@ def _is_ahead(op: Op, traced: bool) -> bool:
     """True for what stands before the layers of its chunk: as traced, but for the sides of a cut, which is one."""
     where = op.where
     return (where.act == "F") == (where.chunks[0] > 0) if where.place == "side" else traced
-
-
-def _handed_on(maker: Op, readers: Iterable[Op]) -> bool:
-    """True for the stream, or its cotangent, between parts of the stack: every layer hands on one like it."""
-    return any((op.where.place, op.where.index("layers")) != _stands(maker) for op in readers)
-
-
-def _stands(op: Op) -> tuple[str, int | None]:
-    return op.where.place, op.where.index("layers")
 
 
 def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course:

@@ -46,6 +46,10 @@ class Lives:
             return []
         return list(dict.fromkeys(self.homes[x] for x in op.inputs if x in self.homes))
 
+    def handed_on(self, array: Array) -> bool:
+        """True for the stream, or its cotangent, between parts of the stack: every layer hands on one like it."""
+        return any(_stands(op) != _stands(self.makers[array]) for op in self.readers[array])
+
 
 def lives(program: Program, *, interiors: bool = False) -> Lives:
     """Read off the ops of a program, whole or with one traced layer.
@@ -72,6 +76,11 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
         turns,
     )
+
+
+def _stands(op: Op) -> tuple[str, int | None]:
+    """The part of the stack that an op belongs to, and its layer."""
+    return op.where.place, op.where.index("layers")
 
 
 def in_microbatch(where: Where) -> bool:

@@ -76,7 +76,7 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
         pp=pp,
         zero=zero,
         sequence_parallel=sequence_parallel,
-        cut=sends,
+        cut=split.renamed(sends),
         kv_split=split.kv_split,
         whole=whole,
     )
@@ -93,6 +93,13 @@ class _KvSplit:
     kv_split: int | None = None
     parents: Mapping[str, str] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
+
+    def renamed(self, row: Mapping[str, Axes]) -> Mapping[str, Axes]:
+        """Dims and their axes, each axis that has been split as its parts, in the order of the mesh."""
+        return {dim: tuple(part for axis in axes for part in self._parts(axis)) for dim, axes in row.items()}
+
+    def _parts(self, axis: str) -> Axes:
+        return tuple(part for part in self.mesh.axes if self.parents.get(part, part) == axis)
 
 
 def _split_kv_heads(model: Model, tp: Axes, mesh: Mesh, at: At) -> _KvSplit:

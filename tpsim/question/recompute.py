@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.keeps import KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
-from tpsim.program.layout import FULL, Dtypes
+from tpsim.program.layout import DTYPE_BYTES, FULL, Dtypes
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
@@ -15,13 +15,15 @@ from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.shelf import one_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.layout import Layout, Practice
+    from tpsim.program.lives import Lives
     from tpsim.program.model import Model
     from tpsim.program.op import Program
     from tpsim.question.divisibility import At
-    from tpsim.question.scenario_file import PracticeFields, RecomputeFields
+    from tpsim.question.scenario_file import RecomputeFields
+    from tpsim.question.stated import Stated
 
 SELECTIVE = "attention"
 """The kernel whose inside is worth the least FLOPs per byte (Korthikanti et al. 2022, section 5)."""
@@ -48,25 +50,55 @@ def recomputing(fields: RecomputeFields, practice: Practice, model: Model, laid:
     return replace(practice, recompute=dropped, recompute_layers=fields.layers, replay=replay)
 
 
-def keeping(fields: PracticeFields, practice: Practice, model: Model, laid: Layout, at: At) -> Practice:
+def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes: Dtypes) -> Practice:
     """The practice with what its stack is stated to keep beside what kernels need.
 
-    Raises InputError for a list that nobody has, and for arrays that take no bytes.
+    Raises InputError for a list that nobody has, for arrays that take no bytes, for less than nothing of others, and
+    for the stream.
     """
-    asked = fields.keeps
+    asked = read.file.practice.keeps
     if asked is None:
         return practice
     if isinstance(asked, str):
         if asked not in KEEPS:
             (problem,) = unknown(asked, "list of what a stack keeps", KEEPS).problems
-            raise InputError([replace(problem, place=at("practice", "keeps"))])
+            raise InputError([replace(problem, place=read.at("practice", "keeps"))])
         return replace(practice, keeps=KEEPS[asked])
-    names = sorted({array.name for array in lives(_program(practice, model, laid)).makers})
-    for name in asked:
-        if name not in names and name not in STANDING:
-            (problem,) = unknown(name, "array of the program with bytes", [*STANDING, *names]).problems
-            raise InputError([replace(problem, place=at("practice", "keeps"))])
+    found = lives(_program(practice, model, laid, dtypes))
+    own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in found.makers)  # of one name the narrowest
+    _check_kept(asked, {**dict.fromkeys(STANDING, 0), **dict(own)}, read)
+    _check_stream(asked, found, read)
     return replace(practice, keeps=tuple(Extra(*one) for one in asked.items()))
+
+
+def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated) -> None:
+    """Refuse names of nothing that has bytes, and bytes per element that leave an array less than nothing.
+
+    least  the fewest that each may be stated with: what stands beside all arrays is no part of them
+    """
+    for name, each in asked.items():
+        if name not in least:
+            (problem,) = unknown(name, "array of the program with bytes", least).problems
+            raise InputError([replace(problem, place=read.at_key("practice", "keeps", name))])
+        if each < least[name]:
+            has = f"has {-least[name]} itself" if least[name] else "stands beside all arrays and frees none of them"
+            message = f"{name} with {each} bytes per element takes less than nothing: it {has}"
+            place = read.at("practice", "keeps", name)
+            raise InputError.one("less-than-nothing", message, place, f"write at least {least[name]}")
+
+
+def _check_stream(asked: Iterable[str], found: Lives, read: Stated) -> None:
+    """Refuse the stream and its cotangent: what a part of the stack is handed counts as large as what it hands on.
+
+    A gradient of weights that two parts share is no stream, and weights that both read are none.
+    """
+    activations = [(x, op) for x, op in found.makers.items() if x.role == "activation" and op.where.act != "W"]
+    stream = {x.name for x, _ in activations if found.handed_on(x)}
+    for name in asked:
+        if name in stream:
+            message = f"{name} is handed on between parts of the stack, and counts as large as all that is"
+            remedy = "state the bytes of an array that one layer both makes and reads"
+            raise InputError.one("handed-on", message, read.at_key("practice", "keeps", name), remedy)
 
 
 def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
@@ -91,9 +123,9 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
             raise InputError([replace(problem, place=at("recompute", "drop") or at("recompute"))])
 
 
-def _program(practice: Practice, model: Model, laid: Layout) -> Program:
+def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None) -> Program:
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
-    return lower(model, laid, practice, Dtypes(), axes, layers=one_cut(practice) if laid.stages else None)
+    return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=one_cut(practice) if laid.stages else None)
 
 
 def recompute_remarks(practice: Practice) -> Iterator[str]:

@@ -221,7 +221,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     practice = replace(base, **changed)
     practice = replace(practice, overlap=practice.overlap.at(laid.zero))
     practice = recomputing(read.file.recompute, practice, model, laid, read.at)
-    return keeping(fields, practice, model, laid, read.at)
+    return keeping(read, practice, model, laid, _dtypes(read.file.workload))
 
 
 def _placement(read: Stated, machine: Machine, split: Cut) -> Placement:
