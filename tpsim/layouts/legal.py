@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
-from tpsim.layouts.space import CHUNKED, RECOMPUTES, ROLES, STAGED, Layout
+from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, Layout
+from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.cut import cut
