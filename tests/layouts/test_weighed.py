@@ -41,6 +41,13 @@ SPACES = {
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
     ),
+    "the norm of all gradients": (
+        {**TINY, "practice": {"clip": "norm"}},
+        WORK,
+        4,
+        ["schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", *KINDS],
+        7,
+    ),
     "kv heads beside tensor": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "dgx-a100"},
         {**WORK, "seq": 2048},

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.quantity.errors import InputError
 from tpsim.question.prices import sizes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from tpsim.layouts.weighed import Weighed, Weighing
     from tpsim.question.question import Question
@@ -59,11 +60,34 @@ class Ranking:
     def __post_init__(self) -> None:
         self.fitting = [one for one in self.weighing.found if one.room_bytes >= 0]
         self.known: dict[int, Planned] = {}
+        self.stuck: set[Hashable] = set()
 
-    def _plan(self, one: Weighed) -> Planned:
+    def _plan(self, one: Weighed) -> Planned | None:
+        """Its plan; none if its schedule deadlocks, as then do all that take turns so."""
+        if _turns(one) in self.stuck:
+            return None
         if id(one) not in self.known:
-            self.known[id(one)] = Planned(one, priced(one.space.question(one.layout, self.shelf), self.shelf))
+            try:
+                self.known[id(one)] = Planned(one, priced(one.space.question(one.layout, self.shelf), self.shelf))
+            except InputError as error:
+                if error.problems[0].slug != "deadlock":
+                    raise
+                self._refuse(one)
+                return None
         return self.known[id(one)]
+
+    def _refuse(self, one: Weighed) -> None:
+        """Take a layout, and all whose stages take turns alike, out of those that are legal."""
+        self.stuck.add(_turns(one))
+        stay = [other for other in self.weighing.found if _turns(other) != _turns(one)]
+        self.weighing.refused["deadlock"] += len(self.weighing.found) - len(stay)
+        self.weighing.found = stay
+        self.fitting = [other for other in stay if other.room_bytes >= 0]
+
+    def smallest(self) -> Planned | None:
+        """Where no layout fits: the plan of the one that wants the least room."""
+        found = [] if self.fitting else sorted(self.weighing.found, key=lambda one: -one.room_bytes)
+        return next(filter(None, map(self._plan, found)), None)
 
     def _queue(self, by: By) -> Iterator[tuple[float, Weighed]]:
         """Those that may meet every demand, with what they come to at least: the best first."""
@@ -73,16 +97,23 @@ class Ranking:
     def best(self, by: By, top: int) -> Ranked:
         """The best: planned by what they come to at least, until no other can be among them."""
         best: list[Planned] = []
-        made, violating = 0, sum(not one.may_do for one in self.fitting)
+        made = violated = 0
         for least, one in self._queue(by):
             enough = len(best) == top and best[-1].value(by) <= least
             if enough or made == self.most:
-                return Ranked(best, made, inf if enough else least, violating)
-            made += 1
+                return Ranked(best, made, inf if enough else least, violated + self._unable)
             plan = self._plan(one)
-            violating += not plan.plan.ok
+            if plan is None:
+                continue
+            made += 1
+            violated += not plan.plan.ok
             best = sorted([*best, *([plan] if plan.plan.ok else [])], key=lambda one: one.value(by))[:top]
-        return Ranked(best, made, inf, violating)
+        return Ranked(best, made, inf, violated + self._unable)
+
+    @property
+    def _unable(self) -> int:
+        """How many fit and surely violate what the scenario requires."""
+        return sum(not one.may_do for one in self.fitting)
 
     def front(self, by: By) -> Ranked:
         """Those to which no other is better by one measure and holds less: the best first, then less and less."""
@@ -93,10 +124,16 @@ class Ranking:
                 continue
             if made == self.most:
                 return Ranked(_front(found, by), made, least, 0)
-            made += 1
             plan = self._plan(one)
-            found += [plan] if plan.plan.ok else []
+            made += plan is not None
+            found += [plan] if plan and plan.plan.ok else []
         return Ranked(_front(found, by), made, inf, 0)
+
+
+def _turns(one: Weighed) -> Hashable:
+    """How the stages of a layout take turns, which decides whether they deadlock."""
+    layout = one.layout
+    return id(one.space), layout.schedule, layout.pp, layout.chunks, layout.microbatches
 
 
 def _front(found: list[Planned], by: By) -> list[Planned]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
 from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import By, Ranked, Ranking, held_at_peak
+from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
 from tpsim.answers.sensitivity import Answered, parts
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import spaces
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.weighed import Weighing
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
+    from tpsim.question.question import Question
 
 TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
@@ -70,18 +71,20 @@ def search(
     if top < 1 or plans < 1:
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
     shelf = Shelf()
+    measures = {"by": by, **({"pareto": _measure(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
+    questions = [one.question(None, shelf) for one in several]
+    for flag, measure in measures.items():
+        _measurable(flag, measure, questions)
     weighing = weigh(several, shelf, held_at_peak)
-    if by == "money" and not all(one.price for one in weighing.found):
-        message = "a search by money needs the price of a chip hour, and the scenario states none"
-        raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
     ranking = Ranking(weighing, shelf, plans)
-    found = SearchResult(by, several, weighing, ranking.best(by, top), asked=(*words, *asked))
+    best = ranking.best(by, top)
+    found = SearchResult(by, several, weighing, best, ranking.smallest(), asked=(*words, *asked))
     if pareto:
-        found = replace(found, front=ranking.front(_measure(pareto)))
+        found = replace(found, front=ranking.front(measures["pareto"]))
     return replace(found, sensitivity=list(_sensitivity(found, plans, shelf))) if sensitivity else found
 
 
@@ -91,6 +94,20 @@ def _measure(pareto: str) -> By:
     if second != "memory" or first == "memory" or first not in get_args(By):
         raise InputError.one("bad-value", f"{pareto} is no pair of measures", remedy="write --pareto step,memory")
     return first  # type: ignore[return-value]  # one of them
+
+
+def _measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
+    """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
+    if measure == "money" and not all(one.assume.price_per_chip_hour for one in questions):
+        message = "a search by money needs the price of a chip hour, and the scenario states none"
+        raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
+    first, *others = questions
+    if measure == "step" and any(
+        (one.workload.tokens, one.model) != (first.workload.tokens, first.model) for one in others
+    ):
+        message = "steps are not the same work where their tokens or their models differ"
+        remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
+        raise InputError.one("unlike-work", message, remedy=f"compare what they get done: {remedy}")
 
 
 def _sensitivity(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
@@ -126,6 +143,7 @@ class SearchResult(Answer):
     """The best layouts of a space. Bytes are of one chip, seconds of one step.
 
     ranked       the best plans
+    smallest     the plan of the layout that holds least, where none fits
     front        where they are asked for, those that are not surpassed in speed and memory together
     asked        the words of the command line that ask for it again
     sensitivity  where it is asked for: how the best step answers to each part of the machine, made better
@@ -142,6 +160,7 @@ class SearchResult(Answer):
     spaces: Sequence[Space]
     weighing: Weighing
     ranked: Ranked
+    smallest: Planned | None = None
     front: Ranked | None = None
     asked: tuple[str, ...] = ()
     sensitivity: list[Answered] | None = None
@@ -252,11 +271,7 @@ class SearchResult(Answer):
         best = self.best
         counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
         if best is None:
-            demands = ", ".join(
-                f"{name} {text}" for name, text in (self.spaces[0].document.data.get("require") or {}).items()
-            )
-            why = f"none of those that fit meets require {demands}" if self.fitting else "no layout fits"
-            yield Line(f"{why}: {counts}", "best", ok=False)
+            yield Line(f"{self._why_none}: {counts}", "best", ok=False)
             return
         plan = best.plan
         rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
@@ -267,6 +282,20 @@ class SearchResult(Answer):
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
+
+    @property
+    def _why_none(self) -> str:
+        """Why there is no best layout."""
+        if not self.legal:
+            return "no layout is legal"
+        if self.fitting:
+            demands = (self.spaces[0].document.data.get("require") or {}).items()
+            return f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands)}"
+        if self.smallest is None:
+            return "no layout fits"
+        memory, least = self.smallest.plan.memory, Row(1, self.smallest, self.smallest, "memory")
+        peak, have = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
+        return f"no layout fits: least peak {peak} of {have}, {in_words(least)}"
 
     @property
     def verdict(self) -> str:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
-from tpsim.layouts.space import CHUNKED, RECOMPUTES, ROLES, STAGED, Layout
+from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, Layout
+from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.cut import cut
 from tpsim.question.divisibility import divisors
 from tpsim.question.flags import STAGES
+from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
 from tpsim.question.recompute import check_layers
 from tpsim.question.scenario_file import LayoutFields, PipelineFields
@@ -108,6 +110,21 @@ class Legal:
                 for dp in only["dp"] or (chips // (tp * pp),):
                     if pp * dp * tp == chips:
                         yield pp, dp, tp
+
+    def refuse_nothing(self) -> None:
+        """Where no layout can be made: raise what `plan` says of the first that is asked for."""
+        pp, dp, tp = next(self._meshes(), (0, 0, 0))
+        if pp:
+            stated = self.file.pipeline
+            schedule = next(iter(self._values("schedule", CHUNKED, stated and stated.schedule)))
+            self.space.question(Layout(pp, dp, tp, 0, False, "none", schedule, 2, pp), self.shelf)
+        only, places = self.space.only, self.space.places
+        sizes = {role: only[role][0] for role in ROLES if only[role]}  # type: ignore[index]  # not none
+        left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
+        mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
+        given = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
+        file = self.file.model_copy(update={"mesh": mesh, "chips": self.space.chips})
+        mesh_of(file, self.base.model, lambda *keys: places.get(".".join(keys), given))
 
     def _orders(self, pp: int) -> Iterator[tuple[str, int]]:
         """(schedule, chunks) of so many stages."""

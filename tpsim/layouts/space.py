@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, said, stands
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import Edit, edited, overridden, read_override
+from tpsim.question.edits import edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
-from tpsim.question.flags import PATHS, STAGES, STAGES_AXIS
+from tpsim.question.flags import PATHS, STAGES
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
 from tpsim.question.stated import opened
@@ -20,15 +21,14 @@ from tpsim.question.stated import opened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.layouts.vary import Varied
     from tpsim.machine.profile import Machine
+    from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
-    from tpsim.question.edits import Keys
+    from tpsim.question.edits import Edit, Keys
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
     from tpsim.question.stated import Source
-
-ROLES: Mapping[str, str] = {STAGES: STAGES_AXIS, "dp": "data", "tp": "tensor"}
-"""The roles of a mesh that is searched, major first, and the axis that each gets."""
 
 FREED = ("mesh", "placement", "layout", "shardings", "pipeline")
 """What a number of chips frees where a file states it."""
@@ -72,6 +72,7 @@ class Space:
     only      what is searched -> the values that it may have; none: all that are legal
     held      what is not searched: field -> value, as stated
     varied    fields of this document that others of the same search have otherwise: path -> value
+    places    of fields that flags and overrides state, and of sizes that are varied: path -> where
     machine   instead of the one that the document names
     """
 
@@ -80,6 +81,7 @@ class Space:
     only: Mapping[str, tuple[Any, ...] | None]
     held: Mapping[str, Any]
     varied: Mapping[str, Any]
+    places: Mapping[str, Place]
     machine: Machine | None = None
 
     def question(self, layout: Layout | None, shelf: Shelf) -> Question:
@@ -127,9 +129,11 @@ def spaces(
 
     Raises InputError where nothing says how many chips there are, and for what `plan` refuses to read.
     """
-    document = opened(scenario, flags, shelf.scenario)
+    varied = read_varied(vary)
     given = {name: value for name, value in flags.items() if value is not None}
-    varied = {edit.keys: (edit, values) for edit, values in map(_varied, vary)}
+    document = opened(scenario, {**_first(varied), **given}, shelf.scenario)
+    changes = list(map(read_override, overrides))
+    stated = [*said(given), *changes]
     several = ("chips",) in varied
     free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
     chips = 0
@@ -138,15 +142,31 @@ def spaces(
         document = _without(document, (*FREED, "chips"))
     sizes = {role: given.pop(role) for role in ROLES if free and role in given}
     document = edited(document, flags_to_edits(given, document.data))
-    document = overridden(document, overrides)
+    document = edited(document, changes)
     if free and not chips:
         chips = int(document.data.get("chips") or 0)
     if free and not chips and not several:
         raise InputError.one("missing-chips", "nothing says how many chips there are", remedy="add it: --chips 64")
-    inner = {name: varied.pop(keys)[1] for name, keys in _inner(free).items() if keys in varied}
-    inner |= {role: (_count(role, size),) for role, size in sizes.items()}
-    cells = product(*([(edit, one) for one in values or _none(edit)] for edit, values in varied.values()))
-    return [_space(document, chips, inner, cell) for cell in cells]
+    asked = {name: varied[keys] for name, keys in _inner(free).items() if keys in varied}
+    outer = [one for one in varied.values() if one not in asked.values()]
+    if free:
+        refuse_mesh(outer, changes)
+    refuse_stated(varied.values(), stated)
+    inner = {name: _sizes(one) if name in ROLES else one.values for name, one in asked.items()}
+    inner |= {role: (_count(f"--{role} {size}", role, size),) for role, size in sizes.items()}
+    places = {".".join(edit.keys): edit.place for edit in stated}
+    places |= {".".join(one.keys): (one.edits or [one])[0].place for name, one in asked.items() if name in ROLES}
+    cells = product(*(one.edits or _none(one) for one in outer))
+    found = [_space(document, chips, inner, cell, places) for cell in cells]
+    for one in (one for name, one in asked.items() if name in KEYS):
+        one.check(found[0].document)
+    return found
+
+
+def _first(varied: Mapping[Keys, Varied]) -> dict[str, Any]:
+    """The flags that there is no scenario without, where they are varied."""
+    named = ((name, varied.get(PATHS[name])) for name in ("model", "hw", "seq"))
+    return {name: one.values[0] for name, one in named if one and one.values}
 
 
 def _without(document: Document, names: Sequence[str]) -> Document:
@@ -154,44 +174,44 @@ def _without(document: Document, names: Sequence[str]) -> Document:
 
 
 def _inner(free: bool) -> dict[str, Keys]:
-    """What `--vary` may name of a layout, and how its paths begin: by the field, or by the flag's name."""
+    """What `--vary` may name of a layout, and the field that it is."""
     return {**KEYS, **({role: ("mesh", axis) for role, axis in ROLES.items()} if free else {})}
 
 
-def _varied(text: str) -> tuple[Edit, tuple[Any, ...] | None]:
-    """``workload.seq=2048,4096``: the field, and its values; none where only the field is named."""
-    path, equals, listed = text.partition("=")
-    names = {**{name: PATHS[name] for name in PATHS}, **{role: ("mesh", axis) for role, axis in ROLES.items()}}
-    keys = names.get(path.strip()) or tuple(key.strip() for key in path.split("."))
-    if not equals:
-        return Edit(keys, None, f"--vary {text}"), None
-    values = tuple(read_override(f"{path}={one}").value for one in listed.split(","))
-    return Edit(keys, None, f"--vary {text}"), values
+def _none(varied: Varied) -> tuple[Edit, ...]:
+    message = f"{varied.path} has no values that a search knows"
+    remedy = f"list them: --vary {varied.path}=VALUE,VALUE"
+    raise InputError.one("missing-values", message, varied.place, remedy)
 
 
-def _none(edit: Edit) -> tuple[Any, ...]:
-    path = ".".join(edit.keys)
-    message = f"{path} has no values that a search knows"
-    raise InputError.one("missing-values", message, remedy=f"list them: --vary {path}=VALUE,VALUE")
+def _sizes(varied: Varied) -> tuple[int, ...] | None:
+    if varied.edits is None:
+        return None
+    return tuple(_count(varied.path, varied.path, edit.value, edit.place) for edit in varied.edits)
 
 
-def _count(role: str, size: Any) -> int:
+def _count(said: str, name: str, size: Any, place: Place | None = None) -> int:
     if str(size).isdecimal() and int(size) > 0:
         return int(size)
-    message = f"--{role} {size} is no size of a mesh that is searched"
-    raise InputError.one("no-mesh", message, remedy=f"give a size: --{role} 8; or the mesh: --mesh data=32,tensor=8")
+    message = f"{said if said != name else f'{name} {size}'} is no size of a mesh that is searched"
+    remedy = f"give a size: --{name} 8; or the mesh: --mesh data=32,tensor=8"
+    raise InputError.one("no-mesh", message, place, remedy)
 
 
 def _space(
-    document: Document, chips: int, inner: Mapping[str, tuple[Any, ...] | None], cell: Sequence[tuple[Edit, Any]]
+    document: Document,
+    chips: int,
+    inner: Mapping[str, tuple[Any, ...] | None],
+    cell: Sequence[Edit],
+    places: Mapping[str, Place],
 ) -> Space:
-    for edit, value in cell:
+    for edit in cell:
         if edit.keys == ("chips",):
-            chips = _count("chips", value)
+            chips = _count("chips", "chips", edit.value, edit.place)
         else:
-            document = edited(document, [replace(edit, value=value)])
+            document = edited(document, [edit])
     data = document.data
-    stated = {name for name, keys in KEYS.items() if _stands(data, keys) and name not in inner}
+    stated = {name for name, keys in KEYS.items() if stands(data, keys) and name not in inner}
     if data.get("shardings") is not None:
         stated |= {"zero", "sequence_parallel"}
     if isinstance((data.get("pipeline") or {}).get("layers"), list):
@@ -200,10 +220,10 @@ def _space(
     if chips:
         only |= {role: inner.get(role) for role in ROLES}
         document = _roomy(document)
-    for name in (name for name in KEYS if name in only and _stands(data, KEYS[name])):
+    for name in (name for name in KEYS if name in only and stands(data, KEYS[name])):
         document = spec.with_value(document, KEYS[name], None, None)
-    varied = {".".join(edit.keys): value for edit, value in cell}
-    return Space(document, chips, only, dict(_held(data, only, varied)), varied)
+    varied = {".".join(edit.keys): edit.value for edit in cell}
+    return Space(document, chips, only, dict(_held(data, only, varied)), varied, places)
 
 
 def _roomy(document: Document) -> Document:
@@ -213,21 +233,13 @@ def _roomy(document: Document) -> Document:
     return spec.with_value(document, ("layout",), {**stated, **ROLES}, None)
 
 
-def _stands(data: Any, keys: Keys) -> bool:
-    for key in keys:
-        if not isinstance(data, Mapping) or data.get(key) is None:
-            return False
-        data = data[key]
-    return True
-
-
 def _held(
     data: Mapping[str, Any], only: Mapping[str, tuple[Any, ...] | None], varied: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """What is stated and not searched, of the fields that a search could vary."""
     for name, keys in {"mesh": ("mesh",), "placement": ("placement",), "shardings": ("shardings",), **KEYS}.items():
         path = ".".join(keys)
-        if name not in only and path not in varied and not (name == "mesh" and "tp" in only) and _stands(data, keys):
+        if name not in only and path not in varied and not (name == "mesh" and "tp" in only) and stands(data, keys):
             value = data
             for key in keys:
                 value = value[key]

@@ -64,7 +64,7 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
     """Every legal layout of some spaces.
 
     held  bytes at the peak of a question and what room they leave, for layouts whose layers are unlike
-    Raises InputError for a scenario that cannot be read.
+    Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
     whole = Weighing()
     for space in spaces:
@@ -76,6 +76,8 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
             figures = Figures(group.example, group.cells, shelf, prices)
             figures.price_all()
             whole.found += _group(space, group, whole, held, Bounds(figures))
+    if not whole.considered:
+        Legal(spaces[0], shelf).refuse_nothing()
     return whole
 
 

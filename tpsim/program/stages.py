@@ -69,7 +69,7 @@ class Stages:
         it, and the head. A message is its sender's. What is of the step alone the first chunk of each rank runs.
         """
         if where.place == "step":
-            return int(next(one for one in self.chunks if one.rank == chunk.rank) is chunk)
+            return int(next((one for one in self.chunks if one.rank == chunk.rank), chunk) is chunk)
         if where.index("layers") is not None:
             return sum(count for kind, count in chunk.stack if kind == where.kind)
         if where.place == "cut":

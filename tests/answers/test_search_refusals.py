@@ -1,0 +1,93 @@
+"""What a search cannot compare or make is refused; what `plan` refuses of a layout is counted, and it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.search import search
+from tpsim.pages.search import page
+from tpsim.quantity.errors import InputError
+
+SMALL = {
+    "tpsim": "scenario/1",
+    "model": {"extends": "llama-3-8b", "layers": 8},
+    "hardware": "dgx-h100",
+    "chips": 16,
+    "workload": {"global_batch": 64, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
+}
+FEW = ["microbatches=8", "zero=1", "tp=4", "pp=1"]
+
+
+def test_a_front_of_money_needs_a_price():
+    with pytest.raises(InputError, match="a search by money needs the price of a chip hour") as error:
+        search(SMALL, vary=FEW, pareto="money,memory")
+    assert error.value.problems[0].remedy == "add it: --set assume.price_per_chip_hour=2.5"
+
+
+@pytest.mark.parametrize("field", ["workload.seq=2048,4096", "model=llama-3-8b,llama-2-7b"])
+def test_steps_of_unlike_work_are_not_ranked_by_their_seconds(field):
+    found = search(SMALL, vary=[*FEW, field], recompute="full", by="tokens_per_s", top=2)
+    assert len(found.rows) == 2
+    for asked, remedy in [({}, "--by tokens_per_s"), ({"pareto": "step,memory"}, "--pareto tokens_per_s,memory")]:
+        with pytest.raises(InputError, match="steps are not the same work") as error:
+            search(SMALL, vary=[*FEW, field], recompute="full", by="tokens_per_s" if asked else "step", **asked)
+        assert error.value.problems[0].remedy == f"compare what they get done: {remedy}"
+
+
+def test_a_schedule_that_deadlocks_is_counted_as_refused_and_the_search_goes_on():
+    vary = ["microbatches=8", "zero=1", "tp=4", "pp=2", "schedule=1f1b,interleaved"]
+    found = search(SMALL, vary=vary, recompute="full", overrides=["practice.overlap.stages=none"], top=20)
+    assert {row.schedule for row in found.rows} == {"1f1b"}
+    refused = {one.reason: one.layouts for one in found.refused}
+    assert refused["deadlock"] > 0
+    assert found.considered == found.legal + sum(refused.values())
+    assert found.fitting <= found.legal
+
+
+@pytest.mark.parametrize(
+    ("asked", "message", "place"),
+    [
+        (
+            {"tp": 16, "pp": 16},
+            "the mesh is pipe 16 x data -1 x tensor 16 = a multiple of 256 chips, but chips is 16",
+            "--pp 16",
+        ),
+        (
+            {"tp": 4, "pp": 2, "vary": ["dp=8"]},
+            "the mesh is pipe 2 x data 8 x tensor 4 = 64 chips, but chips is 16",
+            "--pp 2",
+        ),
+        (
+            {"vary": ["tp=3,5"]},
+            "the mesh is data -1 x tensor 3 = a multiple of 3 chips, but chips is 16",
+            "--vary tp=3,5",
+        ),
+    ],
+)
+def test_where_no_mesh_has_so_many_chips_that_is_said_as_plan_says_it(asked, message, place):
+    with pytest.raises(InputError) as error:
+        search(SMALL, **asked)
+    problem = error.value.problems[-1]
+    assert (problem.slug, problem.message, problem.place.text) == ("mesh-product", message, place)
+
+
+def test_where_a_schedule_has_no_chunks_that_is_said_as_plan_says_it():
+    with pytest.raises(InputError, match="8 layers cannot be split evenly over 16 stages"):
+        search(SMALL, pp=16, schedule="interleaved")
+
+
+def test_where_nothing_fits_the_least_peak_is_told_and_nothing_is_saved():
+    found = search({**SMALL, "model": "llama-3-70b"}, chips=8, vary=["microbatches=8,16", "zero=0"], pp=1)
+    least = found.smallest
+    assert least.weighed.peak_bytes == min(one.peak_bytes for one in found.weighing.found)
+    peak = f"{float(least.plan.memory.peak_bytes) / 1e9:.4g} GB"
+    assert found.verdict.startswith(
+        f"best  no layout fits: least peak {peak} of 80 GB, tp 8, dp 1, pp 1, 16 microbatches of "
+    )
+    assert page(found, verbose=False).next_command == ""
+
+
+def test_where_nothing_is_legal_the_answer_does_not_speak_of_fitting():
+    found = search(SMALL, vary=["microbatches=64", "zero=1", "pp=1"], dp=4)
+    assert (found.ok, found.legal) == (False, 0)
+    assert found.verdict.startswith("best  no layout is legal: ")

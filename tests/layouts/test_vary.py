@@ -1,0 +1,100 @@
+"""What `--vary` asks for is checked as flags are, pointed at, and refused where something else states it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.search import search
+from tpsim.quantity.errors import InputError
+
+ASKED = {"model": "gpt-tiny", "hw": "dgx-h100", "chips": 8, "seq": 16, "batch": 16, "top": 1}
+
+
+def refused(*vary, overrides=(), **flags):
+    with pytest.raises(InputError) as error:
+        search(vary=vary, overrides=overrides, **{**ASKED, **flags})
+    (problem,) = error.value.problems
+    assert problem.place.text == f"--vary {vary[-1]}" if vary else f"--set {overrides[0]}"
+    return problem.place.text[problem.place.column - 1 :], problem.slug, problem.message, problem.remedy + problem.note
+
+
+@pytest.mark.parametrize(
+    ("vary", "value", "slug", "message", "remedy"),
+    [
+        ("zero=", "", "bad-value", "layout.zero is empty, not a whole number", "write a whole number"),
+        ("zero=1,9", "9", "bad-value", "layout.zero is 9", "it must be at most 3"),
+        ("chunks=0", "0", "bad-value", "pipeline.chunks is 0", "it must be more than 0"),
+        ("chunks=x", "x", "bad-value", 'pipeline.chunks is "x", not a whole number', "write a whole number"),
+        ("schedule=", "", "bad-value", "pipeline.schedule is empty, not text", "write text"),
+        (
+            *("schedule=1f1b,foo", "foo", "unknown-schedule", '"foo" is not a schedule'),
+            "known: gpipe, 1f1b, interleaved, zb-h1, zb-h2",
+        ),
+        ("microbatches=0", "0", "bad-value", "workload.microbatches is 0", "it must be more than 0"),
+        (
+            *("microbatches=x,1", "x,1", "bad-value", 'workload.microbatches is "x", not a whole number'),
+            "write a whole number",
+        ),
+        ("recompute={base: full}", "{base: full}", "bad-value", "recompute is varied by names", "write none or full"),
+        *(
+            (
+                *(f"tp={value}", tail, "no-mesh", f"tp {wrong} is no size of a mesh that is searched"),
+                "give a size: --tp 8; or the mesh: --mesh data=32,tensor=8",
+            )
+            for value, wrong, tail in [("0", "0", "0"), ("16,x", "x", "x")]
+        ),
+    ],
+)
+def test_a_value_is_refused_where_it_stands_with_the_remedy_of_the_flag(vary, value, slug, message, remedy):
+    assert refused(vary) == (value, slug, message, remedy)
+
+
+@pytest.mark.parametrize(
+    ("vary", "stated", "said"),
+    [
+        ("zero=1", {"zero": 3}, "--zero 3"),
+        ("layout.zero=1", {"zero": 3}, "--zero 3"),
+        ("tp=0", {"tp": 8}, "--tp 8"),
+        ("zero=1", {"overrides": ["layout={zero: 3}"]}, "--set layout={zero: 3}"),
+        ("workload.seq=16,32", {}, "--seq 16"),
+        ("hw=dgx-h100,dgx-a100", {}, "--hw dgx-h100"),
+    ],
+)
+def test_a_field_is_stated_or_varied_but_not_both(vary, stated, said):
+    path = vary.partition("=")[0]
+    message = f"{path} is stated by {said} and varied"
+    assert refused(vary, **stated) == (vary, "stated-and-varied", message, "leave one of the two out")
+
+
+def test_a_field_is_varied_once():
+    message, remedy = "zero is varied twice", "list all values in one: --vary zero=VALUE,VALUE"
+    assert refused("zero=1", "zero=3") == ("zero=3", "varied-twice", message, remedy)
+
+
+def test_equal_values_count_once():
+    once, twice = (search(**ASKED, tp=2, pp=1, vary=[vary]).considered for vary in ("zero=1", "zero=1,1"))
+    assert once == twice > 0
+
+
+def test_flags_that_a_scenario_cannot_do_without_may_be_varied_instead():
+    found = search(model="gpt-tiny", hw="dgx-h100", chips=8, batch=16, tp=2, vary=["seq=8,16"], by="tokens_per_s")
+    assert {row.varied["workload.seq"] for row in found.rows} <= {8, 16}
+    assert found.considered > 0
+
+
+@pytest.mark.parametrize("vary", ["mesh=foo", "layout.tp=tensor", "layout.dp=data", "layout.pp=pipe"])
+def test_what_a_searched_mesh_sets_itself_is_not_varied(vary):
+    message = f"{vary.partition('=')[0]} follows from tp, dp and pp where the mesh is searched"
+    assert refused(vary, tp=2) == (vary, "mesh-is-searched", message, "give these: --tp 8, or --vary tp=4,8")
+
+
+def test_a_placement_is_not_varied_where_the_mesh_is_searched():
+    _, slug, message, remedy = refused("placement.tensor=nvlink,network")
+    assert (slug, message) == ("mesh-is-searched", "placement.tensor cannot be varied where the mesh is searched")
+    assert remedy == "vary tp, dp, pp; or hold it: --placement"
+
+
+def test_an_override_of_a_mesh_that_is_searched_is_refused_not_ignored():
+    value, slug, message, _ = refused(overrides=["mesh.tensor=8"])
+    assert (value, slug) == ("8", "mesh-is-searched")
+    assert message == "mesh.tensor follows from tp, dp and pp where the mesh is searched"

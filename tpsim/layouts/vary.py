@@ -1,0 +1,136 @@
+"""What `--vary` asks for: fields and values, read as overrides are; a field that is stated as well is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.question.edits import Edit, edited, read_override
+from tpsim.question.flag_edits import parse_mesh
+from tpsim.question.flags import PATHS, STAGES, STAGES_AXIS, flag_words
+from tpsim.question.foreign_names import FOREIGN
+from tpsim.question.pipeline import known_schedule
+from tpsim.question.scenario_file import ScenarioFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.quantity.errors import Place
+    from tpsim.quantity.spec import Document
+    from tpsim.question.edits import Keys
+
+ROLES: Mapping[str, str] = {STAGES: STAGES_AXIS, "dp": "data", "tp": "tensor"}
+"""The roles of a mesh that is searched, major first, and the axis that each gets."""
+
+NAMES: Mapping[str, Keys] = {**PATHS, **{role: ("mesh", axis) for role, axis in ROLES.items()}}
+"""What `--vary` calls a field instead of its path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """A field with the values that it may have; no edits where it is only named.
+
+    path   as it is written
+    edits  one per value, each pointing at it
+    """
+
+    path: str
+    keys: Keys
+    place: Place
+    edits: tuple[Edit, ...] | None
+
+    @property
+    def values(self) -> tuple[Any, ...] | None:
+        """All values; none where the field is only named."""
+        return None if self.edits is None else tuple(one.value for one in self.edits)
+
+    def check(self, document: Document) -> None:
+        """Refuse values that the field cannot have, as a flag's would be. Raises InputError."""
+        for edit in self.edits or ():
+            file, _ = spec.read(edited(document, [edit]), ScenarioFile, foreign=FOREIGN)
+            if isinstance(edit.value, Mapping | list):
+                raise InputError.one("bad-value", f"{self.path} is varied by names", edit.place, "write none or full")
+            if file.pipeline:
+                known_schedule(file.pipeline, edit.place)
+
+
+def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:
+    """``zero=1,3`` each, by field; equal values count once. Raises InputError for a field that is varied twice."""
+    found: dict[Keys, Varied] = {}
+    for one in map(_read, texts):
+        if one.keys in found:
+            remedy = f"list all values in one: --vary {one.path}=VALUE,VALUE"
+            raise InputError.one("varied-twice", f"{one.path} is varied twice", one.place, remedy)
+        found[one.keys] = one
+    return found
+
+
+def _read(text: str) -> Varied:
+    path, equals, listed = text.partition("=")
+    keys = NAMES.get(path.strip()) or tuple(key.strip() for key in path.split("."))
+    whole = Edit(keys, None, f"--vary {text}", len("--vary ") + 1)
+    edits: list[Edit] = []
+    column = whole.column + len(path) + 1
+    for one in listed.split(",") if equals else ():
+        edit = replace(whole, column=column)
+        try:
+            edit = replace(edit, value=read_override(f"{path}={one}").value)
+        except InputError as error:
+            raise InputError([replace(error.problems[0], place=edit.place)]) from None
+        column += len(one) + 1
+        if edit.value not in [other.value for other in edits]:
+            edits.append(edit)
+    return Varied(path.strip(), keys, whole.place, tuple(edits) if equals else None)
+
+
+def said(flags: Mapping[str, Any]) -> Iterator[Edit]:
+    """The fields that flags state, as `--vary` names them."""
+    for name, value in flags.items():
+        word = " ".join(flag_words({name: value}))
+        if name in NAMES:
+            yield Edit(NAMES[name], value, word)
+        elif name == "mesh":
+            yield Edit(("mesh",), parse_mesh(value), word)
+
+
+def refuse_stated(varied: Iterable[Varied], stated: Sequence[Edit]) -> None:
+    """Refuse fields that a flag or an override states, too. Raises InputError."""
+    for one in varied:
+        for edit in stated:
+            if states(edit, one.keys):
+                message = f"{one.path} is stated by {edit.text} and varied"
+                raise InputError.one("stated-and-varied", message, one.place, "leave one of the two out")
+
+
+def refuse_mesh(varied: Iterable[Varied], overrides: Iterable[Edit]) -> None:
+    """Refuse to state or to vary what a search of the mesh sets itself. Raises InputError."""
+    searched: list[Keys] = [("mesh",), *(("layout", role) for role in ROLES)]
+    places = [(edit, edit.place) for edit in overrides]
+    places += [(Edit(one.keys, one.path, ""), one.place) for one in varied]
+    for edit, place in places:
+        if any(states(edit, keys) for keys in searched):
+            message = f"{'.'.join(edit.keys)} follows from tp, dp and pp where the mesh is searched"
+            raise InputError.one("mesh-is-searched", message, place, "give these: --tp 8, or --vary tp=4,8")
+    for one in varied:
+        if one.keys[0] == "placement":
+            message = f"{one.path} cannot be varied where the mesh is searched"
+            raise InputError.one("mesh-is-searched", message, one.place, "vary tp, dp, pp; or hold it: --placement")
+
+
+def states(edit: Edit, keys: Keys) -> bool:
+    """True if an edit states a field, or a part of it."""
+    if edit.keys[: len(keys)] == keys:
+        return True
+    return keys[: len(edit.keys)] == edit.keys and stands(edit.value, keys[len(edit.keys) :])
+
+
+def stands(data: Any, keys: Keys) -> bool:
+    """True if a field has a value."""
+    for key in keys:
+        if not isinstance(data, Mapping) or data.get(key) is None:
+            return False
+        data = data[key]
+    return True
