@@ -91,3 +91,32 @@ def test_where_nothing_is_legal_the_answer_does_not_speak_of_fitting():
     found = search(SMALL, vary=["microbatches=64", "zero=1", "pp=1"], dp=4)
     assert (found.ok, found.legal) == (False, 0)
     assert found.verdict.startswith("best  no layout is legal: ")
+
+
+def test_where_the_best_is_too_close_to_say_the_best_that_surely_fits_is_named():
+    scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 16}, "chips": 8}
+    vary = ["microbatches=4,8,16", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
+    found = search(scenario, vary=vary, recompute="none", top=50)
+    fits = [row.plan.memory.fits for row in found.rows]
+    assert fits[0] is None
+    assert len(fits) == found.fitting
+    assert (found.close, True in fits) == (fits.count(None), True)
+    assert found.sure.best[0].plan is found.rows[fits.index(True)].plan
+    assert f" fit ({found.close} of these too close to say); " in found.verdict
+    assert [line.label for line in found.lines].count("surely") == 1
+    shown = page(found, verbose=False)
+    (table,) = shown.tables
+    assert [row["fit"] for row in table.rows] == [{None: "close", True: "yes"}[one] for one in fits]
+    assert "fit" in [column.key for column in table.columns]
+    sure = search(scenario, vary=[*vary[:-2], "tp=8", "zero=1"], recompute="full", top=1)
+    assert (sure.best.fits, sure.sure) == (True, None)
+
+
+def test_a_page_states_its_question():
+    found = search(SMALL, vary=[*FEW, "practice=megatron,fsdp2"], top=1, overrides=["recompute.base=full"])
+    facts = dict(page(found, verbose=False).facts)
+    assert facts["work"] == "64 sequences of 4,096 tokens"
+    assert facts["machine"] == "dgx-h100, 16 chips"
+    assert facts["model"].endswith(" parameters")
+    assert facts["practice"].startswith("megatron: recompute full, overlap")
+    assert " or fsdp2: recompute full, " in facts["practice"]

@@ -120,11 +120,15 @@ class ChipMemory(Memory):
         return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have} ({listed})"
 
 
+def margin(question: Question) -> float:
+    """The share of a chip's memory by which a peak may be off."""
+    return KNOWN if question.practice.keeps else UNKNOWN
+
+
 def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemory, ...]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, courses = question.stages, Courses(program, sizes, question.practice.keeps)
     capacity = float(question.machine.chip.memory_capacity.value)
-    margin = KNOWN if question.practice.keeps else UNKNOWN
     found: list[ChipMemory] = []
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, order in enumerate(question.orders.orders):
@@ -143,7 +147,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
                 peak_rank=rank,
                 peak_action=action,
                 overheads=question.assume.memory,
-                margin=margin,
+                margin=margin(question),
             )
         )
     return tuple(found)

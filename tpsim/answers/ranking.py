@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Literal
@@ -50,12 +50,14 @@ class Ranked:
 class Ranking:
     """The layouts of a search that fit, planned where it is worth it, each once.
 
-    most  plans that are made at most
+    most   plans that are made at most
+    spare  by the identity of a space: bytes of a chip that are free in a layout that surely fits
     """
 
     weighing: Weighing
     shelf: Shelf
     most: int
+    spare: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fitting = [one for one in self.weighing.found if one.room_bytes >= 0]
@@ -89,16 +91,24 @@ class Ranking:
         found = [] if self.fitting else sorted(self.weighing.found, key=lambda one: -one.room_bytes)
         return next(filter(None, map(self._plan, found)), None)
 
-    def _queue(self, by: By) -> Iterator[tuple[float, Weighed]]:
+    def surely(self, one: Weighed) -> bool:
+        """True if it fits though its peak were off by as much as it may be."""
+        return one.room_bytes >= self.spare[id(one.space)]
+
+    def _queue(self, by: By, *, sure: bool = False) -> Iterator[tuple[float, Weighed]]:
         """Those that may meet every demand, with what they come to at least: the best first."""
-        queue = sorted((one for one in self.fitting if one.may_do), key=lambda one: _least(one, by))
+        able = (one for one in self.fitting if one.may_do and (not sure or self.surely(one)))
+        queue = sorted(able, key=lambda one: _least(one, by))
         return ((_least(one, by)[0], one) for one in queue)
 
-    def best(self, by: By, top: int) -> Ranked:
-        """The best: planned by what they come to at least, until no other can be among them."""
+    def best(self, by: By, top: int, *, sure: bool = False) -> Ranked:
+        """The best: planned by what they come to at least, until no other can be among them.
+
+        sure  True: of those that surely fit
+        """
         best: list[Planned] = []
         made = violated = 0
-        for least, one in self._queue(by):
+        for least, one in self._queue(by, sure=sure):
             enough = len(best) == top and best[-1].value(by) <= least
             if enough or made == self.most:
                 return Ranked(best, made, inf if enough else least, violated + self._unable)

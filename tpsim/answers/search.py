@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
+from tpsim.answers.search_asks import measurable, measured, spare_bytes
+from tpsim.answers.search_words import surely, why_none
 from tpsim.answers.sensitivity import Answered, parts
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import spaces
@@ -71,43 +73,25 @@ def search(
     if top < 1 or plans < 1:
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
     shelf = Shelf()
-    measures = {"by": by, **({"pareto": _measure(pareto)} if pareto else {})}
+    measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
     questions = [one.question(None, shelf) for one in several]
     for flag, measure in measures.items():
-        _measurable(flag, measure, questions)
+        measurable(flag, measure, questions)
     weighing = weigh(several, shelf, held_at_peak)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
-    ranking = Ranking(weighing, shelf, plans)
+    spare = {id(space): spare_bytes(one) for space, one in zip(several, questions, strict=True)}
+    ranking = Ranking(weighing, shelf, plans, spare)
     best = ranking.best(by, top)
-    found = SearchResult(by, several, weighing, best, ranking.smallest(), asked=(*words, *asked))
+    close = sum(not ranking.surely(one) for one in ranking.fitting)
+    doubted = best.best and best.best[0].plan.memory.fits is None
+    sure = ranking.best(by, 1, sure=True) if doubted else None
+    found = SearchResult(by, several, questions, weighing, best, close, sure, ranking.smallest(), (*words, *asked))
     if pareto:
         found = replace(found, front=ranking.front(measures["pareto"]))
     return replace(found, sensitivity=list(_sensitivity(found, plans, shelf))) if sensitivity else found
-
-
-def _measure(pareto: str) -> By:
-    """The measure of ``step,memory`` that is weighed against memory."""
-    first, _, second = pareto.partition(",")
-    if second != "memory" or first == "memory" or first not in get_args(By):
-        raise InputError.one("bad-value", f"{pareto} is no pair of measures", remedy="write --pareto step,memory")
-    return first  # type: ignore[return-value]  # one of them
-
-
-def _measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
-    """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
-    if measure == "money" and not all(one.assume.price_per_chip_hour for one in questions):
-        message = "a search by money needs the price of a chip hour, and the scenario states none"
-        raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
-    first, *others = questions
-    if measure == "step" and any(
-        (one.workload.tokens, one.model) != (first.workload.tokens, first.model) for one in others
-    ):
-        message = "steps are not the same work where their tokens or their models differ"
-        remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
-        raise InputError.one("unlike-work", message, remedy=f"compare what they get done: {remedy}")
 
 
 def _sensitivity(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
@@ -142,7 +126,10 @@ class Refused(Record):
 class SearchResult(Answer):
     """The best layouts of a space. Bytes are of one chip, seconds of one step.
 
+    questions    of each space, its layouts left open
     ranked       the best plans
+    close        how many of those that fit are too close to say
+    sure         where that is so of the best: the best that surely fits
     smallest     the plan of the layout that holds least, where none fits
     front        where they are asked for, those that are not surpassed in speed and memory together
     asked        the words of the command line that ask for it again
@@ -152,17 +139,20 @@ class SearchResult(Answer):
     schema = "tpsim.search/1"
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
-        *("verdict", "by", "considered", "legal", "fitting", "plans", "violating", "gap", "complete"),
+        *("verdict", "by", "considered", "legal", "fitting", "close", "plans", "violating", "gap", "complete"),
         *("searched", "held", "refused", "best?", "rows", "pareto?", "sensitivity?"),
     )
 
     by: By
     spaces: Sequence[Space]
+    questions: Sequence[Question]
     weighing: Weighing
     ranked: Ranked
-    smallest: Planned | None = None
+    close: Count
+    sure: Ranked | None
+    smallest: Planned | None
+    asked: tuple[str, ...]
     front: Ranked | None = None
-    asked: tuple[str, ...] = ()
     sensitivity: list[Answered] | None = None
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
@@ -270,32 +260,21 @@ class SearchResult(Answer):
     def _lines(self) -> Iterator[Line]:
         best = self.best
         counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
+        counts += f" ({self.close:,} of these too close to say)" if self.close else ""
         if best is None:
-            yield Line(f"{self._why_none}: {counts}", "best", ok=False)
+            yield Line(f"{why_none(self)}: {counts}", "best", ok=False)
             return
         plan = best.plan
         rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
         yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
+        if self.sure:
+            yield Line(surely(self.sure, self.by), "surely")
         if plan.run:
             yield Line(plan.run.text, "run")
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
-
-    @property
-    def _why_none(self) -> str:
-        """Why there is no best layout."""
-        if not self.legal:
-            return "no layout is legal"
-        if self.fitting:
-            demands = (self.spaces[0].document.data.get("require") or {}).items()
-            return f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands)}"
-        if self.smallest is None:
-            return "no layout fits"
-        memory, least = self.smallest.plan.memory, Row(1, self.smallest, self.smallest, "memory")
-        peak, have = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
-        return f"no layout fits: least peak {peak} of {have}, {in_words(least)}"
 
     @property
     def verdict(self) -> str:

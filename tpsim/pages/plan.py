@@ -119,10 +119,8 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
 def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     question = result.question
     work, layout = question.workload, question.layout
-    parameters = question.resolved["model"]["parameters"]
-    yield "model", f"{question.model.name}, {show(float(parameters), 'count')} parameters"
-    parts = _many(work.microbatches, "microbatch", "es")
-    yield "work", f"{work.global_batch:,} sequences of {work.seq:,} tokens in {parts}"
+    yield "model", model_text(question)
+    yield "work", f"{work_text(question)} in {_many(work.microbatches, 'microbatch', 'es')}"
     yield "dtypes", _dtypes(result)
     mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
     yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
@@ -133,10 +131,25 @@ def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "pipeline", _turns(question.schedule, question.split)
     yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
     switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
-    usual = PRACTICES[base].switches
-    told = {name: one for name, one in switches.items() if verbose or name in ALWAYS_TOLD or one != usual[name]}
-    yield "practice", practice_text(base, told)
+    yield "practice", practice_text(base, switches if verbose else telling(base, switches))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def model_text(question: Question) -> str:
+    """The model and its size."""
+    parameters = question.resolved["model"]["parameters"]
+    return f"{question.model.name}, {show(float(parameters), 'count')} parameters"
+
+
+def work_text(question: Question) -> str:
+    """The work of a step."""
+    return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
+
+
+def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
+    """The switches that decide most of a step, and those that are not as the bundle has them."""
+    usual = PRACTICES[base].switches
+    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual[name]}
 
 
 def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.pages.plan import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.layout_row import Row
     from tpsim.answers.search import SearchResult
+    from tpsim.question.question import Question
 
 LAYOUT = (
     Column("rank", "rank", "integer"),
@@ -29,6 +31,7 @@ LAYOUT = (
 COSTS = (
     Column("step_s", "step", "seconds"),
     Column("peak_bytes", "peak", "bytes"),
+    Column("fit", "fits"),
     Column("mfu", "MFU", "share"),
     Column("loses", "against the best"),
 )
@@ -80,22 +83,46 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     )
 
 
+YES, FIT = {True: "yes", False: ""}, {True: "yes", None: "close", False: "no"}
+"""Words of a column for what is true, and for a fit that is too close to say."""
+
+
 def _flat(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    return [{**row, **row["varied"], "sp": "yes" if row["sequence_parallel"] else ""} for row in rows]
+    return [{**row, **row["varied"], "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]]} for row in rows]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """False for a column that says nothing of any layout."""
-    idle = {"schedule": None, "chunks": 1, "sp": "", "recompute": "none"}
+    idle = {"schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes"}
     return key not in idle or any(row[key] != idle[key] for row in rows)
 
 
 def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
+    questions = result.questions
+    yield "model", _either(model_text(one) for one in questions)
+    yield "work", _either(work_text(one) for one in questions)
+    chips = (space.chips or one.mesh.devices for space, one in zip(result.spaces, questions, strict=True))
+    machines = zip((one.machine.name for one in questions), chips, strict=True)
+    yield "machine", _either(f"{name}, {count:,} chips" for name, count in machines)
+    yield "practice", _either(_practice(one, result.searched) for one in questions)
     yield "searched", ", ".join(result.searched)
-    yield "held", ", ".join(f"{path} {_text(value)}" for path, value in result.held.items()) or "nothing"
+    if result.held:
+        yield "held", ", ".join(f"{path} {_text(value)}" for path, value in result.held.items())
     if result.refused:
         listed = (f"{one.reason} {one.layouts:,}" for one in result.refused)
         yield "refused", ", ".join(listed)
+
+
+def _either(texts: Iterable[str]) -> str:
+    """What all questions of a search have, or each of them."""
+    return " or ".join(dict.fromkeys(texts))
+
+
+def _practice(question: Question, searched: Sequence[str]) -> str:
+    """The switches that no layout of the search has otherwise."""
+    base, layout = question.resolved["practice"]["base"], question.layout
+    switches = telling(base, question.practice.under(layout).switches)
+    return practice_text(base, {name: one for name, one in switches.items() if name not in searched})
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,36 @@
+"""Sentences of a search: why no layout is the best, and which surely fits where the best is too close to say."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from tpsim.answers.layout_row import Row, in_words
+from tpsim.quantity.units import show
+
+if TYPE_CHECKING:
+    from tpsim.answers.ranking import By, Ranked
+    from tpsim.answers.search import SearchResult
+
+
+def surely(found: Ranked, by: By) -> str:
+    """The best layout that surely fits, with its step and peak."""
+    if not found.best:
+        return "no layout surely fits" if found.open_at == inf else "none was found that surely fits"
+    safe = Row(1, found.best[0], found.best[0], by)
+    peak = show(float(safe.peak_bytes), "bytes")
+    return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
+
+
+def why_none(result: SearchResult) -> str:
+    """Why there is no best layout."""
+    if not result.legal:
+        return "no layout is legal"
+    if result.fitting:
+        demands = (result.spaces[0].document.data.get("require") or {}).items()
+        return f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands)}"
+    if result.smallest is None:
+        return "no layout fits"
+    memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
+    peak, have = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
+    return f"no layout fits: least peak {peak} of {have}, {in_words(least)}"
