@@ -105,6 +105,11 @@ def test_a_name_that_cannot_be_kept_is_marked_itself_in_a_file(tmp_path, line, m
     assert f"|     {marked}" in str(error.value)
 
 
+def test_what_only_one_layer_hands_on_to_one_like_it_is_refused_too():
+    with pytest.raises(InputError, match=r"d\.layer\.in is handed on between parts of the stack"):
+        resolve("llama3-8b-v5e", overrides=["practice.keeps={d.layer.in: 1000}"])
+
+
 SMALL = "gpt3-175b-a100-tp8"
 
 
@@ -115,7 +120,7 @@ def test_devices_hold_what_a_stack_keeps_after_every_action():
 
 @pytest.mark.parametrize(
     ("scenario", "kept"),
-    [("llama3-8b-v5e", "{d.residual: 2, d.layer.in: 2}"), ("gpt2-xl-a100-dp", "{E: 2, d.E: 2}")],
+    [("llama3-8b-v5e", "{d.residual: 1000}"), ("gpt2-xl-a100-dp", "{E: 2, d.E: 2}")],
 )
 def test_cotangents_inside_layers_and_weights_that_parts_share_may_be_kept(scenario, kept):
     found = verify(scenario, overrides=["layout.zero=3", f"practice.keeps={kept}"])

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.keeps import KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
+from tpsim.program.kinds import one_each
 from tpsim.program.layout import DTYPE_BYTES, FULL, Dtypes
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.question.shelf import one_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
     found = lives(_program(practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in found.makers)  # of one name the narrowest
     _check_kept(asked, {**dict.fromkeys(STANDING, 0), **dict(own)}, read)
-    _check_stream(asked, found, read)
+    _check_stream(asked, lives(_program(practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*one) for one in asked.items()))
 
 
@@ -91,6 +91,8 @@ def _check_stream(asked: Iterable[str], found: Lives, read: Stated) -> None:
     """Refuse the stream and its cotangent: what a part of the stack is handed counts as large as what it hands on.
 
     A gradient of weights that two parts share is no stream, and weights that both read are none.
+
+    found  of a stack that has two layers of each kind, so that a layer hands on to one like it
     """
     activations = [(x, op) for x, op in found.makers.items() if x.role == "activation" and op.where.act != "W"]
     stream = {x.name for x, _ in activations if found.handed_on(x)}
@@ -123,9 +125,11 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
             raise InputError([replace(problem, place=at("recompute", "drop") or at("recompute"))])
 
 
-def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None) -> Program:
+def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None, *, runs: int = 1) -> Program:
+    """The program of a model with so many layers of each kind, and a cut behind them if it has stages."""
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
-    return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=one_cut(practice) if laid.stages else None)
+    layers = tuple((each, runs * many) for each, many in one_each(practice))
+    return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
 
 
 def recompute_remarks(practice: Practice) -> Iterator[str]:
