@@ -227,7 +227,7 @@ def fake_clock(*_):
         return SimpleNamespace(launch_s=1.0, latency_s=2.0, bandwidth_s=spent, time_s=3.0 + spent)
 
     placed = SimpleNamespace(describe=lambda: ["X lies on ici.0"])
-    machine = SimpleNamespace(path="any.yaml", sha256="0" * 64)
+    machine = SimpleNamespace(path="any.yaml", sha256="0" * 64, below=())
     return SimpleNamespace(move=timed, product=lambda work: work / 1000, placement=placed, machine=machine)
 
 
