@@ -15,7 +15,7 @@ from tests.models import loops
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.actions import Actions
-from tpsim.cost.nodes import Piece
+from tpsim.cost.nodes import Piece, step_share
 from tpsim.cost.rollup import collectives, price
 from tpsim.cost.segments import Step
 from tpsim.cost.sizes import Sizes
@@ -66,7 +66,7 @@ def seconds_of(kind, tensor, k, c):
 
     def seconds(piece):
         worked = 8 * k if piece.is_product else 0
-        return 7 * c if piece.call else piece.cut.of(worked, row) if piece.cut else worked
+        return 7 * c if piece.call else piece.cut.of(worked, step_share(row.ranks, row.timing)) if piece.cut else worked
 
     return actions.action(Chunk(0, ((ALIKE, 1),), True, True), "F").timed(seconds)
 

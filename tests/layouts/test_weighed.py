@@ -48,6 +48,17 @@ SPACES = {
         ["schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", *KINDS],
         7,
     ),
+    "products cut to run beside gathers": (
+        {
+            "model": {"extends": "llama-3-8b", "layers": 4},
+            "hardware": "dgx-h100",
+            "practice": {"overlap": {"tensor": "split"}},
+        },
+        {**WORK, "seq": 2048},
+        8,
+        ["tp=1,2,8", "microbatches=1,2", "zero=0,3", "recompute=none,full", "schedule=1f1b,zb-h1"],
+        5,
+    ),
     "kv heads beside tensor": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "dgx-a100"},
         {**WORK, "seq": 2048},
@@ -163,3 +174,19 @@ def test_what_is_alive_is_listed_once_per_action():
     assert {sort: len(each) for sort, each in found.items()} == {"first": 2, "middle": 2, "last": 2}
     (forward,) = (one for one in found["first"] if one.now == ("first", "F"))
     assert forward.beside == (("first", 3, 0),)
+
+
+def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():
+    """The sum that the ends of a pipeline share has no way between them where only neighbours are joined."""
+    document = {
+        "tpsim": "scenario/1",
+        "model": {"extends": "gemma-7b", "layers": 4},
+        "hardware": "tpu-v5e",
+        "workload": {**WORK, "seq": 2048},
+        "chips": 16,
+    }
+    shelf, vary = Shelf(), ["tp=1", "pp=4", "schedule=1f1b", "microbatches=4"]
+    several = spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf)
+    found = weigh(several, shelf, held_at_peak)
+    assert (found.refused, found.found) == ({"no-closed-form": found.considered}, [])
+    assert found.considered > 5

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tpsim.quantity.units import HOUR_S
 from tpsim.report.record import Number, Record
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
 
-HOUR_S, HOURS_A_DAY = 3600, 24
+HOURS_A_DAY = 24
 MILLION = 1e6
 
 

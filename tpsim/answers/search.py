@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
 from tpsim.answers.layout_row import Row, in_words
+from tpsim.answers.measures import measurable, measured, spare_bytes
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
-from tpsim.answers.search_asks import measurable, measured, spare_bytes
 from tpsim.answers.search_words import surely, why_none
 from tpsim.answers.sensitivity import Answered, parts
 from tpsim.answers.verdict import percent

@@ -15,6 +15,8 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import Kernel, kernels
 from tpsim.cost.memory import memory
+from tpsim.cost.nodes import step_share
+from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Timed
@@ -90,11 +92,12 @@ class Traced:
         each = [(one, s) for s, group in zip(works, self.kernels, strict=True) for one in group]
         found = {id(one.ops[0]): s for one, s in each}
 
+        def share(call: Collective) -> Any:
+            return step_share(calls[id(call)].ranks, calls[id(call)].timing)
+
         def seconds(piece: Piece) -> Any:
-            if piece.call:
-                return calls[id(piece.call)].timing.time_s
-            worked = total(found.get(id(op), 0) for op in piece.ops)
-            return piece.cut.of(worked, calls[id(piece.cut.call)]) if piece.cut else worked
+            call_s, op_s = (lambda call: calls[id(call)].timing.time_s), (lambda op: found.get(id(op), 0))
+            return piece_s(piece, call_s, op_s, share)
 
         layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
         actions = self.actions

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tpsim.cost.rollup import RECOMPUTED
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
-from tpsim.quantity.size import over
+from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.cost.rollup import Collective, Row
+    from tpsim.cost.rollup import Collective
+    from tpsim.machine.timing import Timing
     from tpsim.program.op import Array, Op
     from tpsim.program.stages import Chunk
 
@@ -38,14 +39,19 @@ class Cut(NamedTuple):
     call: Collective
     alone: bool
 
-    def of(self, seconds: Any, row: Row) -> Any:
-        """Its seconds of those of the whole product; `row` prices the call."""
-        alone = seconds * row.step_share
+    def of(self, seconds: Any, share: Any) -> Any:
+        """Its seconds of those of the whole product; share: what one step brings of all, see `step_share`."""
+        alone = seconds * share
         return alone if self.alone else seconds - alone
 
-    def pieces(self, row: Row) -> Any:
+    def pieces(self, share: Any) -> Any:
         """Of how many pieces that a kernel each computes."""
-        return 1 if self.alone else over(1, row.step_share) - 1
+        return 1 if self.alone else over(1, share) - 1
+
+
+def step_share(ranks: Any, timing: Timing) -> Any:
+    """What one step of a collective brings of all that comes from others, as a share of the whole: a ring's is 1/n."""
+    return over(ranks - 1, ranks * largest(timing.steps, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

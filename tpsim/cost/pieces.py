@@ -7,17 +7,34 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, kernel_s
+from tpsim.cost.nodes import step_share
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.nodes import Piece
-    from tpsim.cost.rollup import Row
+    from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
     from tpsim.cost.timed import Action, Timed
     from tpsim.machine.profile import Machine
+    from tpsim.program.op import Op
+
+
+def piece_s(
+    piece: Piece, call_s: Callable[[Collective], Any], op_s: Callable[[Op], Any], share: Callable[[Collective], Any]
+) -> Any:
+    """Seconds of one kernel, call, or part of a product.
+
+    call_s  of a call
+    op_s    of the kernel whose first op it is; 0 for the other ops of a kernel
+    share   what one step of a call brings
+    """
+    if piece.call:
+        return call_s(piece.call)
+    worked = total(map(op_s, piece.ops))
+    return piece.cut.of(worked, share(piece.cut.call)) if piece.cut else worked
 
 
 @dataclass(frozen=True)
@@ -51,17 +68,20 @@ class Clock:
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:
-        """Seconds of one kernel or call; a kernel stands where its first op does."""
-        if piece.call:
-            return self._calls[id(piece.call)].timing.time_s
-        if piece not in self._products:
-            kernels = total(
-                kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale
-                for one in self._kernels_of(piece)
-            )
-            cut = piece.cut
-            self._products[piece] = cut.of(kernels, self._calls[id(cut.call)]) if cut else kernels
-        return self._products[piece]
+        if piece not in self._known:
+            self._known[piece] = piece_s(piece, self._call_s, self._op_s, self._share)
+        return self._known[piece]
+
+    def _call_s(self, call: Collective) -> Any:
+        return self._calls[id(call)].timing.time_s
+
+    def _op_s(self, op: Op) -> Any:
+        one = self._firsts.get(id(op))
+        return kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale if one else 0
+
+    def _share(self, call: Collective) -> Any:
+        row = self._calls[id(call)]
+        return step_share(row.ranks, row.timing)
 
     def _launches_s(self, piece: Piece) -> Any:
         """Seconds in which the host launches one kernel or call, or those that a product is cut into.
@@ -70,11 +90,8 @@ class Clock:
         """
         if piece.call and not piece.call.per_microbatch:
             return 0
-        pieces = piece.cut.pieces(self._calls[id(piece.cut.call)]) if piece.cut else 1
-        return self.launch_s * (1 if piece.call else pieces * len(self._kernels_of(piece)))
-
-    def _kernels_of(self, piece: Piece) -> list[Kernel]:
-        return [one for op in piece.ops if (one := self._firsts.get(id(op)))]
+        pieces = piece.cut.pieces(self._share(piece.cut.call)) if piece.cut else 1
+        return self.launch_s * (1 if piece.call else pieces * sum(id(op) in self._firsts for op in piece.ops))
 
     @cached_property
     def _calls(self) -> dict[int, Row]:
@@ -89,5 +106,5 @@ class Clock:
         return {}
 
     @cached_property
-    def _products(self) -> dict[Piece, Any]:
+    def _known(self) -> dict[Piece, Any]:
         return {}

@@ -309,11 +309,6 @@ class Row(Record):
         return self.timing.time_s * self.count
 
     @property
-    def step_share(self) -> Any:
-        """What one step brings of all that comes from others, as a share of the whole: a ring's is 1/n."""
-        return over(self.ranks - 1, self.ranks * largest(self.timing.steps, 1))
-
-    @property
     def wires_s(self) -> dict[str, Any]:
         """Seconds in which all calls fill the links of each level, or of each axis of a torus."""
         asked = self.timing.asked

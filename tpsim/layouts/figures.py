@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory, spare_bytes
+from tpsim.cost.nodes import step_share
+from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.program.kinds import ALIKE
@@ -23,10 +25,10 @@ from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-from tpsim.question.prices import pricer, route_of, sent
+from tpsim.question.prices import pricer, route_of, route_over, sent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from tpsim.cost.nodes import Piece
     from tpsim.cost.rollup import Collective
@@ -57,6 +59,19 @@ ENDS: dict[str, tuple[bool, bool]] = {
 def chunk_of(sort: str, layers: Any) -> Chunk:
     """A chunk of that sort."""
     return Chunk(0, ((ALIKE, layers),), *ENDS[sort])
+
+
+class _Priced(NamedTuple):
+    """A call, per cell.
+
+    seconds  of one; 0 where it has no price
+    shares   what one step of it brings of all
+    wrong    cell -> the reason why it has no price
+    """
+
+    seconds: Any
+    shares: Any
+    wrong: Mapping[int, str]
 
 
 @dataclass
@@ -137,10 +152,13 @@ class Figures:
         return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
 
     def piece_s(self, piece: Piece) -> Any:
-        """Seconds of a kernel, or of one call."""
-        if piece.call:
-            return self.call_s(piece.call)
-        return total(self.kernel_s(self._kernels[id(op)]) for op in piece.ops if id(op) in self._kernels)
+        """Seconds of a kernel, of a part of a product, or of one call."""
+        return piece_s(
+            piece,
+            self.call_s,
+            lambda op: self.kernel_s(self._kernels[id(op)]) if id(op) in self._kernels else 0,
+            lambda call: self._priced(call).shares,
+        )
 
     def kernel_s(self, one: Any) -> Any:
         """Seconds of one run of a kernel."""
@@ -151,37 +169,44 @@ class Figures:
         return self.prices[key]
 
     def call_s(self, call: Collective) -> Any:
-        """Seconds of one call; of messages, and of what two stages have together, none."""
+        """Seconds of one call; of messages, and of what stages have together, none."""
         if call.kind == "send":
             return 0
+        priced = self._priced(call)
+        self.wrong |= priced.wrong
+        return priced.seconds
+
+    def _priced(self, call: Collective) -> _Priced:
         key = ("call", call.shape, self.number)
         if key not in self.prices:
             volumes = np.broadcast_to(call.logical_bytes(self.sizes), len(self.cells)).tolist()
-            self.prices[key] = np.array([self._cell_s(at, call, V) for at, V in enumerate(volumes)])
-        return self.prices[key]
+            found = [self._cell(at, call, V) for at, V in enumerate(volumes)]
+            self.prices[key] = _Priced(
+                np.array([one[0] if isinstance(one, tuple) else 0 for one in found]),
+                np.array([one[1] if isinstance(one, tuple) else 0 for one in found]),
+                {at: one.problems[0].slug for at, one in enumerate(found) if isinstance(one, InputError)},
+            )
+        return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
-    def _cell_s(self, at: int, call: Collective, volume: float) -> float:
+    def _cell(self, at: int, call: Collective, volume: float) -> tuple[float, float] | InputError:
+        """Seconds of a call in a cell, and what one step of it brings; or why it is refused."""
         move, cell = call.parts[0].move, self.cells[at]
-        if cell.mesh.size(*move.axes) == 1:
-            return 0
+        n = cell.mesh.size(*move.axes)
+        if n == 1:
+            return 0, 0
         axes = self.meshes[at]
         if call.shared:
-            there = _found(lambda: cell.placement.hop(move.axes, 0, cell.mesh.size(*move.axes) - 1))
-            return self._priced(at, there if isinstance(there, InputError) else 0)
+            there = _found(lambda: route_over(cell, move))
+            return there if isinstance(there, InputError) else (0, 0)
         key = ("wires", axes, move.axes)
         if key not in self.prices:
             self.prices[key] = _found(lambda: cell.placement.route(move.axes))
         route = self.prices[key] if move.kind != "permute" else axes
         priced = (move.kind, move.reordered, route, volume)
         if priced not in self.prices:
-            self.prices[priced] = _found(lambda: float(pricer(cell)(move, volume).time_s))
-        return self._priced(at, self.prices[priced])
-
-    def _priced(self, at: int, found: Any) -> float:
-        if isinstance(found, InputError):
-            self.wrong[at] = found.problems[0].slug
-            return 0
-        return found  # type: ignore[no-any-return]  # seconds
+            self.prices[priced] = _found(lambda: pricer(cell)(move, volume))
+        timing = self.prices[priced]
+        return timing if isinstance(timing, InputError) else (float(timing.time_s), float(step_share(n, timing)))
 
     def price_all(self) -> None:
         """Ask for every price, so that cells without one are known."""
@@ -207,7 +232,11 @@ class Figures:
             wrong = next((one for one in ahead if isinstance(one, InputError)), None)
             self.prices[key] = wrong or min(float(sent(cell, one, volume).time_s) for one in {*ahead})
             self.prices["around", self.meshes[at]] = _found(lambda: self._hop(cell, ranks - 1, 0))
-        return self._priced(at, self.prices[key])
+        found = self.prices[key]
+        if isinstance(found, InputError):
+            self.wrong[at] = found.problems[0].slug
+            return 0
+        return found  # type: ignore[no-any-return]  # seconds
 
     def _hop(self, cell: Question, source: int, target: int) -> Route:
         return route_of(cell, cell.layout.stages, source, target)

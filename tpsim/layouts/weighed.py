@@ -14,6 +14,7 @@ from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.walk import settled
 from tpsim.program.schedules import SCHEDULES
+from tpsim.quantity.units import HOUR_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tpsim.question.question import Limit, Question
     from tpsim.question.shelf import Shelf
 
-
-HOUR_S = 3600
 
 Room = tuple[float, float]
 """What a question holds at most, and the room that this leaves."""
@@ -86,7 +85,7 @@ def _group(
 ) -> Iterator[Weighed]:
     """The layouts of one program."""
     alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
-    shelf = bounds.figures.shelf
+    shelf, overlap = bounds.figures.shelf, group.example.practice.overlap
     stated = group.example.assume.price_per_chip_hour
     price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
     tokens, model = group.example.workload.tokens, group.example.model
@@ -105,7 +104,7 @@ def _group(
         rooms = _rooms(group.example, peaks)
         seconds, fit = np.zeros(len(members)), rooms >= 0
         if fit.any():  # of a layout that does not fit nobody asks how fast it were
-            blocking = _blocking(group.example, schedule)
+            blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking)
             seconds[fit] = bounds.step_s(cells[fit], schedule, pp, v, each, blocking=blocking)
         for (_, layout), s, peak, room in zip(members, seconds.tolist(), peaks.tolist(), rooms.tolist(), strict=True):
             yield Weighed(space, layout, s, peak, room, tokens, price, _may_do(group.example.limits, s, peak, tokens))
@@ -122,9 +121,3 @@ def _may_do(limits: Sequence[Limit], step_s: float, peak_bytes: float, tokens: i
     least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": rate}
     exact = {"peak": "<=>", "step": "<", "tokens_per_s": ">"}
     return all(one.holds(least[one.name]) for one in limits if one.name in exact and one.relation[0] in exact[one.name])
-
-
-def _blocking(question: Question, schedule: str) -> bool:
-    """True if messages hold up both their stages; see `Question.blocking`."""
-    stated = question.practice.overlap.stages
-    return stated == "none" or (stated == "auto" and schedule in SCHEDULES and SCHEDULES[schedule].blocking)

@@ -87,6 +87,10 @@ class Overlap:
     weights: Beside = "none"
     stages: Literal["auto", "none", "beside"] = "auto"
 
+    def blocks_stages(self, *, usual: bool) -> bool:
+        """True if messages hold up both their stages; usual: what those do who run the schedule."""
+        return usual if self.stages == "auto" else self.stages == "none"
+
     def at(self, zero: int) -> Overlap:
         """These switches at a ZeRO stage."""
         then: Literal["beside", "none"] = "beside" if zero == ALL_SHARDED else "none"

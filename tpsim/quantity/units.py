@@ -99,6 +99,10 @@ NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _TEXT = re.compile(rf"(?P<number>{NUMBER}) *(?P<unit>(?:[^\W\d_]|[%/])*)")
 
 
+HOUR_S = 3600
+"""Seconds of an hour, as chips are paid by."""
+
+
 def parse(text: object, dimension: Dimension, *, zero: bool = False, share: bool = False) -> float:
     """The number in SI units (bytes, bytes/s, seconds, FLOP/s) that `text` stands for, rounded once.
 

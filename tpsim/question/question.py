@@ -160,8 +160,7 @@ class Question:
     @property
     def blocking(self) -> bool:
         """True if messages hold up both their stages: as practice states, else as those do who run the schedule."""
-        stated = self.practice.overlap.stages
-        return self.orders.blocking if stated == "auto" else stated == "none"
+        return self.practice.overlap.blocks_stages(usual=self.orders.blocking)
 
     @property
     def matmul_efficiency(self) -> float | None:
