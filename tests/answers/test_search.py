@@ -243,3 +243,14 @@ def test_what_cannot_be_searched_is_refused(asked, slug, text):
 def test_layouts_are_compared_at_a_batch_that_is_stated():
     with pytest.raises(InputError, match="layouts are compared at one batch, and the scenario states none"):
         search(model="gpt-tiny", hw="dgx-h100", seq=16, chips=8)
+
+
+def test_a_better_part_with_which_no_layout_meets_a_demand_has_no_best_step():
+    """The step may be no quicker than today's: a quicker chip violates that in every layout."""
+    vary = ["microbatches=4", "zero=1", "tp=4", "pp=1"]
+    today = search(SMALL, vary=vary, recompute="none", top=1).best.step_s
+    slow = {**SMALL, "require": {"step": f"> {0.999 * today} s"}}
+    found = search(slow, vary=vary, recompute="none", top=1, sensitivity=True)
+    (compute, *_) = found.sensitivity
+    assert (compute.part, compute.best_s, compute.relative, compute.best_elasticity) == ("compute", None, None, None)
+    assert compute.held_s < today

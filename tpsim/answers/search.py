@@ -103,11 +103,13 @@ def _sensitivity(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answ
         machine = part.better(today.question.machine)
         held = priced(replace(today.question, machine=machine), shelf)
         weighing = weigh([replace(space, machine=machine)], shelf, held_at_peak)
-        again = Ranking(weighing, shelf, plans).best(found.by, 1).best[0]
-        then = Row(1, again, again, found.by)
-        other = in_words(then) if then.planned.weighed.layout != best.planned.weighed.layout else None
-        today_s, held_s, then_s = (float(one.step.time_s) for one in (today, held, then.plan))
-        yield Answered(part.name, part.factor, today_s, held_s, then_s, other)
+        today_s, held_s = (float(one.step.time_s) for one in (today, held))
+        answered = Answered(part.name, part.factor, today_s, held_s)
+        for again in Ranking(weighing, shelf, plans).best(found.by, 1).best:
+            other = again.weighed.layout != best.planned.weighed.layout
+            layout = in_words(Row(1, again, again, found.by)) if other else None
+            answered = replace(answered, best_s=float(again.plan.step.time_s), layout=layout)
+        yield answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class Answered(Record):
     part      of the machine
     factor    how much better it is: so much more, or of a latency so much less
     held_s    seconds of the step in the layout that is best today
-    best_s    in the layout that is best then
+    best_s    in the layout that is best then; null where none meets what the scenario requires any more
     layout    that layout, if it is another one
     elasticity       percent that the step loses in its layout, per percent that the part is better
     best_elasticity  the same, searched again
@@ -88,7 +88,7 @@ class Answered(Record):
     factor: Number
     today_s: float
     held_s: Seconds
-    best_s: Seconds
+    best_s: Seconds | None = None
     layout: str | None = None
 
     @property
@@ -97,14 +97,14 @@ class Answered(Record):
         return self._elasticity(self.held_s)
 
     @property
-    def best_elasticity(self) -> Number:
+    def best_elasticity(self) -> Number | None:
         """The same, its layout searched again."""
-        return self._elasticity(self.best_s)
+        return None if self.best_s is None else self._elasticity(self.best_s)
 
     @property
-    def relative(self) -> Number:
+    def relative(self) -> Number | None:
         """The change of the best step as a share of it, searched again."""
-        return self.best_s / self.today_s - 1
+        return None if self.best_s is None else self.best_s / self.today_s - 1
 
     def _elasticity(self, then_s: float) -> float:
         return -log(then_s / self.today_s) / log(self.factor)
