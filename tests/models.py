@@ -69,3 +69,12 @@ MIDDLE = replace(
     vocab_padded=32768,
 )
 """Of a real model's proportions, for prices; too large to execute."""
+
+SMALL_SCENARIO = {
+    "tpsim": "scenario/1",
+    "model": {"extends": "llama-3-8b", "layers": 8},
+    "hardware": "dgx-h100",
+    "chips": 16,
+    "workload": {"global_batch": 64, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
+}
+"""Eight layers on two nodes, its layout left open."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import tpsim
+from tests.models import SMALL_SCENARIO as SMALL
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.answers.search import search
@@ -15,13 +16,6 @@ from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
 from tpsim.question.shelf import Shelf
 
-SMALL = {
-    "tpsim": "scenario/1",
-    "model": {"extends": "llama-3-8b", "layers": 8},
-    "hardware": "dgx-h100",
-    "chips": 16,
-    "workload": {"global_batch": 64, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
-}
 VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=2,4,8"]
 
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.models import SMALL_SCENARIO as SMALL
 from tpsim.answers.search import search
 from tpsim.pages.search import page
 from tpsim.quantity.errors import InputError
 
-SMALL = {
-    "tpsim": "scenario/1",
-    "model": {"extends": "llama-3-8b", "layers": 8},
-    "hardware": "dgx-h100",
-    "chips": 16,
-    "workload": {"global_batch": 64, "seq": 4096, "dtype": "bf16", "grad_dtype": "f32"},
-}
 FEW = ["microbatches=8", "zero=1", "tp=4", "pp=1"]
 
 

@@ -20,7 +20,7 @@ def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsi
         "work      8 sequences of 16 tokens",
         "machine   dgx-h100, 4 chips",
         "practice  megatron: no recompute, overlap (tensor beside, gradients none, weights none, stages auto)",
-        "searched  zero, sequence_parallel, schedule, chunks, microbatches, pp, dp, tp",
+        "searched  zero, sequence_parallel, schedule, chunks, microbatches, dp, tp",
         "held      recompute none, pp 1",
         "",
     ]

@@ -200,7 +200,8 @@ class SearchResult(Answer):
     @property
     def searched(self) -> list[str]:
         """What was searched."""
-        return list(dict.fromkeys([*self.spaces[0].only, *self.spaces[0].varied]))
+        names = dict.fromkeys([*self.spaces[0].only, *self.spaces[0].varied])
+        return [name for name in names if name not in self.held]
 
     @property
     def held(self) -> Mapping[str, Any]:
