@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
-ALIKE = 1
+ALONE = 1
 """Ways of a role of one device: what is split over it makes no difference, so one of them is looked at."""
 
 
@@ -128,7 +128,7 @@ class Legal:
 
     def _orders(self, pp: int) -> Iterator[tuple[str, int]]:
         """(schedule, chunks) of so many stages."""
-        if pp == ALIKE:
+        if pp == ALONE:
             yield "", 1
             return
         stated = self.file.pipeline or PipelineFields(chunks=1, layers="even")
@@ -159,9 +159,9 @@ class Legal:
         known: dict[Hashable, list[tuple[Layout, Laid]]] = defaultdict(list)
         recomputes = self._values("recompute", RECOMPUTES, "")
         for pp, dp, tp in self._meshes():
-            zeros = self._values("zero", range(4) if dp > ALIKE else (0,), self.base.layout.zero)
+            zeros = self._values("zero", range(4) if dp > ALONE else (0,), self.base.layout.zero)
             splits = self._values(
-                "sequence_parallel", (False, True) if tp > ALIKE else (False,), self.base.layout.sequence_parallel
+                "sequence_parallel", (False, True) if tp > ALONE else (False,), self.base.layout.sequence_parallel
             )
             for zero, split, m, (schedule, v) in product(zeros, splits, self._parts(dp), list(self._orders(pp))):
                 self.considered += len(recomputes)
@@ -171,7 +171,7 @@ class Legal:
                     continue
                 for recompute in recomputes:
                     one = Layout(pp, dp, tp, zero, split, recompute, schedule, v, m)
-                    known[zero, recompute, found.table, pp > ALIKE].append((one, found))
+                    known[zero, recompute, found.table, pp > ALONE].append((one, found))
         self.groups = [self._group(found) for found in known.values()]
 
     def _laid(self, one: Layout) -> Laid | str:
@@ -180,8 +180,8 @@ class Legal:
         if isinstance(made, str):
             return made
         axes = tuple(made.mesh.axes.items())
-        placed = self._once(("placed", axes), self._placed, made.mesh)
-        layers = () if one.pp == ALIKE else self._once((one.pp, *one[6:]), self._layers, one, made)
+        placed = self._once(("placed", axes), self._placed, made)
+        layers = () if one.pp == ALONE else self._once((one.pp, *one[6:]), self._layers, one, made)
         return next((reason for reason in (placed, layers) if isinstance(reason, str)), None) or self._once(
             ("laid", *one[:5], one.microbatches, layers), Laid, made, layers, axes
         )
@@ -189,9 +189,9 @@ class Legal:
     def _cut(self, one: Layout) -> Cut:
         """How the model is cut over a mesh. Raises InputError."""
         if self.space.chips:
-            sizes = {ROLES[role]: getattr(one, role) for role in ROLES if role != STAGES or one.pp > ALIKE}
+            sizes = {ROLES[role]: getattr(one, role) for role in ROLES if role != STAGES or one.pp > ALONE}
             mesh = Mesh(sizes)
-            pipe = (ROLES[STAGES],) if one.pp > ALIKE else ()
+            pipe = (ROLES[STAGES],) if one.pp > ALONE else ()
             sends = self.file.layout.cut if self.file.layout else {}
             fields: LayoutFields | None = LayoutFields(pp=pipe, dp=(ROLES["dp"],), tp=(ROLES["tp"],), cut=sends)
         else:
@@ -209,14 +209,13 @@ class Legal:
             sizes[whole] = sizes.get(whole, 1) * size
         return Mesh(sizes)
 
-    def _placed(self, mesh: Mesh) -> Placement:
-        """The mesh on the machine's wires. Raises InputError."""
+    def _placed(self, made: Cut) -> Placement:
+        """Its mesh on the machine's wires. Raises InputError."""
         if not self.space.chips:
             return self.base.placement
-        stated = self.file.placement or {}
-        split = {axis: axis.removesuffix("_kv").removesuffix("_rep") for axis in mesh.axes}
-        binding = {axis: stated[whole] for axis, whole in split.items() if whole in stated}
-        return place(self.base.machine.levels, mesh, binding or None, alone=True)
+        stated, wholes = self.file.placement or {}, {axis: made.parents.get(axis, axis) for axis in made.mesh.axes}
+        binding = {axis: stated[whole] for axis, whole in wholes.items() if whole in stated}
+        return place(self.base.machine.levels, made.mesh, binding or None, alone=True)
 
     def _layers(self, one: Layout, made: Cut) -> Split:
         """The layers of each chunk. Raises InputError where its stages cannot take turns."""
