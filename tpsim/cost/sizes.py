@@ -76,6 +76,8 @@ def _symbols(sizes: Sizes) -> Sizes:
     kv_heads: tp beyond the kv heads replicates them.
     """
     dims = {name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()}
+    made = {name: DIMS[name].made_of for name in dims if DIMS[name].made_of}
+    dims |= {name: product(dims[one] ** power for one, power in of) for name, of in made.items()}
     loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
     for role, named in ROLES.items():

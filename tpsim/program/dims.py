@@ -6,9 +6,13 @@ Every letter that a formula prints, and every word for it, is here and nowhere e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
+from tpsim.quantity.size import over
+
+RAGGED = "c"
+"""The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,12 +36,28 @@ class Quantity:
 class Dim(Quantity):
     """A dim of arrays.
 
-    size   of it, given the model, sequences per microbatch over all data shards, and tokens per sequence
-    split  False for one that no layout may split
+    size     of it, given the model, sequences per microbatch over all data shards, and tokens per sequence; 0 where a
+             model has none
+    split    False for one that no layout may split
+    made_of  other dims that it is a product of, each with its power: formulas have those in its place
     """
 
-    size: Callable[[Model, int, int], int]
+    size: Callable[[Model, int, int], Any]
     split: bool = True
+    made_of: tuple[tuple[str, int], ...] = ()
+
+
+ROWS = (("b", 1), ("s", 1), ("k", 1), ("n", -1))
+"""What the rows of an expert are made of: every token goes to k of them."""
+
+
+def _of_experts(model: Model, field: str) -> int:
+    """A size of a model's experts; 0 without any."""
+    return getattr(model.experts, field) if model.experts else 0
+
+
+def _rows(model: Model, sequences: int, seq: int) -> Any:
+    return over(sequences * seq * model.experts.top, model.experts.experts) if model.experts else 0
 
 
 DIMS: Mapping[str, Dim] = {
@@ -59,6 +79,12 @@ DIMS: Mapping[str, Dim] = {
     "v": Dim("v", "padded vocabulary", lambda model, _, __: model.vocab_padded),
     "p": Dim("positions", "learned positions", lambda model, _, s: model.max_positions or s),
     "kv": Dim("", "slots of a projection fused of key and value", lambda *_: 2, split=False),
+    "n": Dim("E", "experts", lambda model, _, __: _of_experts(model, "experts")),
+    "i": Dim("E", "experts as the router scores them", lambda model, _, __: _of_experts(model, "experts"), split=False),
+    "k": Dim("k", "experts per token", lambda model, _, __: _of_experts(model, "top"), split=False),
+    "w": Dim("fe", "hidden size of an expert", lambda model, _, __: _of_experts(model, "hidden")),
+    "z": Dim("fs", "hidden size of the experts that all tokens share", lambda model, _, __: _of_experts(model, "shared")),
+    RAGGED: Dim("", "rows per expert, on average", lambda *sizes: _rows(*sizes), split=False, made_of=ROWS),
 }
 """The dims of a transformer's arrays."""
 

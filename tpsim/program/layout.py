@@ -59,13 +59,15 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "routed": Region(carries=True, weights=True, like="residual"),
+    "experts": Region(carries=True, weights=True),
     "vocab": Region(),
     "stored": Region(weights=True, zero=3),
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, logits."""
+blocks, attention's heads, tokens as they are routed and rows at their experts, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]
@@ -167,6 +169,8 @@ class Practice:
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
+    gates                  the weights of a token's experts travel with its rows and are applied there (experts), or to
+                           the rows that come back, which are kept for it (tokens)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
@@ -187,6 +191,7 @@ class Practice:
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
+    gates: Literal["experts", "tokens"] = "experts"
     clip: Literal["norm", "none"] = "none"
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()

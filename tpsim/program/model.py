@@ -10,6 +10,8 @@ from tpsim.program.dims import DIMS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tpsim.program.experts import Experts
+
 FeedForward = Literal["gelu", "relu", "swiglu", "geglu"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu"})
 
@@ -26,6 +28,7 @@ class Model:
     bias      biases on every linear layer of the block (also LayerNorm shifts follow `norm`)
     qkv_bias  biases on the query, key and value projections only
     dropout   the share of attention's weights, and of what joins the stream, that training drops
+    experts   what layers have in place of an MLP; None: they have one
     params    the published parameter count, None if not stated
     """
 
@@ -47,6 +50,7 @@ class Model:
     parallel_residual: bool = False
     tie_embeddings: bool = False
     dropout: float = 0.0
+    experts: Experts | None = None
     params: float | None = None
 
     @property
@@ -60,5 +64,9 @@ class Model:
         return self.ffn in GATED
 
     def dims(self, *, sequences: int, seq: int) -> Mapping[str, int]:
-        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens."""
-        return {name: dim.size(self, sequences, seq) for name, dim in DIMS.items()}
+        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
+
+        Rows per expert are the mean.
+        """
+        each = ((name, dim.size(self, sequences, seq)) for name, dim in DIMS.items())
+        return {name: size for name, size in each if size}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tpsim.program.experts import Experts
     from tpsim.program.model import Model
 
 Group = Literal["embedding", "attention", "mlp", "norms", "output"]
@@ -62,9 +63,18 @@ def _attention(model: Model) -> tuple[Parameter, ...]:
 
 
 def _mlp(model: Model) -> tuple[Parameter, ...]:
+    if model.experts:
+        return _experts(model, model.experts)
     weights = {"W1": "hf", "W2": "hf"} | ({"Wgate": "hf"} if model.gated else {})
     biases = {"b1": "f", "b2": "h"} | ({"bgate": "f"} if model.gated else {})
     return _arrays("mlp", weights | (biases if model.bias else {}))
+
+
+def _experts(model: Model, experts: Experts) -> tuple[Parameter, ...]:
+    """Those of the router, of each expert, and of the MLP that all tokens share."""
+    names = ("1", "2", "gate") if model.gated else ("1", "2")
+    shared = {f"Ws{name}": "hz" for name in names} if experts.shared else {}
+    return _arrays("mlp", {"Wr": "hi"} | {f"W{name}": "nhw" for name in names} | shared)
 
 
 def _norms(model: Model) -> tuple[Parameter, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from tpsim.program import experts
 from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Array, Scale
 from tpsim.program.trace import ONE, Trace
@@ -72,33 +73,33 @@ class Transformer:
     def embedding(self) -> Array:
         """Token ids to the residual stream: a one-hot product with a vocabulary that may be split, plus positions."""
         trace = self.trace
-        with self._in("embedding", "vocab"):
+        with self.inside("embedding", "vocab"):
             ids = trace.leaf("tokens", ("b", "s"), "vocab", "int32", "index")
             hot = trace.index("one_hot", ("b", "s", "v"), self.dtypes.activations, ids)
             found = trace.einsum("embedding.out", ("b", "s", "h"), hot, self._use("E"), dtype=hot.dtype)
-        with self._in("embedding", "residual"):
+        with self.inside("embedding", "residual"):
             x = trace.pin(found, "residual", "")
             if self.model.positions == "learned":
                 where = trace.index("position_one_hot", ("s", "p"), self.dtypes.activations)
                 found = trace.einsum("positions", ("s", "h"), where, self._use("P"), dtype=where.dtype)
                 x = trace.lin("embedding.sum", x, found)
-        with self._in("embedding", "residual", "add.embedding"):
+        with self.inside("embedding", "residual", "add.embedding"):
             return self._dropped("add.embedding", x)
 
     def layer(self, x: Array) -> Array:
         """One layer: attention and MLP, one after the other or side by side (parallel residual)."""
         if self.model.parallel_residual:
-            attended, fed = self.attention(self.norm(x, "attention")), self.mlp(self.norm(x, "mlp"))
-            with self._in("residual", "block"):
+            attended, fed = self.attention(self.norm(x, "attention")), self.fed(self.norm(x, "mlp"))
+            with self.inside("residual", "block"):
                 both = self.trace.lin("block.out", attended, fed)
             return self._added(x, both, "residual", "bo", "b2")
         x = self._added(x, self.attention(self.norm(x, "attention")), "attention", "bo")
-        return self._added(x, self.mlp(self.norm(x, "mlp")), "mlp", "b2")
+        return self._added(x, self.fed(self.norm(x, "mlp")), "mlp", "b2")
 
     def norm(self, x: Array, name: str) -> Array:
         """RMSNorm or LayerNorm on the residual stream."""
         trace, mean = self.trace, Scale(1.0, (("h", -1.0),))
-        with self._in("norm", "residual", f"norm.{name}"):
+        with self.inside("norm", "residual", f"norm.{name}"):
             if self.model.norm == "layernorm":
                 total = trace.einsum(f"{name}.sum", _without(x, "h"), x)
                 centre = trace.lin(f"{name}.mean", total, scales=(mean,), dtype=STATISTIC)
@@ -114,39 +115,43 @@ class Transformer:
     def attention(self, x: Array) -> Array:
         """Grouped-query attention; its output owes a sum wherever the heads are split."""
         trace = self.trace
-        with self._in("attention", "block"):
+        with self.inside("attention", "block"):
             x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
             q, k, v = self._projected(x)
-        with self._in("attention", "heads", "attention"):
+        with self.inside("attention", "heads", "attention"):
             q, k, v = (trace.pin(head, "heads", "") for head in (self._rotated(q), self._rotated(k), v))
             k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
             mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(q, k), v)
-        with self._in("attention", "block"):
-            return self._linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+        with self.inside("attention", "block"):
+            return self.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+    def fed(self, x: Array) -> Array:
+        """What the MLP of a layer makes of the normed stream, or its experts."""
+        return self.mlp(x) if self.model.experts is None else experts.fed(self, x, self.model.experts)
 
     def mlp(self, x: Array) -> Array:
         """Column-split, pointwise, row-split: the output owes a sum wherever f is split."""
         trace, inner = self.trace, ("b", "s", "f")
-        with self._in("mlp", "block"):
+        with self.inside("mlp", "block"):
             x = trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
-            up = self._linear("mlp.up", inner, x, "W1", "b1")
+            up = self.linear("mlp.up", inner, x, "W1", "b1")
             if self.model.gated:
-                gate = self._linear("mlp.gate", inner, x, "Wgate", "bgate")
-            with self._in("mlp", "block", "activation.mlp"):
+                gate = self.linear("mlp.gate", inner, x, "Wgate", "bgate")
+            with self.inside("mlp", "block", "activation.mlp"):
                 act = trace.map("mlp.act", self.model.ffn, *([gate, up] if self.model.gated else [up]))
-            return self._linear("mlp.out", ("b", "s", "h"), act, "W2")
+            return self.linear("mlp.out", ("b", "s", "h"), act, "W2")
 
     def head(self, x: Array) -> Array:
         """Final norm and output projection: logits over a vocabulary that may be split."""
         x = self.norm(x, "final")
-        with self._in("head", "vocab"):
+        with self.inside("head", "vocab"):
             x = self.trace.pin(x, "vocab", "the output layer reads the normed stream", name="head.in")
-            return self._linear("logits", ("b", "s", "v"), x, "E" if self.model.tie_embeddings else "O")
+            return self.linear("logits", ("b", "s", "v"), x, "E" if self.model.tie_embeddings else "O")
 
     def loss(self, logits: Array) -> Array:
         """Mean cross entropy of the microbatch's tokens, over all tokens of the step."""
         trace, dtype = self.trace, self.dtypes.loss
-        with self._in("loss", "vocab", "loss"):
+        with self.inside("loss", "vocab", "loss"):
             if self.practice.cross_entropy == "gathered":
                 whole = trace.layout.type_in(logits.dims, "vocab").with_axes("v", ())
                 logits = trace.reshard(logits, whole, "cross entropy is computed on gathered logits (practice)")
@@ -168,20 +173,20 @@ class Transformer:
         """Queries, keys and values: a product each, or one for those that are fused, whose selection costs nothing."""
         fused, slot = FUSED[self.practice.qkv]
         if fused:
-            slots = self._linear(f"attention.{fused}", ("b", "s", "g", slot, "d"), x, f"W{fused}", f"b{fused}")
+            slots = self.linear(f"attention.{fused}", ("b", "s", "g", slot, "d"), x, f"W{fused}", f"b{fused}")
         for name, dims in HEADS.items():
             if name in fused:
                 chosen = self.trace.index(f"{name}_slot", (slot, *(dim for dim in dims if dim == "r")), x.dtype)
                 yield self.trace.einsum(f"attention.{name}", dims, slots, chosen)
             else:
-                yield self._linear(f"attention.{name}", dims, x, f"W{name}", f"b{name}")
+                yield self.linear(f"attention.{name}", dims, x, f"W{name}", f"b{name}")
 
     def _rotated(self, x: Array) -> Array:
         """Rotary positions as a product with a rotation table, so that the transpose comes free."""
         if self.model.positions != "rope":
             return x
         turned = tuple("e" if dim == "d" else dim for dim in x.dims)
-        with self._in("attention", "heads", f"rotary.{x.name}"):
+        with self.inside("attention", "heads", f"rotary.{x.name}"):
             table = self.trace.index("rotation", ("s", "d", "e"), x.dtype)
             return self.trace.rename(x.name, self.trace.einsum(x.name, turned, x, table), "e", "d")
 
@@ -205,13 +210,13 @@ class Transformer:
         trace.instead[top] = trace.lin("attention.logsum", trace.map("attention.log", "log", total), top)
         trace.instead[total] = trace.index("one", total.dims, total.dtype, born=total.type)
 
-    def _linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str | None = None) -> Array:
+    def linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str | None = None) -> Array:
         product = self.trace.einsum(name, dims, x, self._use(weight))
         return product if not bias or not self._has(bias) else self.trace.lin(name, product, self._use(bias))
 
     def _added(self, x: Array, y: Array, block: str, *biases: str) -> Array:
         """The residual add: what a block owes is settled here, because the stream is declared complete."""
-        with self._in(block, "residual", f"add.{block}"):
+        with self.inside(block, "residual", f"add.{block}"):
             y = self.trace.pin(y, "residual", "")
             held = [self._use(bias) for bias in biases if self._has(bias)]
             if self.model.dropout and held:
@@ -240,7 +245,7 @@ class Transformer:
 
     def _edge(self, x: Array, name: str) -> Array:
         """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""
-        with self._in("residual", "residual"):
+        with self.inside("residual", "residual"):
             return self.trace.pin(x, "residual", "", name=name)
 
     def _has(self, name: str) -> bool:
@@ -257,7 +262,7 @@ class Transformer:
             self.used[use] = trace.reshard(weight, wanted, because)
         return self.used[use]
 
-    def _in(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
+    def inside(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
         return self.trace.at(replace(self.trace.where, block=block, kernel=kernel), region)
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.program.lives import lives
-from tpsim.program.op import Array, Join, Leaf, Op, Program, Reshard
+from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, Program, Reshard
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
+from tpsim.reference.routing import Choice, Table, carried, own
 from tpsim.reference.wiring import Wiring, rings
 from tpsim.reference.works import Work, work_of
 
@@ -45,7 +46,9 @@ class Cause:
 class Run:
     """One execution: the blocks of every array, by array, and every collective in the order of the ops.
 
-    works  what each op that was run does on a device: it hangs on sizes alone
+    works   what each op that was run does on a device: it hangs on sizes alone
+    choose  which experts tokens go to
+    tables  which token fills each row of an expert, by choice
     """
 
     program: Program
@@ -58,6 +61,8 @@ class Run:
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
+    choose: Choice = own
+    tables: dict[Filled, Table] = field(default_factory=dict)
     live: Live = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +138,7 @@ def execute(
     wiring: Wiring | None = None,
     schedule: PipelineSchedule | None = None,
     beside: Mapping[str, int] | None = None,
+    choose: Choice = own,
 ) -> Run:
     """Run every op of `program` on the devices of `mesh`.
 
@@ -141,12 +147,13 @@ def execute(
     wiring  how moves run; None: every mesh axis is a closed ring of its own
     schedule  the orders of the ranks of a program that is cut into stages; None: every device runs every op
     beside  name of an array -> bytes per element that its stack keeps as long as it is there
+    choose  which experts tokens go to: their own choice, unless another is drawn
 
     Raises ValueError, naming array and device, if a collective leaves a device without a part of its block, and where
     ranks wait for each other.
     """
     wired = wiring or rings(mesh)
-    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule, beside or {})
+    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule, beside or {}, choose=choose)
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
@@ -189,8 +196,10 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return _moved(run, op)
     if isinstance(op, Join):
         return _joined(run, op)
+    if isinstance(op, Dispatch | Combine):
+        return carried(run, op)
     if op not in run.works:
-        run.works[op] = work_of(op, run.grid, run.sizes)
+        run.works[op] = work_of(op, run.grid, run.sizes, run.choose)
     held = [run.blocks[x] for x in op.inputs]
     return {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
 

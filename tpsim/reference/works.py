@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial, reduce
 from operator import add, mul
 from string import ascii_letters
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
+from tpsim.program.experts import CHOICE
 from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE
@@ -19,18 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.reference.blocks import Grid
+    from tpsim.reference.routing import Choice
 
 Work = Callable[[Device, list[Block]], Block]
 """What a device makes of its blocks of an op's inputs."""
 
 
-def work_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
-    """What an op does on any device, whose blocks of an array are all as large."""
+def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice) -> Work:
+    """What an op does on any device, whose blocks of an array are all as large.
+
+    choose  which experts tokens go to
+    """
     match op:
         case Einsum():
             return _einsum(op)
         case Index():
-            return partial(_index, op, grid, sizes)
+            return partial(_index, op, {**INDEX, CHOICE: choose}[op.fn], grid, sizes)
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -73,14 +78,16 @@ def _einsum(op: Einsum) -> Work:
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
 
 
-def _index(op: Index, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
+def _index(
+    op: Index, fn: Callable[..., Any], grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]
+) -> Block:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
     out = op.output
     windows = grid.window(device, out.type, sizes)
     grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
     inputs = [_alignment(x, out)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
-    return np.broadcast_to(INDEX[op.fn]({**sizes, **draw}, *grids, *inputs), _extents(windows))
+    return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), _extents(windows))
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:
