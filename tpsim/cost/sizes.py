@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.dims import DIMS, LOOPS, ROLES
+from tpsim.program.dims import DIMS, LOOPS, ROLES, completed
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Sizes:
     loops  how often each loop of the program runs on a device: layers, microbatches, chunks
     roles  the axes of tp and dp, which formulas call t and d
     stack  layers of the whole stack where a device has a stage of it; 0 where it has all
+    peaks  dim -> what the fullest device has of it over the mean, where that is not one
     letters  True: formulas call dims and axes as models do; False: by their own names, as expressions do
     """
 
@@ -31,6 +32,7 @@ class Sizes:
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     stack: int = 0
     letters: bool = True
+    peaks: Mapping[str, Size] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -60,6 +62,10 @@ class Sizes:
         shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
         return self.once(shape, lambda: type_.local_elements(self.dims, self.axes))
 
+    def peak(self, dims: Iterable[str]) -> Any:
+        """What the fullest device has over the mean, of arrays with these dims."""
+        return product(self.peaks[dim] for dim in dims if dim in self.peaks)
+
     def once(self, key: Hashable, found: Callable[[], Any]) -> Any:
         """What `found` gives, evaluated once for equal keys."""
         if key not in self._known:
@@ -75,9 +81,7 @@ def _symbols(sizes: Sizes) -> Sizes:
     that whatever takes part over the whole role shows t or d. One of those as long as there are kv heads is
     kv_heads: tp beyond the kv heads replicates them.
     """
-    dims = {name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()}
-    made = {name: DIMS[name].made_of for name in dims if DIMS[name].made_of}
-    dims |= {name: product(dims[one] ** power for one, power in of) for name, of in made.items()}
+    dims = completed({name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()})
     loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
     for role, named in ROLES.items():

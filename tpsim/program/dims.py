@@ -6,10 +6,11 @@ Every letter that a formula prints, and every word for it, is here and nowhere e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
-from tpsim.quantity.size import over
+from tpsim.quantity.size import over, product
 
 RAGGED = "c"
 """The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
@@ -39,25 +40,17 @@ class Dim(Quantity):
     size     of it, given the model, sequences per microbatch over all data shards, and tokens per sequence; 0 where a
              model has none
     split    False for one that no layout may split
-    made_of  other dims that it is a product of, each with its power: formulas have those in its place
+    made_of  other dims that it is the product of, and those that it is over: formulas have these in its place
     """
 
     size: Callable[[Model, int, int], Any]
     split: bool = True
-    made_of: tuple[tuple[str, int], ...] = ()
-
-
-ROWS = (("b", 1), ("s", 1), ("k", 1), ("n", -1))
-"""What the rows of an expert are made of: every token goes to k of them."""
+    made_of: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 def _of_experts(model: Model, field: str) -> int:
     """A size of a model's experts; 0 without any."""
     return getattr(model.experts, field) if model.experts else 0
-
-
-def _rows(model: Model, sequences: int, seq: int) -> Any:
-    return over(sequences * seq * model.experts.top, model.experts.experts) if model.experts else 0
 
 
 DIMS: Mapping[str, Dim] = {
@@ -84,9 +77,17 @@ DIMS: Mapping[str, Dim] = {
     "k": Dim("k", "experts per token", lambda model, _, __: _of_experts(model, "top"), split=False),
     "w": Dim("fe", "hidden size of an expert", lambda model, _, __: _of_experts(model, "hidden")),
     "z": Dim("fs", "hidden size of the experts that all tokens share", lambda model, _, __: _of_experts(model, "shared")),
-    RAGGED: Dim("", "rows per expert, on average", lambda *sizes: _rows(*sizes), split=False, made_of=ROWS),
+    "q": Dim("", "capacity factor", lambda model, _, __: 1 if model.experts else 0, split=False),
+    RAGGED: Dim("", "rows per expert, on average", lambda *_: 0, split=False, made_of=(("b", "s", "k", "q"), ("n",))),
 }
 """The dims of a transformer's arrays."""
+
+
+def completed(dims: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of dims with those that are made of others, as far as there are all of these."""
+    made = {name: dim.made_of for name, dim in DIMS.items() if dim.made_of and {*chain(*dim.made_of)} <= dims.keys()}
+    return {**dims, **{name: over(*(product(dims[one] for one in side) for side in of)) for name, of in made.items()}}
+
 
 LOOPS: Mapping[str, Quantity] = {
     ALIKE: Quantity("L", "layers"),

@@ -55,7 +55,7 @@ def fed(t: Transformer, x: Array, experts: Experts) -> Array:
         gates, chosen = _gates(t, x, experts)
         rows = dispatch(trace, "dispatch.rows", x, chosen)
         picked = dispatch(trace, "dispatch.gates", gates, chosen)
-        early = t.practice.gates == "experts"
+        early = t.practice.rows.gates == "experts"
     with t.inside("experts", "experts"):
         at_experts = to_experts(trace, rows, "dispatch.rows")
         out = _mlp(t, at_experts, to_experts(trace, picked, "dispatch.gates") if early else None)

@@ -142,6 +142,19 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How rows of tokens go to experts and come back.
+
+    gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
+             to the rows that come back, which are kept for it (tokens)
+    overlap  whether these exchanges run beside compute
+    """
+
+    gates: Literal["experts", "tokens"] = "experts"
+    overlap: Literal["none", "beside"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
     """Stated switches in which frameworks differ; each is a policy, none names a collective.
 
@@ -169,12 +182,11 @@ class Practice:
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
-    gates                  the weights of a token's experts travel with its rows and are applied there (experts), or to
-                           the rows that come back, which are kept for it (tokens)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
+    rows                   how rows go to experts and come back
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -191,11 +203,11 @@ class Practice:
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     causal: Literal["skip", "whole"] = "skip"
-    gates: Literal["experts", "tokens"] = "experts"
     clip: Literal["norm", "none"] = "none"
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()
     bucket: Bucket = Bucket()
+    rows: Rows = Rows()
 
     @property
     def counts_elements(self) -> bool:
@@ -204,8 +216,9 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as a scenario states them."""
-        return {**asdict(self), "keeps": dict(self.keeps)}
+        """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
+        found = {**asdict(self), "keeps": dict(self.keeps)}
+        return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike.
@@ -219,7 +232,7 @@ class Practice:
 
 
 PRACTICES: Mapping[str, Practice] = {
-    "ideal": Practice(overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside")),
+    "ideal": Practice(overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"), rows=Rows(overlap="beside")),
     "megatron": Practice(
         regather=True,
         reshard_after_forward=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.dims import DIMS
+from tpsim.program.dims import DIMS, completed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,4 +69,4 @@ class Model:
         Rows per expert are the mean.
         """
         each = ((name, dim.size(self, sequences, seq)) for name, dim in DIMS.items())
-        return {name: size for name, size in each if size}
+        return completed({name: size for name, size in each if size})

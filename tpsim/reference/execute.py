@@ -19,7 +19,7 @@ from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
-from tpsim.reference.routing import Choice, Table, carried, own
+from tpsim.reference.routing import Choice, Table, carried, marks, own
 from tpsim.reference.wiring import Wiring, rings
 from tpsim.reference.works import Work, work_of
 
@@ -92,8 +92,14 @@ class Run:
 
     def bytes_on(self, device: Device, array: Array) -> int:
         """Bytes of an array's block on a device, 0 where it has none."""
-        block = self.blocks[array].get(device)
-        return 0 if block is None else block.size * bytes_of(array.dtype)
+        return self.elements(array).get(device, 0) * bytes_of(array.dtype)
+
+    def elements(self, array: Array) -> dict[Device, int]:
+        """Of an array's block on every device that has one; of ragged rows those that are filled."""
+        blocks = self.blocks[array]
+        if not array.filled:
+            return {device: block.size for device, block in blocks.items()}
+        return {device: int(marks(self, array, array.type, device).sum()) for device in blocks}
 
     @property
     def calls(self) -> list[Call]:
@@ -157,7 +163,7 @@ def execute(
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
-        run.live.made(op, run.blocks[op.output])
+        run.live.made(op, run.elements(op.output))
         run.live.read(op)
 
     def ended(rank: int) -> None:
@@ -231,11 +237,13 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     held, order = set(blocks), run.grid.devices
     if move.members and len(held) < len(order):
         return _exchanged(run, move, blocks, op)
+    filled = {device: marks(run, op.output, move.before, device) for device in order} if op.output.filled else None
+    play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
     if len(held) == len(order):
-        return run.devices.play(move, blocks, parts, op.output.dtype, str(op.output))
+        return play(blocks)
     likes = {run.like(device): block for device, block in blocks.items()}
     beside = {device: likes[run.like(device)] for device in order if device not in held}
-    moved, call = run.devices.play(move, {**beside, **blocks}, parts, op.output.dtype, str(op.output))
+    moved, call = play({**beside, **blocks})
     mine = [place for place, device in enumerate(order) if device in held]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
     return {device: moved[device] for device in order if device in held}, replace(call, **counts)
@@ -264,7 +272,7 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     (move,) = cut.moves
     likes = {run.like(device): block for device, block in blocks.items()}
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
-    run.live.made(cut, run.blocks[cut.output])
+    run.live.made(cut, run.elements(cut.output))
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
     run.causes.append(Cause(cut, call))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 
 if TYPE_CHECKING:
+    from tpsim.algebra.sharding import Sharding
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.execute import Run
 
@@ -80,6 +81,21 @@ def _parts(run: Run, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     return parts, run.sizes["c"] // len(parts)
 
 
+def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
+    """1 for every element of a device's block of this type that is of a row that there is, else 0."""
+    window = run.grid.window(device, type_, run.sizes)
+    there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
+    shape = [cut.stop - cut.start for cut in window]
+    return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
+
+
+def _of(run: Run, array: Array) -> Table:
+    """Which token fills each row of an array. Raises ValueError for one that has no ragged rows."""
+    if array.filled is None:
+        raise ValueError(f"{array} has no rows that tokens fill")
+    return table(run, array.filled)
+
+
 def carried(run: Run, op: Dispatch | Combine) -> Blocks:
     """Every device's rows of its tokens, or the sum of rows where their tokens are."""
     x = op.inputs[0]
@@ -91,7 +107,7 @@ def carried(run: Run, op: Dispatch | Combine) -> Blocks:
 
 def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
     x, out = op.inputs[0], op.output
-    ids, own_ids = _rows(run, out, device)
+    ids, own_ids = _rows(run, out, op.inputs[1], device)
     flat = block.reshape(-1, *block.shape[2:])
     if "i" in x.dims:
         experts = run.grid.window(device, out.type, run.sizes)[0]
@@ -104,7 +120,7 @@ def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
 
 def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     rows, out = op.inputs[0], op.output
-    ids, own_ids = _rows(run, rows, device)
+    ids, own_ids = _rows(run, rows, op.inputs[1], device)
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
     made = np.zeros((shape[0] * shape[1], *shape[2:]))
     here = ids != EMPTY
@@ -116,12 +132,11 @@ def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     return made.reshape(shape)
 
 
-def _rows(run: Run, rows: Array, device: Device) -> tuple[Table, Table]:
+def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
     """The tokens of a device's rows, by their global number and by their place among its own."""
-    assert rows.filled is not None
     window = run.grid.window(device, rows.type, run.sizes)[:2]
-    ids = table(run, rows.filled)[window]
-    b, s = run.grid.window(device, rows.filled.chosen.type, run.sizes)[:2]
+    ids = _of(run, rows)[window]
+    b, s = run.grid.window(device, tokens.type, run.sizes)[:2]
     length = run.sizes["s"]
     own_ids = (ids // length - b.start) * (s.stop - s.start) + ids % length - s.start
     return ids, np.where(ids == EMPTY, 0, own_ids)
@@ -129,9 +144,7 @@ def _rows(run: Run, rows: Array, device: Device) -> tuple[Table, Table]:
 
 def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
-    assert array.filled is not None
-    assert other.filled is not None
-    here, there = table(mine, array.filled), table(whole, other.filled)
+    here, there = _of(mine, array), _of(whole, other)
     found = np.zeros_like(value)
     at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
     expert, row = np.nonzero(there != EMPTY)

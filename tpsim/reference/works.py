@@ -35,7 +35,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice) -> Wor
         case Einsum():
             return _einsum(op)
         case Index():
-            return partial(_index, op, {**INDEX, CHOICE: choose}[op.fn], grid, sizes)
+            return _index(op, grid, sizes, choose if op.fn == CHOICE else INDEX[op.fn])
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -78,16 +78,19 @@ def _einsum(op: Einsum) -> Work:
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
 
 
-def _index(
-    op: Index, fn: Callable[..., Any], grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]
-) -> Block:
+def _index(op: Index, grid: Grid, sizes: Mapping[str, int], fn: Callable[..., Any]) -> Work:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
-    out = op.output
-    windows = grid.window(device, out.type, sizes)
-    grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
-    inputs = [_alignment(x, out)(block) for block, x in zip(blocks, op.inputs, strict=True)]
+    out, aligned = op.output, [_alignment(x, op.output) for x in op.inputs]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
-    return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), _extents(windows))
+
+    def work(device: Device, blocks: list[Block]) -> Block:
+        windows = grid.window(device, out.type, sizes)
+        cuts = [np.arange(w.start, w.stop) for w in windows]
+        grids = np.meshgrid(*cuts, indexing="ij", sparse=True) if cuts else []
+        inputs = [align(block) for align, block in zip(aligned, blocks, strict=True)]
+        return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), _extents(windows))
+
+    return work
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:
