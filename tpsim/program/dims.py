@@ -75,7 +75,7 @@ DIMS: Mapping[str, Dim] = {
     "n": Dim("E", "experts", lambda model, _, __: _of_experts(model, "experts")),
     "i": Dim("E", "experts as the router scores them", lambda model, _, __: _of_experts(model, "experts"), split=False),
     "k": Dim("k", "experts per token", lambda model, _, __: _of_experts(model, "top"), split=False),
-    "w": Dim("fe", "hidden size of an expert", lambda model, _, __: _of_experts(model, "hidden")),
+    "y": Dim("fe", "hidden size of an expert", lambda model, _, __: _of_experts(model, "hidden")),
     "z": Dim("fs", "hidden size of the experts that all tokens share", lambda model, _, __: _of_experts(model, "shared")),
     "q": Dim("", "capacity factor", lambda model, _, __: 1 if model.experts else 0, split=False),
     RAGGED: Dim("", "rows per expert, on average", lambda *_: 0, split=False, made_of=(("b", "s", "k", "q"), ("n",))),

@@ -28,8 +28,15 @@ TOKENS = ("b", "s")
 
 def homes(layout: Layout) -> tuple[Axes, Axes]:
     """The axes that experts lie on, and those that split each of them."""
-    home, width = layout.type_in((EXPERTS, "w"), "experts").on
+    home, width = layout.type_in((EXPERTS, "y"), "experts").on
     return home, width
+
+
+def at_experts(layout: Layout) -> tuple[Axes, Axes]:
+    """The axes of experts and of rows where these are at their experts: what tokens are split over and experts not."""
+    home, width = homes(layout)
+    tokens = layout.type_in(TOKENS, "routed").sharded_axes
+    return home, _without(tokens, {*home, *width})
 
 
 def dispatch(trace: Trace, name: str, x: Array, chosen: Array, born: Sharding | None = None) -> Array:
@@ -78,8 +85,7 @@ def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Sharding)
 
 def to_experts(trace: Trace, rows: Array, name: str) -> Array:
     """Rows brought to their experts: an exchange over the home of these, a gather over what splits each of them."""
-    home, width = homes(trace.layout)
-    stay = _without(rows.type.axes(RAGGED), {*home, *width})
+    home, stay = at_experts(trace.layout)
     rest = rows.dims[2:]
     split = trace.layout.type_in((EXPERTS, *rest), "experts")
     to = Sharding(rows.dims, (home, stay, *(split.axes(dim) for dim in rest)))

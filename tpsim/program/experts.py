@@ -1,7 +1,7 @@
 """The block of experts, written once, unsharded: a router, rows for the experts that tokens choose, their sum.
 
 Dims beside those of `transformer`: i experts as the router scores them, n the same where they lie, c rows per expert,
-w an expert's hidden size, z that of the experts that all tokens share.
+y an expert's hidden size, z that of the experts that all tokens share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Experts:
 
     experts       how many
     top           those that a token chooses
-    hidden        w, of each
+    hidden        y, of each
     shared        z, of an MLP beside them that every token goes through; 0 without
     score         what the router makes of its logits
     normalise     the scores of the chosen add up to one
@@ -88,14 +88,14 @@ def _gates(t: Transformer, x: Array, experts: Experts) -> tuple[Array, Array]:
 
 def _mlp(t: Transformer, rows: Array, gates: Array | None) -> Array:
     """The MLP of every expert over its rows, one product for all experts of a device."""
-    trace, inner = t.trace, ("n", "c", "w")
-    up = t.linear("experts.up", inner, rows, "W1")
-    both = [t.linear("experts.gate", inner, rows, "Wgate"), up] if t.model.gated else [up]
+    trace, inner = t.trace, ("n", "c", "y")
+    up = t.linear("experts.up", inner, rows, "W1_experts")
+    both = [t.linear("experts.gate", inner, rows, "Wgate_experts"), up] if t.model.gated else [up]
     with t.inside("experts", "experts", "activation.experts"):
         act = trace.map("experts.act", t.model.ffn, *both)
         if gates is not None:
             act = trace.einsum("experts.weighed", inner, act, gates)
-    return t.linear("experts.out", ("n", "c", "h"), act, "W2")
+    return t.linear("experts.out", ("n", "c", "h"), act, "W2_experts")
 
 
 def _shared(t: Transformer, x: Array) -> Array:
@@ -103,11 +103,11 @@ def _shared(t: Transformer, x: Array) -> Array:
     trace, inner = t.trace, ("b", "s", "z")
     with t.inside("shared", "block"):
         x = trace.pin(x, "block", "the shared experts read the normed stream", name="shared.in")
-        up = t.linear("shared.up", inner, x, "Ws1")
-        both = [t.linear("shared.gate", inner, x, "Wsgate"), up] if t.model.gated else [up]
+        up = t.linear("shared.up", inner, x, "W1_shared")
+        both = [t.linear("shared.gate", inner, x, "Wgate_shared"), up] if t.model.gated else [up]
         with t.inside("shared", "block", "activation.shared"):
             act = trace.map("shared.act", t.model.ffn, *both)
-        return t.linear("shared.out", ("b", "s", "h"), act, "Ws2")
+        return t.linear("shared.out", ("b", "s", "h"), act, "W2_shared")
 
 
 def _joined(t: Transformer, routed: Array, shared: Array) -> Array:

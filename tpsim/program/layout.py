@@ -300,10 +300,11 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism (an MLP or the heads), of data parallelism (the batch), of stages."""
+        """The axes of tensor parallelism (an MLP or the heads), of data parallelism (the batch), of stages, of experts."""
         default = self.table.get("*", {})
-        stages = {"pp": self.stages} if self.stages else {}
-        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **stages}
+        others = {"pp": self.stages, "ep": default.get("n", ()), "etp": default.get("y", ())}
+        used = {role: axes for role, axes in others.items() if axes}
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **used}
 
     @property
     def stages(self) -> Axes:
@@ -346,6 +347,8 @@ def layout(
     sequence_parallel: bool = False,
     cut: Mapping[str, Axes] | None = None,
     kv_split: int | None = None,
+    ep: Axes = (),
+    etp: Axes = (),
     whole: Collection[str] = (),
 ) -> Layout:
     """The table that tp, dp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
@@ -357,10 +360,13 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading tp axes shard the kv heads; the rest shard the queries of a kv head (None: all shard
               kv heads)
+    ep        axes, of dp or tp or both, that experts lie on, major first
+    etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp does not divide them (h, d or f)
     """
     split = len(tp) if kv_split is None else kv_split
     table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
+    table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
     if pp:
         table["*"][LAYERS] = pp
     if sequence_parallel:

@@ -73,8 +73,8 @@ def _mlp(model: Model) -> tuple[Parameter, ...]:
 def _experts(model: Model, experts: Experts) -> tuple[Parameter, ...]:
     """Those of the router, of each expert, and of the MLP that all tokens share."""
     names = ("1", "2", "gate") if model.gated else ("1", "2")
-    shared = {f"Ws{name}": "hz" for name in names} if experts.shared else {}
-    return _arrays("mlp", {"Wr": "hi"} | {f"W{name}": "nhw" for name in names} | shared)
+    shared = {f"W{name}_shared": "hz" for name in names} if experts.shared else {}
+    return _arrays("mlp", {"Wr": "hi"} | {f"W{name}_experts": "nhy" for name in names} | shared)
 
 
 def _norms(model: Model) -> tuple[Parameter, ...]:
