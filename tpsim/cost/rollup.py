@@ -349,7 +349,8 @@ def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Ro
         shape = collective.shape
         if shape not in priced:
             volume = collective.logical_bytes(sizes)
-            priced[shape] = (volume, collective.wire_bytes(sizes), pricer(collective.parts[0].move, volume * collective.peak(sizes)))
+            timing = pricer(collective.parts[0].move, volume * collective.peak(sizes))
+            priced[shape] = (volume, collective.wire_bytes(sizes), timing)
         volume, injected, timing = priced[shape]
         count = collective.count(sizes)
         ranks, busy_s = collective.ranks(sizes), timing.time_s * count

@@ -16,9 +16,7 @@ RAGGED = "c"
 """The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tpsim.program.model import Model
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +35,35 @@ class Quantity:
 class Dim(Quantity):
     """A dim of arrays.
 
-    size     of it, given the model, sequences per microbatch over all data shards, and tokens per sequence; 0 where a
-             model has none
     split    False for one that no layout may split
     made_of  other dims that it is the product of, and those that it is over: formulas have these in its place
     """
 
-    size: Callable[[Model, int, int], Any]
     split: bool = True
     made_of: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
-def _of_experts(model: Model, field: str) -> int:
-    """A size of a model's experts; 0 without any."""
-    return getattr(model.experts, field) if model.experts else 0
-
-
 DIMS: Mapping[str, Dim] = {
-    "b": Dim("b", "sequences per microbatch over all data shards", lambda _, b, __: b),
-    "s": Dim("s", "tokens per sequence", lambda _, __, s: s),
-    "t": Dim("T", "tokens as keys, as many as s", lambda _, __, s: s),
-    "h": Dim("h", "hidden size", lambda model, _, __: model.hidden),
-    "g": Dim("kv_heads", "key/value heads", lambda model, _, __: model.kv_heads),
-    "r": Dim("queries_per_kv", "query heads per key/value head", lambda model, _, __: model.queries_per_kv),
-    "d": Dim("dh", "head dim", lambda model, _, __: model.head_dim),
-    "e": Dim("dh", "head dim under rotation", lambda model, _, __: model.head_dim, split=False),
-    "j": Dim(
-        "qkv_slots",
-        "slots of a fused projection per key/value head: key, value, queries",
-        lambda model, _, __: model.queries_per_kv + 2,
-        split=False,
-    ),
-    "f": Dim("f", "ffn hidden size", lambda model, _, __: model.ffn_hidden),
-    "v": Dim("v", "padded vocabulary", lambda model, _, __: model.vocab_padded),
-    "p": Dim("positions", "learned positions", lambda model, _, s: model.max_positions or s),
-    "kv": Dim("", "slots of a projection fused of key and value", lambda *_: 2, split=False),
-    "n": Dim("E", "experts", lambda model, _, __: _of_experts(model, "experts")),
-    "i": Dim("E", "experts as the router scores them", lambda model, _, __: _of_experts(model, "experts"), split=False),
-    "k": Dim("k", "experts per token", lambda model, _, __: _of_experts(model, "top"), split=False),
-    "y": Dim("fe", "hidden size of an expert", lambda model, _, __: _of_experts(model, "hidden")),
-    "z": Dim("fs", "hidden size of the experts that all tokens share", lambda model, _, __: _of_experts(model, "shared")),
-    "q": Dim("", "capacity factor", lambda model, _, __: 1 if model.experts else 0, split=False),
-    RAGGED: Dim("", "rows per expert, on average", lambda *_: 0, split=False, made_of=(("b", "s", "k", "q"), ("n",))),
+    "b": Dim("b", "sequences per microbatch over all data shards"),
+    "s": Dim("s", "tokens per sequence"),
+    "t": Dim("T", "tokens as keys, as many as s"),
+    "h": Dim("h", "hidden size"),
+    "g": Dim("kv_heads", "key/value heads"),
+    "r": Dim("queries_per_kv", "query heads per key/value head"),
+    "d": Dim("dh", "head dim"),
+    "e": Dim("dh", "head dim under rotation", split=False),
+    "j": Dim("qkv_slots", "slots of a fused projection per key/value head: key, value, queries", split=False),
+    "f": Dim("f", "ffn hidden size"),
+    "v": Dim("v", "padded vocabulary"),
+    "p": Dim("positions", "learned positions"),
+    "kv": Dim("", "slots of a projection fused of key and value", split=False),
+    "n": Dim("E", "experts"),
+    "i": Dim("E", "experts as the router scores them", split=False),
+    "k": Dim("k", "experts per token", split=False),
+    "y": Dim("fe", "hidden size of an expert"),
+    "z": Dim("fs", "hidden size of the experts that all tokens share"),
+    "q": Dim("", "capacity factor", split=False),
+    RAGGED: Dim("", "rows per expert, on average", split=False, made_of=(("b", "s", "k", "q"), ("n",))),
 }
 """The dims of a transformer's arrays."""
 

@@ -15,6 +15,7 @@ from tpsim.program.op import Array, Combine, Dispatch, Filled
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from tpsim.algebra.sharding import Owed
     from tpsim.program.layout import Axes, Layout
     from tpsim.program.trace import Trace
 
@@ -76,9 +77,9 @@ def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Sharding)
         **{dim: chosen.type.axes(dim) for dim in TOKENS},
         SCORED: home,
     }
-    owes = rows.type.owes | {(axis, "sum") for axis in home if not scored}
+    own: list[Owed] = [(axis, "sum") for axis in home if not scored]
     because = f"each device of {joined(home)} has the rows of its own experts, so {name} owes a sum over {joined(home)}"
-    type_ = Sharding(like.dims, tuple(axes[dim] for dim in like.dims), owes)
+    type_ = Sharding(like.dims, tuple(axes[dim] for dim in like.dims), rows.type.owes | {*own})
     made = Array(name, type_, trace.region, rows.dtype, active=rows.active)
     return trace.emit(Combine((rows, chosen), made, trace.where, because if home and not scored else ""))
 

@@ -232,7 +232,10 @@ class Practice:
 
 
 PRACTICES: Mapping[str, Practice] = {
-    "ideal": Practice(overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"), rows=Rows(overlap="beside")),
+    "ideal": Practice(
+        overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
+        rows=Rows(overlap="beside"),
+    ),
     "megatron": Practice(
         regather=True,
         reshard_after_forward=True,
@@ -300,7 +303,7 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism (an MLP or the heads), of data parallelism (the batch), of stages, of experts."""
+        """The axes of tensor parallelism (an MLP or the heads), data parallelism (the batch), stages, experts."""
         default = self.table.get("*", {})
         others = {"pp": self.stages, "ep": default.get("n", ()), "etp": default.get("y", ())}
         used = {role: axes for role, axes in others.items() if axes}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.dispatch import combine, dispatch
 from tpsim.program.kernels import keeps, kind
-from tpsim.program.kinds import KEPT
+from tpsim.program.kinds import keeps_all
 from tpsim.program.layout import FULL, REGIONS
 from tpsim.program.op import (
     Array,
@@ -130,12 +130,8 @@ class Backward:
             return trace.rename(_d(x), dy, new, old)
         if isinstance(op, Bcast):
             return self._summed(dy, x)
-        if isinstance(op, Dispatch):
-            made = combine(trace, _d(x), dy, op.inputs[1], x.type)
-            to = Sharding(x.dims, x.type.on, made.type.owes)
-            return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
-        if isinstance(op, Combine):
-            return dispatch(trace, _d(x), dy, op.inputs[1], x.type)
+        if isinstance(op, Dispatch | Combine):
+            return self._rows(op, x, dy)
         raise NotImplementedError(type(op).__name__)
 
     # --- the rules, one per op ---
@@ -151,6 +147,15 @@ class Backward:
             return self.trace.bcast(_d(x), dy, x.type)
         out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=x.dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
+
+    def _rows(self, op: Dispatch | Combine, x: Array, dy: Array) -> Array:
+        """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
+        trace, chosen = self.trace, op.inputs[1]
+        if isinstance(op, Combine):
+            return dispatch(trace, _d(x), dy, chosen, x.type)
+        made = combine(trace, _d(x), dy, chosen, x.type)
+        to = Sharding(x.dims, x.type.on, made.type.owes)
+        return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
 
     def _summed(self, dy: Array, x: Array) -> Array:
         """`dy` summed over the dims that `x` was broadcast along, in the order of the dims of `x`."""
@@ -238,7 +243,7 @@ class Backward:
 
     def _dropped(self, where: Where) -> tuple[str, ...]:
         """What is not kept there: nothing of a kind of layers that keeps all."""
-        return () if where.kind == KEPT else self.practice.recompute
+        return () if keeps_all(where.kind) else self.practice.recompute
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""

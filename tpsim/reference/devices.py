@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +86,7 @@ Message = tuple["Send", tuple[Cut, ...]]
 Letter = Sequence["Block"]
 """What a message carries: for each of its stretches the values of every group."""
 
+Sent = tuple[Message, Letter]
 Size = int | Counts
 """Elements, the same in all groups or of each."""
 Sized = tuple["Send", Size, Size]
@@ -189,9 +190,11 @@ class Devices:
     def _group(self, move: Move, members: Index, blocks: Blocks) -> _Group:
         return _Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
 
-    def _step(self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any) -> list[tuple[Message, Letter]]:
-        """Exchange the messages of a step: what is sent is what was there before it, but switches pass on at once."""
-        sent: list[tuple[Message, Letter]] = []
+    def _step(
+        self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any
+    ) -> list[tuple[Message, Letter]]:
+        """Exchange the messages of a step; what is sent is what was there before it, but switches pass on at once."""
+        sent: list[Sent] = []
         for from_switch in (False, True) if run.switches else (False,):
             now = [message for message in step if (message[0].source >= run.n) == from_switch]
             letters = [[stores[:, send.source, low:high].copy() for low, high in cuts] for send, cuts in now]
@@ -229,7 +232,7 @@ class Devices:
         return self._tallies[key]
 
     def _ragged(self, run: Schedule, move: Move, segments: tuple[Segment, ...], marks: _Group) -> _Tally:
-        """What is sent where some rows are empty: marks of those that are not travel as the rows do, and are counted."""
+        """What is sent where some rows are empty: marks of the others travel as the rows do, and are counted."""
         counter = _Counter(self.network, run, segments, marks.members)
         stores = marks.stores(run.switches)
         for step in self._messages(run, stores.shape[-1]):

@@ -19,7 +19,7 @@ from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
-from tpsim.reference.routing import Choice, Table, carried, marks, own
+from tpsim.reference.routing import Choice, Table, carried, emptied, marks, own
 from tpsim.reference.wiring import Wiring, rings
 from tpsim.reference.works import Work, work_of
 
@@ -207,7 +207,8 @@ def _blocks(run: Run, op: Op) -> Blocks:
     if op not in run.works:
         run.works[op] = work_of(op, run.grid, run.sizes, run.choose)
     held = [run.blocks[x] for x in op.inputs]
-    return {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+    made = {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+    return emptied(run, op.output, made) if op.output.filled else made
 
 
 def _joined(run: Run, op: Join) -> Blocks:

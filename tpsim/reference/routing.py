@@ -27,15 +27,15 @@ Table = NDArray[np.int64]
 EMPTY = -1
 
 
-def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block) -> Block:
-    """The model's own choice: the experts of the largest logits, of equal ones the first."""
-    order = np.argsort(-logits, axis=-1, kind="stable")[..., : int(sizes["k"])]
+def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias: Any = 0.0) -> Block:
+    """The model's own choice: the experts of the largest logits, of equal ones the first; a bias counts here alone."""
+    order = np.argsort(-(logits + bias), axis=-1, kind="stable")[..., : int(sizes["k"])]
     chosen = np.zeros_like(logits)
     np.put_along_axis(chosen, order, 1.0, axis=-1)
     return chosen
 
 
-def balanced(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, _logits: Block) -> Block:
+def balanced(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
     """Every expert in turn: token after token takes the next k of them."""
     return np.asarray((i - sizes["k"] * (b * sizes["s"] + s)) % sizes["n"] < sizes["k"], dtype=np.float64)
 
@@ -43,11 +43,11 @@ def balanced(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, _logits: Block) -
 def drawn(seed: int, skew: float = 0.0) -> Choice:
     """A random choice: of experts whose logits are normally distributed with standard deviation `skew`, 0 for alike."""
 
-    def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, _logits: Block) -> Block:
+    def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
         rng = np.random.default_rng(seed)
         liked = skew * rng.normal(size=int(sizes["n"]))
         logits = liked + rng.gumbel(size=(int(sizes["b"]), int(sizes["s"]), int(sizes["n"])))
-        return own(sizes, b, s, i, logits)[b, s, i]
+        return np.asarray(own(sizes, b, s, i, logits)[b, s, i])
 
     return choose
 
@@ -67,7 +67,8 @@ def table(run: Run, filled: Filled) -> Table:
             for expert in range(mine.shape[-1]):
                 own_ids = ids[mine[:, expert] > 0]
                 if own_ids.size > rows:
-                    raise ValueError(f"{own_ids.size} tokens of part {part} choose expert {expert}, which has {rows} rows")
+                    chosen_by = f"{own_ids.size} tokens of part {part} choose expert {expert}"
+                    raise ValueError(f"{chosen_by}, which has {rows} rows for them")
                 found[expert, part * rows : part * rows + own_ids.size] = own_ids
         run.tables[filled] = found
     return run.tables[filled]
@@ -87,6 +88,13 @@ def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
     there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
     shape = [cut.stop - cut.start for cut in window]
     return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
+
+
+def emptied(run: Run, array: Array, blocks: Blocks) -> Blocks:
+    """The same with nothing in rows that there are not: a bias does not fill them."""
+    if (_of(run, array) != EMPTY).all():
+        return blocks
+    return {device: block * marks(run, array, array.type, device) for device, block in blocks.items()}
 
 
 def _of(run: Run, array: Array) -> Table:
