@@ -221,6 +221,11 @@ class Model:
         """f: of the feed-forwards that all tokens share; 0 without any."""
         return next((kind.ffn.hidden for kind in self.kinds.values() if isinstance(kind.ffn, Mlp)), 0)
 
+    @property
+    def experts(self) -> Moe | None:
+        """The experts of its layers; None without any."""
+        return next((kind.ffn for kind in self.kinds.values() if isinstance(kind.ffn, Moe)), None)
+
     def dims(self, *, sequences: int, seq: int) -> Mapping[str, int]:
         """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
 
