@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -138,10 +138,16 @@ def structure(question: Question) -> tuple[Any, ...]:
 
 def choices(model: Model) -> dict[str, Any]:
     """What of a model is no size and no name: its switches, and those of the blocks of its kinds."""
-    own = {name: value for name, value in asdict(model).items() if isinstance(value, bool | str) and name != "name"}
+    own = {one.name: getattr(model, one.name) for one in fields(model) if one.name != "name"}
+    switches = {name: value for name, value in own.items() if isinstance(value, bool | str)}
     blocks = (
-        (name, type(block), *(value if isinstance(value, str | float) else bool(value) for value in astuple(block)))
+        (
+            name,
+            type(block),
+            *(value if isinstance(value, str | float) else bool(value) for value in block.model_dump().values()),
+        )
         for name, kind in model.kinds.items()
         for block in (kind.attention, kind.ffn)
     )
-    return {**own, "blocks": tuple(blocks), "order": tuple(dict(model.stack))}
+    further = (model.logit_softcap, bool(model.mtp))
+    return {**switches, "blocks": tuple(blocks), "order": tuple(dict(model.stack)), "further": further}
