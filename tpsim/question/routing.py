@@ -58,7 +58,7 @@ def expert_problems(model: Model, mesh: Mesh, at: At, **roles: Axes) -> Iterator
     for role, size, what in (
         ("ep", model.experts.experts, "experts"),
         ("etp", model.experts.hidden, "hidden size of an expert"),
-        ("tp", model.experts.shared, "hidden size of shared experts"),
+        ("tp", model.experts.shared or 0, "hidden size of shared experts"),
     ):
         ways = mesh.size(*roles[role])
         if size % ways:
