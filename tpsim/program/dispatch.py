@@ -26,6 +26,21 @@ SCORED = "i"
 
 TOKENS = ("b", "s")
 
+CHOICE = "top_k"
+"""The index function that says which experts a token goes to."""
+
+
+def choice(trace: Trace, scores: Array, *biases: Array) -> Array:
+    """Which experts each token goes to, by its scores and what is added to them for the choice alone.
+
+    Raises ShardingError if no device has all scores of a token.
+    """
+    if split := scores.type.axes(SCORED):
+        raise ShardingError(
+            f"{scores} is split on {SCORED} over {joined(split)}: a choice needs all scores; gather them"
+        )
+    return trace.index(CHOICE, scores.dims, scores.dtype, scores, *biases, born=scores.type)
+
 
 def homes(layout: Layout) -> tuple[Axes, Axes]:
     """The axes that experts lie on, and those that split each of them."""
@@ -45,11 +60,7 @@ def dispatch(trace: Trace, name: str, x: Array, chosen: Array, born: Sharding | 
 
     born  the type of other rows of the same choice, whose axes these have, too; none: rows are split as tokens are,
           and experts over the axes of their home that tokens are not split over, for nobody needs the rows of others
-
-    Raises ShardingError if the choice is not made where all scores of a token are.
     """
-    if split := chosen.type.axes(SCORED):
-        raise ShardingError(f"router scores {chosen.type} are split on {SCORED} over {joined(split)}; gather them")
     home, slots = (born.axes(EXPERTS), born.axes(RAGGED)) if born else _born(trace.layout, chosen)
     if x.type.owed_axes & {*home, *slots}:
         x = trace.settled(x, f"rows of {x.name} are split over the same axis")

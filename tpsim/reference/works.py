@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from tpsim.program.blocks.moe import CHOICE
+from tpsim.program.dispatch import CHOICE
 from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE

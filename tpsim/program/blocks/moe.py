@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
-from tpsim.program.dispatch import combine, dispatch, from_experts, to_experts
+from tpsim.program.dispatch import choice, combine, dispatch, from_experts, to_experts
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 SCORES = ("b", "s", "i")
 INNER = ("n", "c", "y")
-
-CHOICE = "top_k"
-"""The index function that says which experts a token goes to."""
 
 
 def parameters(block: Moe, _: Practice) -> Iterator[Parameter]:
@@ -60,7 +57,7 @@ def _gates(text: Text, block: Moe, x: Array) -> tuple[Array, Array]:
     trace, softmax = text.trace, block.score == "softmax"
     logits = text.linear("router.logits", SCORES, x, "Wr", "br")
     biases = [text.use("choice_bias")] if block.choice_bias else []
-    chosen = trace.index(CHOICE, SCORES, x.dtype, logits, *biases, born=logits.type)
+    chosen = choice(trace, logits, *biases)
     with text.inside("router", "routed", "router"):
         if softmax:
             top = trace.max("router.max", logits, "i")
