@@ -68,7 +68,9 @@ DIMS: Mapping[str, Dim] = {
     "y": Dim("expert_f", "hidden size of an expert"),
     "z": Dim("shared_f", "hidden size of shared experts"),
     "q": Dim("", "capacity factor", split=False),
-    RAGGED: Dim("", "rows per expert, on average", split=False, made_of=(("b", "s", "k", "q"), ("n",))),
+    RAGGED: Dim(
+        "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
+    ),
 }
 """The dims of a transformer's arrays."""
 
