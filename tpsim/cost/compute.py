@@ -44,7 +44,7 @@ class Compute:
 def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of one run: the slower of matrix unit and memory, and the pause behind it; arguments as of `compute`."""
     moved = memory_s(machine, one.memory_bytes(sizes))
-    worked = [_products_s(one, sizes, machine, dtype, efficiency)] if one.products else []
+    worked = [_products_s(one, sizes, machine, dtype, efficiency) * one.peak(sizes)] if one.products else []
     return largest(moved, *worked) + pause_s(machine) * one.joined
 
 

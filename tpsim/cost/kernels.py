@@ -70,6 +70,10 @@ class Kernel:
         s = sizes.dims.get("s", 1)
         return over(self.flops(sizes) * (s + 1), 2 * s) if self.causal else self.flops(sizes)
 
+    def peak(self, sizes: Sizes) -> Any:
+        """What the device with most rows has over the mean."""
+        return sizes.peak({dim for op in self.products for x in op.inputs for dim in x.dims})
+
     def useful_flops(self, sizes: Sizes) -> Any:
         """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
         alone = dict.fromkeys(sizes.axes, 1)

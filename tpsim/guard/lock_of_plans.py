@@ -86,7 +86,7 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
 
 
 def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
-    yield from ((name, value) for name, value in as_stated(model).items() if name != "name" and value is not None)
+    yield from ((name, value) for name, value in _flat(as_stated(model)) if name != "name")
 
 
 def _named(kind: Any, path: str, folder: Path) -> str:
@@ -208,6 +208,8 @@ def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
     for name, one in section.items():
         if isinstance(one, Mapping):
             yield from _flat(one, f"{above}{name}.")
+        elif isinstance(one, list | tuple) and any(isinstance(each, Mapping) for each in one):
+            yield from _flat(dict(zip(map(str, range(len(one))), one, strict=True)), f"{above}{name}.")
         elif isinstance(one, list | tuple):
             yield from [(f"{above}{name}", ", ".join(map(str, one)))] if one else []
         elif one is not None:

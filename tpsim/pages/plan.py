@@ -149,7 +149,7 @@ def work_text(question: Question) -> str:
 def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
     """The switches that decide most of a step, and those that are not as the bundle has them."""
     usual = PRACTICES[base].switches
-    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual[name]}
+    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual.get(name)}
 
 
 def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
+from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -58,14 +59,16 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     zero = fields.zero if fields else 0
     sequence_parallel = bool(fields and fields.sequence_parallel)
     _check_axes({"tp": tp, "dp": dp, "pp": pp}, mesh, at)
+    ep, etp = expert_axes(fields, model, at)
     sends = fields.cut if fields else {}
-    _check_table({"cut": sends}, mesh, lambda *keys: at("layout", *keys[1:]))
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards = mesh.size(*tp), mesh.size(*dp)
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
             *workload_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
+            *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
         )
     )
@@ -79,6 +82,7 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
         sequence_parallel=sequence_parallel,
         cut=split.renamed(sends),
         kv_split=split.kv_split,
+        **split.renamed({"ep": ep, "etp": etp}),
         whole=whole,
     )
     assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp, *pp)))
@@ -191,7 +195,7 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 
 def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
-    _check_table(table, mesh, at)
+    _check_table(table, mesh, sizes, at)
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards = mesh.size(*made.roles["dp"])
     problems = workload_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
@@ -200,8 +204,8 @@ def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workloa
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
 
 
-def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, at: At) -> None:
-    split = [name for name, one in DIMS.items() if one.split]
+def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Mapping[str, int], at: At) -> None:
+    split = [name for name, one in DIMS.items() if one.split and name in sizes]
     for region, entries in table.items():
         if region not in REGIONS:
             raise unknown(region, "region of a sharding table", REGIONS, at("shardings", region), listing="regions")

@@ -37,6 +37,7 @@ def resolved(question: Question) -> dict[str, Any]:
             "zero": laid.zero,
             "sequence_parallel": laid.sequence_parallel,
             **({"pp": list(laid.stages)} if schedule else {}),
+            **{role: list(laid.roles[role]) for role in ("ep", "etp") if role in laid.roles},
         },
         **({"pipeline": {**turns, "layers": list(question.split)}} if turns else {}),
         "shardings": {
@@ -48,6 +49,7 @@ def resolved(question: Question) -> dict[str, Any]:
         "assume": {
             "matmul_efficiency": efficiency and efficiency.value,
             **({"memory": memory} if any(memory.values()) else {}),
+            **({"routing": file.assume.routing.model_dump()} if question.model.experts else {}),
             **({"price_per_chip_hour": price.value} if price else {}),
             **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
         },

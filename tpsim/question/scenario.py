@@ -217,7 +217,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
 def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
-    groups = ("overlap", "ahead", "bucket")
+    groups = ("overlap", "ahead", "bucket", "rows")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     base = PRACTICES[fields.base]
     for name in groups:

@@ -55,6 +55,8 @@ class LayoutFields(Strict):
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
+    ep: Axes = Field((), description="of dp or tp: where experts lie")
+    etp: Axes | None = Field(None, description="of tp: what splits each expert; none: the axes of tp that ep leaves")
     cut: dict[str, Axes] = Field(
         default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"
     )
@@ -108,6 +110,15 @@ class BucketFields(Strict):
         return {"of": value} if isinstance(value, str) else value
 
 
+class RowsFields(Strict):
+    """How rows go to experts and come back, where the bundle has it otherwise."""
+
+    noun: ClassVar[str] = "a switch of rows"
+
+    gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
+    overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
+
+
 class PracticeFields(Strict):
     """A named bundle of switches, and single switches changed in it."""
 
@@ -127,6 +138,7 @@ class PracticeFields(Strict):
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
     overlap: OverlapFields | None = None
+    rows: RowsFields | None = None
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, _OrShort("string")] | None = None
 
@@ -225,6 +237,19 @@ class PriceFields(ValueFields):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class RoutingFields(Strict):
+    """How tokens choose experts."""
+
+    noun: ClassVar[str] = "a field of routing"
+
+    load: Literal["balanced", "uniform"] | Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        default="balanced", description="rows of the fullest rank over the mean; uniform: as chance has it"
+    )
+    drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
+    )
+
+
 class Assume(Strict):
     """What is assumed about the run."""
 
@@ -232,6 +257,7 @@ class Assume(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads)
+    routing: RoutingFields = RoutingFields()
     price_per_chip_hour: Annotated[PriceFields, _OrShort("number")] | None = None
     kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
         default=None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tpsim.program.op import Array, Op
-    from tpsim.reference.blocks import Blocks, Device
+    from tpsim.reference.blocks import Device
 
 
 @dataclass(slots=True)
@@ -32,13 +32,13 @@ class Live:
     _sizes: dict[Array, dict[Device, int]] = field(default_factory=dict)
     _left: dict[Array, int] = field(default_factory=dict)
 
-    def made(self, op: Op, blocks: Blocks) -> None:
-        """The output of `op` is there."""
+    def made(self, op: Op, elements: Mapping[Device, int]) -> None:
+        """The output of `op` is there, with so many elements on every device that has it."""
         array = op.output
         if array not in self.lives.makers:
             return
         each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
-        self._sizes[array] = {device: block.size * each for device, block in blocks.items()}
+        self._sizes[array] = {device: many * each for device, many in elements.items()}
         self._left[array] = len(self.lives.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size

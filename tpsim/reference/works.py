@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial, reduce
 from operator import add, mul
 from string import ascii_letters
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
+from tpsim.program.dispatch import CHOICE
 from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE
@@ -19,18 +20,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.reference.blocks import Grid
+    from tpsim.reference.routing import Choice
 
 Work = Callable[[Device, list[Block]], Block]
 """What a device makes of its blocks of an op's inputs."""
 
 
-def work_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
-    """What an op does on any device, whose blocks of an array are all as large."""
+def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice) -> Work:
+    """What an op does on any device, whose blocks of an array are all as large.
+
+    choose  which experts tokens go to
+    """
     match op:
         case Einsum():
             return _einsum(op)
         case Index():
-            return partial(_index, op, grid, sizes)
+            return _index(op, grid, sizes, choose if op.fn == CHOICE else INDEX[op.fn])
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -73,14 +78,19 @@ def _einsum(op: Einsum) -> Work:
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
 
 
-def _index(op: Index, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
+def _index(op: Index, grid: Grid, sizes: Mapping[str, int], fn: Callable[..., Any]) -> Work:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
-    out = op.output
-    windows = grid.window(device, out.type, sizes)
-    grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
-    inputs = [_alignment(x, out)(block) for block, x in zip(blocks, op.inputs, strict=True)]
+    out, aligned = op.output, [_alignment(x, op.output) for x in op.inputs]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
-    return np.broadcast_to(INDEX[op.fn]({**sizes, **draw}, *grids, *inputs), _extents(windows))
+
+    def work(device: Device, blocks: list[Block]) -> Block:
+        windows = grid.window(device, out.type, sizes)
+        cuts = [np.arange(w.start, w.stop) for w in windows]
+        grids = np.meshgrid(*cuts, indexing="ij", sparse=True) if cuts else []
+        inputs = [align(block) for align, block in zip(aligned, blocks, strict=True)]
+        return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), _extents(windows))
+
+    return work
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:
