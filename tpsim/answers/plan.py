@@ -15,7 +15,7 @@ from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
-from tpsim.answers.verdict import verdict_lines
+from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
 from tpsim.cost.step import Step
 from tpsim.machine.curve_file import said
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
+    from tpsim.report.bars import Bar
+    from tpsim.report.picture import Picture
     from tpsim.report.table import Line
 
 
@@ -235,6 +237,18 @@ class PlanResult(Answer):
     def verdict(self) -> str:
         """The lines as text."""
         return "\n".join(map("".join, labelled(self.lines)))
+
+    @property
+    def bars(self) -> tuple[Bar, ...]:
+        """The step, and the peak of memory beside what the chip has."""
+        return tuple(bars(self))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """A layer, the ranks and their memory over time, see `tpsim.answers.plan_pictures`."""
+        from tpsim.answers.plan_pictures import pictures
+
+        return tuple(pictures(self))
 
     @property
     def idle(self) -> Iterator[str]:
