@@ -78,7 +78,8 @@ ANSWERS = {
         "error[unknown-format]: plan.jsn: the suffix says no format\n  = did you mean plan.json?\n"
     ),
     ("plan", "llama3-70b-h100", "-o", "plan"): (
-        "error[unknown-format]: plan: the suffix says no format\n  = suffixes: .trace.json, .txt, .json, .csv, .md, .html\n"
+        "error[unknown-format]: plan: the suffix says no format\n"
+        "  = suffixes: .trace.json, .txt, .json, .csv, .md, .html\n"
     ),
 }
 

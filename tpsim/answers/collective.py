@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.report.picture import Picture
 
 NOT_MODELLED = ("other traffic on the same links", "stragglers and failures")
 """What the seconds leave out."""
@@ -256,6 +257,13 @@ class CollectiveResult(Answer):
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
         derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks)]
         return [*derived, *measured, *guesses]
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Bus bandwidth and seconds over sizes."""
+        from tpsim.answers.collective_pictures import pictures
+
+        return tuple(pictures(self, self.rows))
 
     @property
     def verdict(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.answers import course
 from tpsim.cost.segments import joined
 from tpsim.cost.timeline import COMPUTE
+from tpsim.program.kinds import ALIKE
 from tpsim.report.picture import Curve, Curves, Measure, Span, Spans
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.cost.nodes import Piece
     from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.segments import Segment
-    from tpsim.program.stages import Chunk
+    from tpsim.cost.timeline import Ran
     from tpsim.report.picture import Picture
 
 
@@ -34,7 +35,9 @@ def pictures(plan: PlanResult) -> Iterator[Picture]:
 LANES = {COMPUTE: "compute", "tensor": "activations", "gradients": "gradients", "weights": "weights"}
 """What runs on each lane; all but the first are of collectives."""
 
-PHASES = {"F": "forward", "B": "backward", "W": "gradients of weights", "BW": "backward"}
+PHASES = {"F": "forward", "BW": "backward"}
+ACTS = {**PHASES, "B": "backward of activations", "W": "backward of weights"}
+"""What passes of one microbatch do."""
 
 PRODUCT, KERNEL, AGAIN, CALL = "matrix products", "other kernels", "computed again", "collectives"
 SORTS = (PRODUCT, KERNEL, CALL, AGAIN)
@@ -47,9 +50,14 @@ def layer(work: Work, step: Pipelined) -> Spans:
     lanes: dict[str, list[Span]] = {name: [] for name in LANES.values()}
     marks, before = [], 0.0
     for acts in dict.fromkeys(course.acts(action) for action in work.schedule.kinds.examples):
-        if acts in PHASES:
-            marks.append((PHASES[acts], before))
-            before = _period(work, chunk, acts, lanes, before)
+        runs = work.actions.action(chunk, acts).runs if acts in ACTS else ()
+        steps = joined(segment for segment, often in runs for _ in range(often))
+        ran, seen = work.clock.ran(steps), set[str]()
+        for first, last in _periods(steps):
+            kind = _kind(steps[first].pieces[0])
+            marks.append((f"{ACTS[acts]}{kind}{LATER if kind in seen else ''}", before))
+            before = _put(steps, ran, (first, last), lanes, before)
+            seen.add(kind)
     about = (
         "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives of "
         "activations, gradients and weights. What runs beside compute is hidden; where compute has a gap, it waits."
@@ -57,42 +65,49 @@ def layer(work: Work, step: Pipelined) -> Spans:
     return Spans("One layer", about, {name: lane for name, lane in lanes.items() if lane}, SORTS, marks)
 
 
-REPEATS = 3
-"""Runs of a repeated part that are looked at: the middle one has neighbours like itself."""
+LATER = ", behind all layers"
+"""What is said of the part of a layer that is run when all layers have run the rest."""
 
 
-def _period(work: Work, chunk: Chunk, acts: str, lanes: dict[str, list[Span]], before: float) -> float:
-    """Puts what an action does in one layer on the lanes, from `before` on; when it ends.
+def _kind(piece: Piece) -> str:
+    """The kind of layer that a piece stands in, where there are several."""
+    kind = piece.ops[0].where.kind if piece.ops else ALIKE
+    return "" if kind == ALIKE else f" ({kind})"
 
-    A layer lasts from where compute begins it until where it begins the next one.
+
+FEW = 2
+"""Layers that have no one in the middle: all that they run is shown."""
+
+
+def _periods(steps: Segment) -> Iterator[tuple[int, int]]:
+    """Stretches of tasks in which a layer in the middle runs: from where each begins to where the next layer's does.
+
+    What is met again and again begins one, unless it stands in one already.
     """
-    runs = work.actions.action(chunk, acts).runs
-    steps = joined(segment for segment, often in runs for _ in range(min(often, REPEATS)))
-    ran = work.clock.ran(steps)
-    first, last = _ends(steps)
-    start = ran.starts[first] if first else 0.0
-    end = max(ran.ends) if last == len(steps) else ran.starts[last]
+    met = Counter(id(step.pieces[0]) for step in steps if step.pieces[0].call is None)
+    if max(met.values(), default=0) <= FEW:
+        yield from [(0, len(steps))] * bool(steps)
+        return
+    covered = set[int]()
+    for step in steps:
+        piece = id(step.pieces[0])
+        if met[piece] > FEW and piece not in covered:
+            places = [place for place, one in enumerate(steps) if id(one.pieces[0]) == piece]
+            first, last = places[(len(places) - 1) // 2 :][:2]
+            covered |= {id(one.pieces[0]) for one in steps[first:last]}
+            yield first, last
+
+
+def _put(steps: Segment, ran: Ran, period: tuple[int, int], lanes: dict[str, list[Span]], before: float) -> float:
+    """Puts what runs in a stretch on the lanes, from `before` on; when it ends."""
+    first, last = period
+    start, end = ran.starts[first], ran.starts[last] if last < len(steps) else max(ran.ends)
     for one, begun, ended in zip(steps, ran.starts, ran.ends, strict=True):
-        low, high = max(float(begun), float(start)), min(float(ended), float(end))
-        piece = one.pieces[0]
+        low, high, piece = max(begun, start), min(ended, end), one.pieces[0]
         if high > low:
-            lanes[LANES[piece.lane]].append(
-                Span(before + low - start, before + high - start, _sort(piece), _name(piece))
-            )
+            span = Span(before + float(low - start), before + float(high - start), _sort(piece), _name(piece))
+            lanes[LANES[piece.lane]].append(span)
     return before + float(end - start)
-
-
-def _ends(steps: Segment) -> tuple[int, int]:
-    """The place where a layer in the middle begins, and that where it ends: what is met most often begins one."""
-    met = Counter(id(step.pieces[0]) for step in steps)
-    most = max(met.values(), default=1)
-    marked = [
-        place for place, step in enumerate(steps) if met[id(step.pieces[0])] == most and step.pieces[0].call is None
-    ]
-    first = marked[0] if marked and most > 1 else None
-    places = [place for place in marked if first is not None and steps[place].pieces[0] is steps[first].pieces[0]]
-    middle = (len(places) - 1) // 2
-    return (places[middle], places[middle + 1]) if len(places) > 1 else (0, len(steps))
 
 
 def _sort(piece: Piece) -> str:
@@ -113,19 +128,16 @@ def _name(piece: Piece) -> str:
 
 # All ranks ------------------------------------------------------------------------------------------------------------
 
-ACTS = {**PHASES, "B": "backward of activations", "W": "backward of weights"}
 SEVERAL, UPDATE = "forward and backward together", "update"
 
 
 def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     """What every rank runs in a step."""
-    split = any("B" in acts and "W" not in acts for acts in map(course.acts, step.ran.schedule.kinds.examples))
-    words = ACTS if split else PHASES
     lanes = {}
     for stage in step.stages:
         name = f"stage {stage.rank}" if plan.pipeline else "chip"
         lanes[name] = [
-            Span(float(one.start), float(one.end), _what(one, words), one.name)
+            Span(float(one.start), float(one.end), _what(one), one.name)
             for one in (*course.actions(step, stage.rank), *course.updates(step, stage))
         ]
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
@@ -134,14 +146,12 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
         "The pipeline" if plan.pipeline else "The step",
         about,
         lanes,
-        list(dict.fromkeys([*words.values(), UPDATE, SEVERAL])),
+        (*ACTS.values(), SEVERAL, UPDATE),
     )
 
 
-def _what(one: course.Lasting, words: dict[str, str]) -> str:
-    if one.action is None:
-        return UPDATE
-    return words.get(course.acts(one.action), SEVERAL)
+def _what(one: course.Lasting) -> str:
+    return ACTS.get(course.acts(one.action), SEVERAL) if one.action else UPDATE
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

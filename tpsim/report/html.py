@@ -127,7 +127,8 @@ def _shown(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "columns": [
-            {"header": " ".join(head.split("\n")), "unit": unit, "right": right} for head, unit, right in heads
+            {"header": head.replace("-\n", "-").replace("\n", " "), "unit": unit, "right": right}
+            for head, unit, right in heads
         ],
         "rows": list(_rows(table, beside, texts)),
         "folded": table.folded,

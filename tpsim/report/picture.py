@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """Something that lasts: from and to in seconds, its sort, which is its colour, and its name."""
+    """Something that lasts: from where to where, its sort, which is its colour, and its name."""
 
     start: float
     end: float
@@ -22,12 +22,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """What runs when, lane by lane.
+    """What lies where on each lane: what runs when, or what makes up a whole.
 
     about  what is seen, in a sentence or two
     lanes  by name, in order; each in the order of time
     sorts  in the order of their colours
-    marks  moments with their names
+    marks  places with their names
+    kind   of what the lanes run along
     """
 
     title: str
@@ -35,6 +36,7 @@ class Spans:
     lanes: Mapping[str, Sequence[Span]]
     sorts: Sequence[str]
     marks: Sequence[tuple[str, float]] = ()
+    kind: Kind = "seconds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ Vega-Lite is a grammar of graphics whose documents are plain data: https://vega.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from json import dumps
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.report.numbers import Scale, scale, significant
+from tpsim.report.numbers import Scale, scale
 from tpsim.report.picture import Curves, Picture, Span, Spans
 from tpsim.report.thin import IN_TURN, MOST_LANES, MOST_SPANS, some, thinned
 
@@ -126,14 +128,15 @@ LETTER = 6.5
 
 def _spans(picture: Spans, look: Look) -> dict[str, Any]:
     lanes, end = _drawn(picture, look), _end(picture)
-    unit = scale([end], "seconds")
+    unit = scale([end], picture.kind)
     step = max(LOW, min(TALL, WHOLE // max(1, len(lanes))))
     data = [
         {"lane": name, "from": _cut(span.start, unit), "to": _cut(span.end, unit), "sort": span.sort, "name": span.name}
         for name, lane in lanes.items()
         for span in lane
     ]
-    x = {"field": "from", "type": "quantitative", "title": unit.unit, "axis": {"grid": False}}
+    x: dict[str, Any] = {"field": "from", "type": "quantitative", "title": unit.unit}
+    x["axis"] = {"grid": False, "tickCount": max(4, look.width // 70)}
     x["scale"] = {"domain": [0, _cut(end, unit)], "nice": False}
     y = {
         "field": "lane",
@@ -153,9 +156,9 @@ def _spans(picture: Spans, look: Look) -> dict[str, Any]:
     return {"width": look.width, "height": {"step": step}, "data": {"values": data}, "encoding": ends, "layer": drawn}
 
 
-def _cut(seconds: float, unit: Scale) -> float:
-    """Seconds in a unit, to the digits that a picture can show."""
-    return float(f"{seconds / unit.divisor:.6g}")
+def _cut(value: float, unit: Scale) -> float:
+    """A value in a unit, to the digits that a picture can show."""
+    return float(f"{value / unit.divisor:.6g}")
 
 
 def _room(span: Mapping[str, Any], whole: float, width: int) -> bool:
@@ -177,8 +180,8 @@ def _marks(picture: Spans, unit: Scale, look: Look) -> Iterator[dict[str, Any]]:
 
 # Curves ---------------------------------------------------------------------------------------------------------------
 
-HIGH = 220
-"""Pixels of the axes of curves."""
+HIGH, EDGE = 220, 0.03
+"""Pixels of the axes of curves, and what a log axis has beyond its last points, as a share."""
 
 MARKS: Mapping[str, Mapping[str, Any]] = {
     "line": {"type": "line", "strokeWidth": 1.8},
@@ -220,30 +223,27 @@ def _axis(measure: Measure, field: str, unit: Scale, values: Sequence[float]) ->
             "scale": {"nice": field == "y", "zero": True},
             "axis": {"tickCount": 6, **({"minExtent": 40} if field == "y" else {})},
         }
-    low, high = min(values), max(values)
-    ticks = [10.0**power for power in range(-12, 22) if low <= 10.0**power <= high]
-    labels = {f"{tick:g}": _said(tick, measure) for tick in ticks}
-    expression = f"{_texts(labels)}[format(datum.value, '.0e')] || ''"
-    keyed = {"values": ticks, "labelExpr": expression, "labelOverlap": True}
-    return {**axis, "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": keyed}
+    low, high = min(values) * (1 - EDGE), max(values) * (1 + EDGE)
+    steps = next(steps for ratio, steps in TICKS if high < ratio * low)
+    ticks = [step * 10.0**power for power in range(-12, 22) for step in steps if low <= step * 10.0**power <= high]
+    said = dumps({_key(tick): _said(tick, measure) for tick in ticks})
+    labels = {"values": ticks, "labelExpr": f"{said}[format(datum.value, '.0e')] || ''", "labelOverlap": True}
+    return {**axis, "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": labels}
 
 
-def _texts(labels: Mapping[str, str]) -> str:
-    """A map as an expression of Vega; its keys as ``.0e`` of d3 writes them."""
-    from json import dumps
-
-    return dumps({f"1e{'-' if float(key) < 1 else '+'}{abs(_power(float(key)))}": text for key, text in labels.items()})
+TICKS: Sequence[tuple[float, Sequence[int]]] = ((30, range(1, 10)), (1e3, (1, 2, 5)), (inf, (1,)))
+"""First digits of the ticks of a log axis whose ends have a ratio below the first."""
 
 
-def _power(value: float) -> int:
-    from math import log10
-
-    return round(log10(value))
+def _key(value: float) -> str:
+    """A number with one digit as ``.0e`` of d3 writes it: ``5e-6``."""
+    digit, _, power = f"{value:.0e}".partition("e")
+    return f"{digit}e{int(power):+d}"
 
 
 def _said(value: float, measure: Measure) -> str:
     unit = scale([value], measure.kind)
-    return f"{significant(value / unit.divisor, 3).rstrip('0').rstrip('.')} {unit.unit}".strip()
+    return f"{value / unit.divisor:g} {unit.unit}".strip()
 
 
 def _points(curve: Curve, units: tuple[Scale, Scale]) -> list[dict[str, Any]]:
