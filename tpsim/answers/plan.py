@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
@@ -294,22 +295,5 @@ class PlanResult(Answer):
 
         Each ends with what was asked, so that rows of several plans can be put together.
         """
-        question, layout = self.question, self.question.layout
-        columns = {
-            "scenario": question.name,
-            "model": question.model.name,
-            "hardware": question.machine.name,
-            "chips": self.chips,
-            "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
-            "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
-            "zero": layout.zero,
-            "sequence_parallel": layout.sequence_parallel,
-            "global_batch": question.workload.global_batch,
-            "seq": question.workload.seq,
-            "microbatches": question.workload.microbatches,
-            "cost_model": question.cost_model,
-            "planner": question.planner,
-            "guesses": question.guesses,
-            "tpsim": self.tpsim,
-        }
+        columns = asked_columns(self)
         return [{**row, **columns} for row in self.collectives]
