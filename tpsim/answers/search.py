@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Question
+    from tpsim.report.picture import Picture
 
 TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
@@ -278,6 +279,13 @@ class SearchResult(Answer):
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Seconds of a step over bytes at its peak."""
+        from tpsim.answers.search_pictures import pictures
+
+        return tuple(pictures(self))
 
     @property
     def verdict(self) -> str:

@@ -60,6 +60,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
         tables=(Table(columns, result.rows),),
         notes=tuple(notes),
         verdict=result.verdict,
+        pictures=lambda: result.pictures,
         next_command=f"tpsim explain {asked.collective} {on_command_line(result.machine, asked.ranks, asked.level)}",
     )
 

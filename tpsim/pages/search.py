@@ -79,6 +79,7 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
         facts=tuple(_facts(result)),
         tables=tuple(tables),
         verdict=result.lines,
+        pictures=lambda: result.pictures,
         next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else "",
     )
 
