@@ -65,8 +65,7 @@ def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
 
 
 def _share(one: Kernel, sizes: Sizes, machine: Machine) -> Any:
-    """Share of the peak that a product reaches; None: the machine's own. Heads that tensor units cannot load whole reach
-    less.
+    """Share of the peak that a product reaches, None for the machine's own: less with heads that no unit loads whole.
 
     Source: NVIDIA, Matrix Multiplication Background User's Guide, requirements to use tensor cores.
     """

@@ -299,7 +299,7 @@ OUTSIDE = -1
 
 
 def _on_scores(products: Iterable[Einsum]) -> bool:
-    return any(SCORES <= {*x.dims} for op in products for x in (*op.inputs, op.output))
+    return any({*x.dims} >= SCORES for op in products for x in (*op.inputs, op.output))
 
 
 def _selects_slots(op: Op) -> bool:
