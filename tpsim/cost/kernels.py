@@ -57,6 +57,11 @@ class Kernel:
         """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
         return len(self.products) > 1
 
+    @property
+    def on_scores(self) -> bool:
+        """True if it makes or reads attention's scores."""
+        return _on_scores(self.products)
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)
@@ -190,8 +195,7 @@ class _Gathering:
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
             masked = self.practice.causal == "skip" and self.practice.attention == "fused"
-            causal = masked and any(set(x.dims) >= SCORES for op in products for x in (*op.inputs, op.output))
-            yield Kernel(tuple(ops), (*read, *added), writes, products, causal, self.program)
+            yield Kernel(tuple(ops), (*read, *added), writes, products, masked and _on_scores(products), self.program)
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""
@@ -293,6 +297,10 @@ class _Gathering:
 
 
 OUTSIDE = -1
+
+
+def _on_scores(products: Iterable[Einsum]) -> bool:
+    return any({*x.dims} >= SCORES for op in products for x in (*op.inputs, op.output))
 
 
 def _selects_slots(op: Op) -> bool:
