@@ -14,8 +14,9 @@ from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.layout import Practice
 from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
+from tpsim.program.tokens import MASKS, TOKENS, pairs, peak
 from tpsim.program.transformer import FUSED
-from tpsim.quantity.size import over, total
+from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
 
-SCORES = frozenset({"s", "t"})
-"""Dims that only attention's scores have together: query tokens and key tokens."""
-
-TOKENS = frozenset({"b", "s"})
+BATCH = frozenset({"b", "s"})
 
 SLOTS = frozenset(slot for _, slot in FUSED.values() if slot)
 """Dims of projections that one array holds."""
@@ -38,7 +36,7 @@ class Kernel:
 
     reads, writes  arrays that it takes from memory, and puts there
     products       its matrix products; none: it takes as long as its bytes
-    causal         it leaves out the scores that a causal mask hides
+    mask           whose scores it leaves out where they are hidden; "" if it computes all
     joined         how many kernels without products it stands for
     """
 
@@ -46,7 +44,7 @@ class Kernel:
     reads: tuple[Array, ...]
     writes: tuple[Array, ...]
     products: tuple[Einsum, ...]
-    causal: bool
+    mask: str
     program: Program = field(repr=False)
     joined: int = 1
 
@@ -69,9 +67,19 @@ class Kernel:
         return total(op.flops(sizes.dims, sizes.axes) for op in self.products)
 
     def run_flops(self, sizes: Sizes) -> Any:
-        """Those that are run: without scores that a mask hides, whose share is (s - 1)/(2*s) of s by s."""
-        s = sizes.dims.get("s", 1)
-        return over(self.flops(sizes) * (s + 1), 2 * s) if self.causal else self.flops(sizes)
+        """Those that are run, on the busiest device: without scores that a mask hides, of s by s; `tokens.density`."""
+        s, order = sizes.dims.get("s", 1), self.program.order
+        if not self.mask:
+            return self.flops(sizes)
+        ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
+        run = over(self.flops(sizes) * pairs(self.mask, s), s * s)
+        return run * peak(order, s, ring, devices) if self.ring else run
+
+    @cached_property
+    def ring(self) -> tuple[str, ...]:
+        """The axes that split the tokens of its scores."""
+        scores = next(x for op in self.products for x in (*op.inputs, op.output) if {*x.dims} >= TOKENS)
+        return tuple(axis for dim in sorted(TOKENS) for axis in scores.type.axes(dim))
 
     def useful_flops(self, sizes: Sizes) -> Any:
         """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
@@ -109,7 +117,8 @@ class Kernel:
         """What its seconds depend on: kernels of equal shape take as long at all sizes."""
         multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
-        return (self.causal, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
+        masked = self.mask and (self.mask, self.ring)
+        return (masked, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
 
 
 def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
@@ -188,9 +197,10 @@ class _Gathering:
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
-            masked = self.practice.causal == "skip" and self.practice.attention == "fused"
-            causal = masked and any(set(x.dims) >= SCORES for op in products for x in (*op.inputs, op.output))
-            yield Kernel(tuple(ops), (*read, *added), writes, products, causal, self.program)
+            skips = self.practice.causal == "skip" and self.practice.attention == "fused"
+            hidden = (x.name for op in ops for x in op.inputs if x.name in MASKS)
+            mask = next(hidden, "") if skips and products else ""
+            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, self.program)
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""
@@ -296,4 +306,4 @@ OUTSIDE = -1
 
 def _selects_slots(op: Op) -> bool:
     """A product with an index array that depends on no token: a part of an array, or the place of a part in it."""
-    return isinstance(op, Einsum) and any(x.role == "index" and not TOKENS & set(x.dims) for x in op.inputs)
+    return isinstance(op, Einsum) and any(x.role == "index" and not BATCH & set(x.dims) for x in op.inputs)

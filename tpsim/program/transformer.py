@@ -117,9 +117,10 @@ class Transformer:
         with self._in("attention", "block"):
             x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
             q, k, v = self._projected(x)
-        with self._in("attention", "heads", "attention"):
-            q, k, v = (trace.pin(head, "heads", "") for head in (self._rotated(q), self._rotated(k), v))
+            q, k = self._rotated(q), self._rotated(k)
             k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
+        with self._in("attention", "heads", "attention"):
+            q, k, v = (trace.pin(head, "heads", "") for head in (q, k, v))
             mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(q, k), v)
         with self._in("attention", "block"):
             return self._linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
@@ -181,7 +182,7 @@ class Transformer:
         if self.model.positions != "rope":
             return x
         turned = tuple("e" if dim == "d" else dim for dim in x.dims)
-        with self._in("attention", "heads", f"rotary.{x.name}"):
+        with self._in("attention", "block", f"rotary.{x.name}"):
             table = self.trace.index("rotation", ("s", "d", "e"), x.dtype)
             return self.trace.rename(x.name, self.trace.einsum(x.name, turned, x, table), "e", "d")
 

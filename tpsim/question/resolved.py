@@ -33,6 +33,7 @@ def resolved(question: Question) -> dict[str, Any]:
         "layout": {
             "tp": list(laid.roles.get("tp", ())),
             "dp": list(laid.roles.get("dp", ())),
+            **({"cp": list(cp)} if (cp := laid.roles.get("cp")) else {}),
             "zero": laid.zero,
             "sequence_parallel": laid.sequence_parallel,
             **({"pp": list(laid.stages)} if schedule else {}),

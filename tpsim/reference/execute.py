@@ -15,12 +15,13 @@ import numpy as np
 
 from tpsim.program.lives import lives
 from tpsim.program.op import Array, Join, Leaf, Op, Program, Reshard
+from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.wiring import Wiring, rings
-from tpsim.reference.works import Work, work_of
+from tpsim.reference.works import Positions, Work, work_of
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -45,7 +46,8 @@ class Cause:
 class Run:
     """One execution: the blocks of every array, by array, and every collective in the order of the ops.
 
-    works  what each op that was run does on a device: it hangs on sizes alone
+    works      what each op that was run does on a device: it hangs on sizes alone
+    positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
     """
 
     program: Program
@@ -59,10 +61,20 @@ class Run:
     causes: list[Cause] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
     live: Live = field(init=False)
+    positions: Positions | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
         self.live = Live(lives(self.program), self.beside)
+        order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
+        self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
+
+    def placed(self, whole: Block, dims: Sequence[str]) -> Block:
+        """A value with its tokens in the order in which devices have them."""
+        for place, dim in enumerate(dims):
+            if dim in TOKENS and self.positions is not None:
+                whole = whole.take(self.positions, axis=place)
+        return whole
 
     @property
     def grid(self) -> Grid:
@@ -183,14 +195,15 @@ def label(array: Array, op: Op) -> str:
 def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Leaf):
         shape = tuple(run.sizes[dim] for dim in op.output.dims)
-        scattered = run.grid.scatter(run.inputs(label(op.output, op), shape), op.output.type)
+        value = run.placed(run.inputs(label(op.output, op), shape), op.output.dims)
+        scattered = run.grid.scatter(value, op.output.type)
         return {device: scattered[device] for device in run.holders(op.where)}
     if isinstance(op, Reshard):
         return _moved(run, op)
     if isinstance(op, Join):
         return _joined(run, op)
     if op not in run.works:
-        run.works[op] = work_of(op, run.grid, run.sizes)
+        run.works[op] = work_of(op, run.grid, run.sizes, run.positions)
     held = [run.blocks[x] for x in op.inputs]
     return {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
 
