@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
+from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
 from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
 from tpsim.program.tokens import MASKS, TOKENS, pairs, peak
-from tpsim.program.transformer import FUSED
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tpsim.program.op import Where
 
 BATCH = frozenset({"b", "s"})
-
-SLOTS = frozenset(slot for _, slot in FUSED.values() if slot)
-"""Dims of projections that one array holds."""
 
 
 @dataclass(frozen=True)

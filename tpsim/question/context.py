@@ -54,6 +54,9 @@ def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | No
     if said and other and said != other:
         message = f"layout.context is {said} and practice.context {other}"
         raise InputError.one("context-twice", message, at("practice", "context"), "keep one of both")
+    if "ring" in (said, other):
+        message = "context: ring (keys and values block after block beside attention) is not supported yet"
+        raise InputError.one("not-supported-yet", message, at("layout", "context"), "write gather, or heads")
     return said or other
 
 
