@@ -33,7 +33,8 @@ class Kernel:
 
     reads, writes  arrays that it takes from memory, and puts there
     products       its matrix products; none: it takes as long as its bytes
-    mask           whose scores it leaves out where they are hidden; "" if it computes all
+    mask           that hides some of its scores; "" if it makes none
+    skips          it leaves out the scores that are hidden
     joined         how many kernels without products it stands for
     """
 
@@ -42,6 +43,7 @@ class Kernel:
     writes: tuple[Array, ...]
     products: tuple[Einsum, ...]
     mask: str
+    skips: bool
     program: Program = field(repr=False)
     joined: int = 1
 
@@ -65,12 +67,16 @@ class Kernel:
 
     def run_flops(self, sizes: Sizes) -> Any:
         """Those that are run, on the busiest device: without scores that a mask hides, of s by s; `tokens.density`."""
-        s, order = sizes.dims.get("s", 1), self.program.order
-        if not self.mask:
+        if not (self.mask and self.skips):
             return self.flops(sizes)
         ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
-        run = over(self.flops(sizes) * pairs(self.mask, s), s * s)
-        return run * peak(order, s, ring, devices) if self.ring else run
+        run = self.seen(self.flops(sizes), sizes)
+        return run * peak(self.program.order, sizes.dims["s"], ring, devices) if self.ring else run
+
+    def seen(self, flops: Any, sizes: Sizes) -> Any:
+        """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
+        s = sizes.dims.get("s", 1)
+        return over(flops * pairs(self.mask, s), s * s) if self.mask else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:
@@ -114,7 +120,7 @@ class Kernel:
         """What its seconds depend on: kernels of equal shape take as long at all sizes."""
         multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
-        masked = self.mask and (self.mask, self.ring)
+        masked = self.mask and self.skips and (self.mask, self.ring)
         return (masked, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
 
 
@@ -185,6 +191,8 @@ class _Gathering:
         for op in self.program.ops:
             self._place(op)
         reads = [self._reads(number) for number in range(len(self.groups))]
+        skips = self.practice.causal == "skip" and self.practice.attention == "fused"
+        masks = {op.where.kind: x.name for op in self.program.ops for x in op.inputs if x.name in MASKS}
         for number, arrays in enumerate(reads):
             for x in arrays:
                 self.readers.setdefault(x, set()).add(number)
@@ -194,10 +202,9 @@ class _Gathering:
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
-            skips = self.practice.causal == "skip" and self.practice.attention == "fused"
-            hidden = (x.name for op in ops for x in op.inputs if x.name in MASKS)
-            mask = next(hidden, "") if skips and products else ""
-            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, self.program)
+            scores = any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
+            mask = masks.get(ops[0].where.kind, "") if scores else ""
+            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program)
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""

@@ -48,6 +48,7 @@ def resolved(question: Question) -> dict[str, Any]:
         "dtypes": {"products": question.products, **asdict(question.dtypes)},
         "assume": {
             "matmul_efficiency": efficiency and efficiency.value,
+            **({"mfu": file.assume.mfu} if file.assume.mfu != "full" else {}),
             **({"memory": memory} if any(memory.values()) else {}),
             **({"price_per_chip_hour": price.value} if price else {}),
             **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),

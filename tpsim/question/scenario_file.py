@@ -253,6 +253,9 @@ class Assume(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads)
+    mfu: Literal["full", "causal"] = Field(
+        default="full", description="what shares of peak count of attention: its whole s by s, or what its mask shows"
+    )
     price_per_chip_hour: Annotated[PriceFields, _OrShort("number")] | None = None
     kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
         default=None,
