@@ -100,7 +100,7 @@ def test_a_search_holds_context_and_says_so_and_refuses_to_search_the_mesh():
     assert found.held["layout.cp"] == "context"
     step = plan(stated, overrides=["layout.zero=1", "layout.sequence_parallel=true"]).step
     assert found.rows[0].step_s == pytest.approx(step.time_s, rel=1e-12)
-    with pytest.raises(InputError, match="layout.cp splits the tokens of a sequence"):
+    with pytest.raises(InputError, match="splits the tokens of a sequence"):
         search(stated, chips=16)
 
 
