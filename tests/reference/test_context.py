@@ -12,6 +12,7 @@ from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
+from tpsim.reference import streamed
 
 WAYS = {
     "gathered": (
@@ -136,6 +137,54 @@ def test_positions_that_are_learned_are_those_of_the_tokens_in_every_order():
     practice = Practice(order="zigzag")
     sharded = run(GPT, layout(cp=("C",)), practice, Mesh({"C": 2}))
     assert difference(sharded, whole(GPT, Practice())) < 1e-9
+
+
+RINGS = {
+    "gathered": (layout(cp=("C",)), Mesh({"C": 4})),
+    "over two axes": (layout(cp=("C", "D")), Mesh({"D": 2, "C": 2})),
+    "both": (layout(cp=("C", "D"), heads=("D",), tp=("X",), sequence_parallel=True), MESH),
+    "with ZeRO": (layout(cp=("C",), dp=("D",), tp=("X",), sequence_parallel=True, zero=3), MESH),
+    "alone": (layout(cp=("C",)), Mesh({"C": 1})),
+}
+
+
+@pytest.mark.parametrize("order", ["contiguous", "zigzag"])
+@pytest.mark.parametrize("way", RINGS)
+def test_keys_and_values_that_come_block_after_block_make_what_they_make_together(way, order):
+    """A kernel never has all of them: it corrects its sums by the row's maximum and sum so far."""
+    where, mesh = RINGS[way]
+    ring = run(LLAMA, where, Practice(context="ring", order=order), mesh)
+    assert difference(ring, whole(LLAMA, Practice())) < 1e-10
+
+
+def streamed_calls(ring):
+    return [cause for cause in ring.causes if any(move.streamed for move in cause.op.moves)]
+
+
+def test_a_ring_sends_the_bytes_of_the_gather_in_hops_to_the_next_device():
+    where, mesh = RINGS["gathered"]
+    ring, gather = (run(LLAMA, where, Practice(context=how, regather=True), mesh) for how in ("ring", "gather"))
+
+    def sent(one):
+        return sorted((call.kind, call.array, call.injected.tolist(), call.sent.tolist()) for call in one.calls)
+
+    assert sent(ring) == sent(gather)
+    calls = [cause.call for cause in streamed_calls(ring)]
+    assert {call.kind for call in calls} == {"all_gather", "reduce_scatter"}
+    assert len(calls) == 2 * 2 * 3 * 2  # layers, microbatches, k and v: forward, again in backward, their cotangents
+    assert all((call.messages == 3).all() for call in calls)  # a hop for each of the others
+
+
+def test_a_ring_keeps_no_gathered_keys_whatever_practice_does():
+    where, _, backward = WAYS["gathered"]
+    assert layer(where, "backward", Practice(context="ring")) == {**backward, "all_gather_C [b, t_C, g, d]": 2}
+
+
+def test_without_its_corrections_a_kernel_of_blocks_is_wrong(monkeypatch):
+    where, mesh = RINGS["gathered"]
+    monkeypatch.setattr(streamed.Kernel, "_factor", lambda self, one, *_: dict.fromkeys(self.running[one], 1.0))
+    ring = run(LLAMA, where, Practice(context="ring"), mesh)
+    assert difference(ring, whole(LLAMA, Practice())) > 1e-3
 
 
 def test_gradients_of_parameters_are_reduced_over_context_and_data_in_one_call():

@@ -16,6 +16,7 @@ import numpy as np
 from tpsim.program.lives import lives
 from tpsim.program.op import Array, Join, Leaf, Op, Program, Reshard
 from tpsim.program.tokens import TOKENS, positions
+from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Where
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.collectives import Part
+    from tpsim.reference.streamed import Steps
 
 Inputs = Callable[[str, tuple[int, ...]], Block]
 """Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
@@ -48,6 +50,9 @@ class Run:
 
     works      what each op that was run does on a device: it hangs on sizes alone
     positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
+    streams    array that comes block after block -> by which move, and the block that each device has in each step
+    kernels    op of a kernel that reads such arrays -> all ops of the kernel
+    summed     what such kernels have summed over blocks
     """
 
     program: Program
@@ -62,10 +67,14 @@ class Run:
     works: dict[Op, Work] = field(default_factory=dict)
     live: Live = field(init=False)
     positions: Positions | None = field(init=False)
+    streams: dict[Array, tuple[Move, Steps]] = field(default_factory=dict)
+    kernels: Mapping[Op, tuple[Op, ...]] = field(init=False)
+    summed: dict[Array, Blocks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
         self.live = Live(lives(self.program), self.beside)
+        self.kernels = streamed.kernels(self.program)
         order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
         self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
 
@@ -202,6 +211,10 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return _moved(run, op)
     if isinstance(op, Join):
         return _joined(run, op)
+    if op in run.kernels and streamed.sums_blocks(op):
+        if op.output not in run.summed:
+            run.summed |= streamed.results(run, run.kernels[op])
+        return run.summed[op.output]
     if op not in run.works:
         run.works[op] = work_of(op, run.grid, run.sizes, run.positions)
     held = [run.blocks[x] for x in op.inputs]
@@ -222,7 +235,14 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
-        blocks, call = _played(run, move, blocks, parts, op)
+        if move.streamed and move.kind == "all_gather":
+            steps, call = streamed.gathered(run, move, blocks, parts, op)
+            run.streams[op.output] = move, steps
+            blocks = streamed.whole(run, move, steps)
+        elif move.streamed:
+            blocks, call = streamed.scattered(run, move, blocks, parts, op)
+        else:
+            blocks, call = _played(run, move, blocks, parts, op)
         run.causes.append(Cause(op, call))
     return blocks
 

@@ -39,7 +39,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], positions: Positions |
         case Einsum():
             return _einsum(op)
         case Index():
-            return partial(_index, op, sizes, partial(_numbers, op.output, grid, sizes, positions))
+            return partial(index_block, op, sizes, partial(numbers, op.output, grid, sizes, positions))
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -82,22 +82,22 @@ def _einsum(op: Einsum) -> Work:
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
 
 
-def _index(op: Index, sizes: Mapping[str, int], numbers: Numbers, device: Device, blocks: list[Block]) -> Block:
+def index_block(op: Index, sizes: Mapping[str, int], told: Numbers, device: Device, blocks: list[Block]) -> Block:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
-    own = numbers(device)
+    own = told(device)
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
     inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
     return np.broadcast_to(INDEX[op.fn]({**sizes, **draw}, *grids, *inputs), [len(each) for each in own])
 
 
-def _numbers(
+def numbers(
     array: Array, grid: Grid, sizes: Mapping[str, int], positions: Positions | None, device: Device
 ) -> list[Positions]:
     """The global indices of a device's block of an array, per dim; of tokens their positions."""
     parts = grid.window(device, array.type, sizes)
-    told = [positions if dim in TOKENS else None for dim in array.dims]
-    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(told, parts, strict=True)]
+    held = [positions if dim in TOKENS else None for dim in array.dims]
+    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(held, parts, strict=True)]
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:

@@ -57,7 +57,8 @@ def write(text: Text, block: Attention, x: Array) -> Array:
         q, k = _rotated(text, block, q), _rotated(text, block, k)
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
     with text.inside("attention", "heads", "attention"):
-        q, k, v = (trace.pin(head, "heads", "") for head in (q, k, v))
+        streamed = text.practice.context == "ring"
+        q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), _weights(text, q, k), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
