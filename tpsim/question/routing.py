@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dims import RAGGED
 from tpsim.program.dispatch import at_experts
@@ -93,7 +93,7 @@ def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
     if not model.experts:
         return
     load, drop = assume.routing.load, assume.routing.drop
-    stated = "stated" if assume.routing.model_fields_set else "default"
+    stated: Literal["stated", "default"] = "stated" if assume.routing.model_fields_set else "default"
     if drop != "none":
         text = f"an expert has rows for {drop:g} times the mean of tokens that choose it, padded; others are dropped"
     elif load == "balanced":
