@@ -59,6 +59,9 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     zero = fields.zero if fields else 0
     sequence_parallel = bool(fields and fields.sequence_parallel)
     _check_axes({"tp": tp, "dp": dp, "pp": pp}, mesh, at)
+    for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())) if fields else ():
+        for axis in axes:
+            known_axis(axis, mesh, at, "layout", role)
     ep, etp = expert_axes(fields, model, at)
     sends = fields.cut if fields else {}
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dims import RAGGED
 from tpsim.program.dispatch import at_experts
@@ -26,6 +26,9 @@ CAPACITY = "q"
 """The dim of the capacity factor: what an expert has rows for, over the mean of what chooses it."""
 
 
+NO_EXPERTS = "remove it, or take a model with experts"
+
+
 def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes, Axes]:
     """The axes that experts lie on, and those that split each of them: unless stated those of tp that are left.
 
@@ -35,7 +38,7 @@ def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes
     for role, axes in (("ep", ep), ("etp", etp)):
         if axes and not model.experts:
             message = f"layout.{role} is where experts lie, and {model.name} has none"
-            raise InputError.one("no-experts", message, at("layout", role), "remove it, or take a model with experts")
+            raise InputError.one("no-experts", message, at("layout", role), NO_EXPERTS)
     if not fields or not model.experts:
         return (), ()
     etp = tuple(axis for axis in fields.tp if axis not in ep) if etp is None else etp
@@ -88,12 +91,19 @@ def capacity(assume: Assume) -> Fraction | int:
     return 1 if assume.routing.drop == "none" else Fraction(str(assume.routing.drop))
 
 
+def check_routing(assume: Assume, model: Model, at: At) -> None:
+    """Refuse a load of experts where there are none. Raises InputError."""
+    if assume.routing.model_fields_set and not model.experts:
+        message = f"assume.routing is how tokens choose experts, and {model.name} has none"
+        raise InputError.one("no-experts", message, at("assume", "routing"), NO_EXPERTS)
+
+
 def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
     """What is assumed of how tokens choose."""
     if not model.experts:
         return
     load, drop = assume.routing.load, assume.routing.drop
-    stated = "stated" if assume.routing.model_fields_set else "default"
+    kind: Literal["stated", "default"] = "stated" if assume.routing.model_fields_set else "default"
     if drop != "none":
         text = f"an expert has rows for {drop:g} times the mean of tokens that choose it, padded; others are dropped"
     elif load == "balanced":
@@ -102,4 +112,4 @@ def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
         text = "tokens choose experts by chance, none is dropped: seconds and memory of the fullest rank, estimated"
     else:
         text = f"the fullest rank of experts has {load:g} times the mean of rows, none is dropped"
-    yield Assumption(text, stated)
+    yield Assumption(text, kind)
