@@ -56,9 +56,7 @@ class LayoutFields(Strict):
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
     ep: Axes = Field(default=(), description="of dp or tp: where experts lie")
-    etp: Axes | None = Field(
-        default=None, description="of tp: what splits each expert; none: what ep leaves of tp"
-    )
+    etp: Axes | None = Field(default=None, description="of tp: what splits each expert; none: what ep leaves of tp")
     cut: dict[str, Axes] = Field(
         default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"
     )
