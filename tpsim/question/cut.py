@@ -63,6 +63,9 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sequence_parallel = bool(fields and fields.sequence_parallel)
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
     heads = heads_axes(fields, at) if fields else ()
+    for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())) if fields else ():
+        for axis in axes:
+            known_axis(axis, mesh, at, "layout", role)
     ep, etp = expert_axes(fields, model, at)
     sends = fields.cut if fields else {}
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import timing
-from tpsim.program.dims import RAGGED, completed
-from tpsim.question.routing import CAPACITY, capacity, filled
+from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,10 +29,7 @@ def sizes_of(question: Question) -> Sizes:
     """
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
-    peaks: dict[str, Any] = {}
-    if question.model.experts:
-        dims = completed({**dims, CAPACITY: capacity(question.assume)})
-        peaks = {RAGGED: filled(question.assume, question.model, question.layout, dims, question.mesh.axes)}
+    dims, peaks = routed(question, dims, question.mesh.axes)
     stages, chunks = question.stages, question.schedule.chunks if question.schedule else 1
     most = max(range(stages.ranks), key=stages.layers)
     loops = {**stages.loops(most), "microbatches": workload.microbatches, "chunks": chunks}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from math import log
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.dims import RAGGED
+from tpsim.program.dims import RAGGED, completed
 from tpsim.program.dispatch import at_experts
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.quantity.size import over, product, root
@@ -14,16 +15,22 @@ from tpsim.question.divisibility import divisors
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.layout import Axes, Layout
     from tpsim.program.model import Model
     from tpsim.question.divisibility import At
+    from tpsim.question.question import Question
     from tpsim.question.scenario_file import Assume, LayoutFields
+
+Values = Mapping[str, Any]
 
 CAPACITY = "q"
 """The dim of the capacity factor: what an expert has rows for, over the mean of what chooses it."""
+
+
+NO_EXPERTS = "remove it, or take a model with experts"
 
 
 def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes, Axes]:
@@ -35,7 +42,7 @@ def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes
     for role, axes in (("ep", ep), ("etp", etp)):
         if axes and not model.experts:
             message = f"layout.{role} is where experts lie, and {model.name} has none"
-            raise InputError.one("no-experts", message, at("layout", role), "remove it, or take a model with experts")
+            raise InputError.one("no-experts", message, at("layout", role), NO_EXPERTS)
     if not fields or not model.experts:
         return (), ()
     etp = tuple(axis for axis in fields.tp if axis not in ep) if etp is None else etp
@@ -67,7 +74,7 @@ def expert_problems(model: Model, mesh: Mesh, at: At, **roles: Axes) -> Iterator
             yield Problem("experts-not-divisible", message, at("layout", role), legal)
 
 
-def filled(assume: Assume, model: Model, layout: Layout, dims: Mapping[str, Any], axes: Mapping[str, Any]) -> Any:
+def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Values) -> Any:
     """The rows of the fullest device over the mean.
 
     uniform  1 + sqrt(2 ln R / C) for R ranks with C rows each on average: an upper estimate of what drawing leaves,
@@ -83,9 +90,21 @@ def filled(assume: Assume, model: Model, layout: Layout, dims: Mapping[str, Any]
     return 1 + root(2 * log(product(axes[axis] for axis in home)) / rows)
 
 
-def capacity(assume: Assume) -> Fraction | int:
-    """Rows that an expert has over the mean of those that choose it, where rows are dropped; else 1."""
-    return 1 if assume.routing.drop == "none" else Fraction(str(assume.routing.drop))
+def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Values]:
+    """The dims with the rows that experts have, dropped ones left out, and the peak of those over their mean."""
+    model, assume = question.model, question.assume
+    if not model.experts:
+        return dims, {}
+    drop = assume.routing.drop
+    dims = completed({**dims, CAPACITY: 1 if drop == "none" else Fraction(str(drop))})
+    return dims, {RAGGED: filled(assume, model, question.layout, dims, axes)}
+
+
+def check_routing(assume: Assume, model: Model, at: At) -> None:
+    """Refuse a load of experts where there are none. Raises InputError."""
+    if assume.routing.model_fields_set and not model.experts:
+        message = f"assume.routing is how tokens choose experts, and {model.name} has none"
+        raise InputError.one("no-experts", message, at("assume", "routing"), NO_EXPERTS)
 
 
 def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
@@ -93,7 +112,7 @@ def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
     if not model.experts:
         return
     load, drop = assume.routing.load, assume.routing.drop
-    stated: Literal["stated", "default"] = "stated" if assume.routing.model_fields_set else "default"
+    kind: Literal["stated", "default"] = "stated" if assume.routing.model_fields_set else "default"
     if drop != "none":
         text = f"an expert has rows for {drop:g} times the mean of tokens that choose it, padded; others are dropped"
     elif load == "balanced":
@@ -102,4 +121,4 @@ def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
         text = "tokens choose experts by chance, none is dropped: seconds and memory of the fullest rank, estimated"
     else:
         text = f"the fullest rank of experts has {load:g} times the mean of rows, none is dropped"
-    yield Assumption(text, stated)
+    yield Assumption(text, kind)

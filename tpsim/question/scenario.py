@@ -30,6 +30,7 @@ from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
+from tpsim.question.routing import check_routing
 from tpsim.question.shelf import Shelf
 from tpsim.question.stated import Source, Stated, stated
 
@@ -119,6 +120,7 @@ def _check(question: Question) -> None:
     with _pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
+    check_routing(question.assume, question.model, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 
