@@ -61,7 +61,7 @@ class Actions:
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
-        return bool(getattr(self.practice.overlap, LANE[call.op]) != "none")
+        return call.streamed or bool(getattr(self.practice.overlap, LANE[call.op]) != "none")
 
     def splits(self, call: Collective) -> bool:
         """True if products are cut to run beside a call's steps."""

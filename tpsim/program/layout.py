@@ -225,13 +225,19 @@ class Practice:
 
 
 PRACTICES: Mapping[str, Practice] = {
-    "ideal": Practice(overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside")),
+    "ideal": Practice(
+        context="ring",
+        order="zigzag",
+        overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
+    ),
     "megatron": Practice(
         regather=True,
         reshard_after_forward=True,
         qkv="fused",
         coalesce=True,
         keeps=KEEPS["megatron"],
+        context="ring",
+        order="zigzag",
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
@@ -239,6 +245,7 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
     ),
     "deepspeed": Practice(

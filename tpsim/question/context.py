@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.tokens import Order
     from tpsim.question.divisibility import At
@@ -50,14 +51,18 @@ def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | No
     said: Literal["gather", "ring"] | None = None
     if context:
         said = "ring" if context.all == "ring" or context.ring else None
-        said = "gather" if context.all == "gather" or context.gather else said
+        said = "gather" if context.all in ("gather", "heads") or context.gather else said
     if said and other and said != other:
         message = f"layout.context is {said} and practice.context {other}"
         raise InputError.one("context-twice", message, at("practice", "context"), "keep one of both")
-    if "ring" in (said, other):
-        message = "context: ring (keys and values block after block beside attention) is not supported yet"
-        raise InputError.one("not-supported-yet", message, at("layout", "context"), "write gather, or heads")
     return said or other
+
+
+def check_streamed(practice: Practice, laid: Layout, at: At) -> None:
+    """Refuse keys and values block after block where all scores are made at once. Raises InputError."""
+    if practice.under(laid).context == "ring" and practice.attention == "plain":
+        message = "attention: plain makes all scores at once, so that keys and values cannot come block after block"
+        raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")
 
 
 def order_of(file: ScenarioFile) -> Order:
