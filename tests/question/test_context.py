@@ -65,7 +65,7 @@ def test_an_order_that_gives_each_device_two_pieces_needs_a_sequence_that_divide
         " pieces\n --> command line:1:20\n  |\n1 | --set workload.seq=8196\n"
         "  |                    ^^^^ write 8192 or 8200, or practice: {order: contiguous}"
     )
-    assert asked("workload.seq=8196").practice.order == "contiguous"
+    assert asked("workload.seq=8196", "practice.order=contiguous").practice.order == "contiguous"
 
 
 def test_zero_divides_hidden_over_context_and_data():
