@@ -105,7 +105,7 @@ def model_of_kinds(file: ModelFile2, at: At) -> Model:
             raise InputError.one("bad-value", message, at("blocks", name), "write a word that is no loop's: local")
     runs = [run for place, fields in enumerate(file.layers) for run in _runs(file, fields, at, place)]
     further = [_known(file, file.mtp.of, at("mtp", "of"))] if file.mtp else []
-    names = _kind_names(list(dict.fromkeys([*(pair for pair, _ in runs), *further])))
+    names = kind_names(list(dict.fromkeys([*(pair for pair, _ in runs), *further])))
     blocks: dict[str, Any] = {**file.blocks}
     return Model(
         kinds={name: Kind(blocks[one], blocks[two]) for (one, two), name in names.items()},
@@ -145,7 +145,7 @@ def merged(runs: Iterable[tuple[str, int]]) -> Layers:
     return tuple((kind, sum(many for _, many in same)) for kind, same in groupby(runs, key=itemgetter(0)))
 
 
-def _kind_names(pairs: Sequence[Pair]) -> dict[Pair, str]:
+def kind_names(pairs: Sequence[Pair]) -> dict[Pair, str]:
     """What kinds are called: by the block in which they differ, by both if need be; one alone as models/1 have it."""
     if len(pairs) == 1:
         return {pairs[0]: ALIKE}

@@ -69,13 +69,14 @@ class ModelRead:
 
 
 def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
-    """The model of that library name, or of that file: a model spec (.yaml) or a Hugging Face config (.json).
+    """The model of that library name, or of that file: a model spec (.yaml), a Hugging Face config or its folder.
 
     beside   folder that a relative path is taken from
 
     Raises InputError for an unknown name, a file that breaks the format, or sizes that contradict each other.
     """
-    document = spec.load(spec.named("models", str(name_or_path), beside))
+    path = spec.named("models", str(name_or_path), beside)
+    document = spec.load(path / "config.json" if path.is_dir() else path)
     if "tpsim" not in document.data and document.path.endswith(".json"):
         from tpsim.program.huggingface import read_config
 
@@ -214,7 +215,7 @@ def _head_dim(file: ModelFile, at: At) -> int:
 
 def _config_place(document: Document, name: str) -> Place | None:
     """Where a config.json has the field of `Model` called `name`."""
-    from tpsim.program.huggingface import NAMES
+    from tpsim.program.config import NAMES
 
     nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
     data = document.data[nested[0]] if nested else document.data

@@ -58,9 +58,20 @@ def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | No
     return said or other
 
 
-def check_streamed(practice: Practice, laid: Layout, at: At) -> None:
-    """Refuse keys and values block after block where all scores are made at once. Raises InputError."""
-    if practice.under(laid).context == "ring" and practice.attention == "plain":
+def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None:
+    """Refuse what is not modelled of a shared sequence. Raises InputError.
+
+    Keys and values block after block where all scores are made at once, or where most blocks are hidden; stripes of a
+    window.
+    """
+    practice, masks = practice.under(laid), {getattr(block, "mask", "causal") for block in model.attentions}
+    if practice.context == "ring" and masks != {"causal"}:
+        message = f"blocks of keys and values that a {max(masks)} hides travel in vain, which is not modelled"
+        raise InputError.one("not-streamed", message, at("layout", "context"), "write context: gather, or heads")
+    if practice.order == "striped" and masks != {"causal"}:
+        message = f"how stripes share out what a {max(masks)} leaves is not modelled"
+        raise InputError.one("not-striped", message, at("practice", "order"), "write zigzag, or contiguous")
+    if practice.context == "ring" and practice.attention == "plain":
         message = "attention: plain makes all scores at once, so that keys and values cannot come block after block"
         raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")
 
