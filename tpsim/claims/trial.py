@@ -66,7 +66,7 @@ def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]
 
 def _as_at_full_size(question: Question, row: Row, full: Row) -> Row:
     """The row by the algorithm of the full size: few bytes would choose for their latency."""
-    if full.timing.algorithm in (BOOK, row.timing.algorithm):
+    if full.timing.algorithm in (BOOK, row.timing.algorithm) or row.call.streamed:
         return row
     route = route_over(question, row.call.parts[0].move)
     forced = timing.time(question.machine, route, row.collective, row.logical_bytes, algorithm=full.timing.algorithm)

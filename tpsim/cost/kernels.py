@@ -75,13 +75,15 @@ class Kernel:
         if not (self.mask and self.skips):
             return self.flops(sizes)
         ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
-        run = self.seen(self.flops(sizes), sizes)
-        return run * peak(self.program.order, sizes.dims["s"], ring, devices) if self.ring else run
+        run, dims = self.seen(self.flops(sizes), sizes), sizes.dims
+        if not self.ring:
+            return run
+        return run * peak(self.mask, self.program.order, dims["s"], ring=ring, devices=devices, w=dims.get("w", 0))
 
     def seen(self, flops: Any, sizes: Sizes) -> Any:
         """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
-        s = sizes.dims.get("s", 1)
-        return over(flops * pairs(self.mask, s), s * s) if self.mask else flops
+        s, w = (sizes.dims.get(dim, 1) for dim in "sw")
+        return over(flops * pairs(self.mask, s, w), s * s) if self.mask else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:

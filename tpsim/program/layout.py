@@ -244,6 +244,8 @@ class Practice:
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(
+        context="ring",
+        order="zigzag",
         overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
         rows=Rows(overlap="beside"),
     ),
@@ -253,6 +255,8 @@ PRACTICES: Mapping[str, Practice] = {
         qkv="fused",
         coalesce=True,
         keeps=KEEPS["megatron"],
+        context="ring",
+        order="zigzag",
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
@@ -260,6 +264,7 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
     ),
     "deepspeed": Practice(

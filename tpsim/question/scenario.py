@@ -20,7 +20,7 @@ from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
-from tpsim.question.context import stated_context
+from tpsim.question.context import check_shared, stated_context
 from tpsim.question.cut import Cut, cut, known_axis
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
@@ -230,6 +230,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
             changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
     practice = replace(base, **changed)
     practice = replace(practice, overlap=practice.overlap.at(laid.zero))
+    check_shared(practice, laid, model, read.at)
     practice = recomputing(read.file.recompute, practice, model, laid, read.at)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))
 

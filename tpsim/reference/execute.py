@@ -78,7 +78,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.live = Live(lives(self.program), self.beside)
+        self.live = Live(lives(self.program), self.beside, self.grid.mesh)
         self.kernels = streamed.kernels(self.program)
         order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
         self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))

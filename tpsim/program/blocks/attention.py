@@ -55,8 +55,7 @@ def write(text: Text, block: Attention, x: Array) -> Array:
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = _projected(text, x)
-        q, k = _normed(text, block, q, "q"), _normed(text, block, k, "k")
-        q, k = _rotated(text, block, q), _rotated(text, block, k)
+        q, k = (_rotated(text, block, _normed(text, block, x, name)) for x, name in ((q, "q"), (k, "k")))
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
     with text.inside("attention", "heads", "attention"):
         streamed = text.practice.context == "ring"
@@ -102,7 +101,7 @@ def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
 
 def _weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
-    trace = text.trace
+    trace, sinks = text.trace, text.use("sinks") if block.sinks else None
     scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
@@ -113,8 +112,8 @@ def _weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
     total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")
-    if block.sinks:
-        beside = trace.lin("attention.sink_shifted", text.use("sinks"), top, scales=(ONE, MINUS))
+    if sinks:
+        beside = trace.lin("attention.sink_shifted", sinks, top, scales=(ONE, MINUS))
         total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
     if text.practice.attention == "fused":
         _logsum(text, top, total)
