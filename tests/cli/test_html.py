@@ -154,3 +154,14 @@ def test_hostile_names_are_read_and_do_nothing(browser, tmp_path):
         text = seen.page.inner_text("main")
         assert all(" ".join(visible(name).split()) in text for name in HOSTILE)
         assert (seen.asked, seen.said) == ([file.as_uri()], [])
+
+
+def test_a_script_or_a_picture_that_got_in_all_the_same_is_not_run_and_not_loaded(browser, written, tmp_path):
+    file, inside = (
+        tmp_path / "spoiled.html",
+        "<script>alert(1)</script><img src='https://example.org/x.png' onerror='alert(2)'>",
+    )
+    file.write_text(written(*COLLECTIVE).read_text().replace("<footer>", f"{inside}<footer>"))
+    with looking(browser, file) as seen:
+        assert [one for one in seen.said if one.startswith("dialog")] == []
+        assert sum("violates the following Content Security Policy" in one for one in seen.said) >= 3

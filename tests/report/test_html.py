@@ -149,6 +149,17 @@ def test_of_many_spans_a_picture_draws_what_can_be_seen_and_says_so():
     assert vega.left_out(many, vega.Look()).startswith("what is shorter than a pixel or two is drawn together")
 
 
+def test_a_report_with_as_much_as_pictures_can_hold_stays_small():
+    lanes = {
+        f"stage {at}": [Span(n, n + 0.7, ("F", "B")[n % 2], f"F {n}") for n in range(MOST_SPANS // 32)]
+        for at in range(32)
+    }
+    curves = [Curve(f"stage {at}", [(n * 1.234567, n % 97 + at) for n in range(800)], "steps") for at in range(8)]
+    course = Curves("m", "m", Measure("time", "seconds"), Measure("held", "bytes"), curves)
+    page = html.text(document(pictures=lambda: (Spans("p", "p", lanes, ["F", "B"]), course)), "0")
+    assert 5e5 < len(page.encode()) < 1.5e6
+
+
 def test_a_picture_of_few_spans_has_them_all_and_says_nothing():
     few = Spans("p", "p", {"a": lane(20), "b": lane(20)}, ["forward", "backward"])
     values = vega.alone(few, vega.Look())["data"]["values"]
