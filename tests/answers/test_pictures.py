@@ -12,7 +12,7 @@ import pytest
 from tpsim.answers import course
 from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
-from tpsim.answers.plan_pictures import LATER, MOST_CURVES
+from tpsim.answers.plan_pictures import LATER, MOST_CURVES, MOST_LANES
 from tpsim.answers.search import search
 from tpsim.guard.diff import diff
 
@@ -85,11 +85,14 @@ def test_what_a_stack_holds_all_the_time_is_part_of_memory_over_time():
 
 
 def test_of_many_ranks_the_fullest_is_drawn_among_some():
-    asked = planned("gpt3-175b-a100-tp8", pp=16, chips=256, microbatches=16, batch=32)
-    memory = asked.pictures[2]
-    assert len(memory.curves) <= MOST_CURVES
-    assert f"stage {asked.memory.peak_rank}" in [curve.name for curve in memory.curves]
-    assert f"{len(memory.curves)} of 16 stages are drawn, the fullest among them" in memory.about
+    asked = planned("gpt3-175b-a100-tp8", pp=48, chips=768, microbatches=8, batch=16)
+    _, pipeline, memory = asked.pictures
+    curves = {curve.name: curve for curve in memory.curves}
+    for drawn, most in ((pipeline.lanes, MOST_LANES), (curves, MOST_CURVES)):
+        assert most - 1 <= len(drawn) <= most
+        assert {"stage 0", "stage 47", f"stage {asked.memory.peak_rank}"} <= drawn.keys()
+    assert f"{len(curves)} of 48 stages are drawn, the fullest among them" in memory.about
+    assert f"{len(pipeline.lanes)} of 48 stages are drawn" in pipeline.about
 
 
 def test_a_collective_is_drawn_by_its_rows():

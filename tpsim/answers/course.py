@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 class Lasting(NamedTuple):
-    """Something that a rank runs, with the action that it is; None for what is once per step."""
+    """Something that a rank runs, with its action and what that does; None and "" of what is once per step."""
 
     name: str
     start: Any
     end: Any
     action: Action | None = None
+    acts: str = ""
 
 
 class Held(NamedTuple):
@@ -49,9 +50,11 @@ def acts(action: Action) -> str:
 
 def actions(step: Pipelined, rank: int) -> Iterator[Lasting]:
     """What a rank runs, each with its microbatch: ``F 3``, ``BW 3``."""
-    ran = step.ran
-    for action, start, end in zip(ran.schedule.orders[rank], ran.starts[rank], ran.ends[rank], strict=True):
-        yield Lasting(f"{acts(action)} {action[0].microbatch}", start, end, action)
+    ran, kinds = step.ran, step.ran.schedule.kinds
+    does = [acts(action) for action in kinds.examples]
+    rows = zip(ran.schedule.orders[rank], kinds.of[rank], ran.starts[rank], ran.ends[rank], strict=True)
+    for action, kind, start, end in rows:
+        yield Lasting(f"{does[kind]} {action[0].microbatch}", start, end, action, does[kind])
 
 
 def updates(step: Pipelined, stage: Stage) -> Iterator[Lasting]:

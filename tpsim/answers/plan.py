@@ -63,10 +63,11 @@ def plan(
     return priced(resolve(scenario, overrides=overrides, flags=flags, shelf=shelf), shelf)
 
 
-def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
+def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | None = None) -> PlanResult:
     """The plan of a resolved question.
 
     shelf  programs that other questions of the same request have lowered
+    book   its plan by the planner ``book``, if it is known
 
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
@@ -75,7 +76,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
-            book = replace(priced(replace(question, planner="book"), shelf), question=question)
+            book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
             free = _priced(question, lowered(question, cheapest_path(question)), shelf)
             return min((free, book), key=lambda one: one.step.time_s)
         return _priced(question, shelf.lowered(question), shelf)
@@ -266,7 +267,8 @@ class PlanResult(Answer):
     @property
     def cheapest(self) -> PlanResult:
         """The plan of the planner `cheapest`."""
-        return priced(replace(self.question, planner="cheapest"), self.shelf)
+        book = self if self.question.planner == "book" else None
+        return priced(replace(self.question, planner="cheapest"), self.shelf, book)
 
     @property
     def assumptions(self) -> list[Assumption]:

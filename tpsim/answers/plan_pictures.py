@@ -126,71 +126,61 @@ def _name(piece: Piece) -> str:
     return (first.where.kernel or first.output.name) if first else ""
 
 
-# All ranks ------------------------------------------------------------------------------------------------------------
+# Ranks ----------------------------------------------------------------------------------------------------------------
 
 SEVERAL, UPDATE = "forward and backward together", "update"
+
+MOST_LANES, MOST_CURVES = 32, 8
+"""Ranks that are drawn of a pipeline's: of more the fullest, the first, the last, and some between."""
+
+
+def _shown(plan: PlanResult, most: int) -> tuple[dict[int, str], str]:
+    """The ranks that are drawn, with their names, and what is said of the others."""
+    count = len(plan.each)
+    spread = {round(at * (count - 1) / max(1, most - 2)) for at in range(most - 1)}
+    ranks = sorted({*spread, plan.memory.peak_rank}) if count > most else list(range(count))
+    left = f" {len(ranks)} of {count} stages are drawn, the fullest among them." if len(ranks) < count else ""
+    return {rank: f"stage {rank}" if plan.pipeline else "chip" for rank in ranks}, left
 
 
 def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     """What every rank runs in a step."""
-    lanes = {}
-    for stage in step.stages:
-        name = f"stage {stage.rank}" if plan.pipeline else "chip"
-        lanes[name] = [
+    shown, left = _shown(plan, MOST_LANES)
+    lanes = {
+        name: [
             Span(float(one.start), float(one.end), _what(one), one.name)
-            for one in (*course.actions(step, stage.rank), *course.updates(step, stage))
+            for one in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
         ]
+        for rank, name in shown.items()
+    }
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
-    about = f"Every microbatch of a step, and the update behind the last one; F 3 is forward of microbatch 3.{gaps}"
-    return Spans(
-        "The pipeline" if plan.pipeline else "The step",
-        about,
-        lanes,
-        (*ACTS.values(), SEVERAL, UPDATE),
+    about = (
+        f"Every microbatch of a step, and the update behind the last one; F 3 is forward of microbatch 3.{gaps}{left}"
     )
+    return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
 
 
 def _what(one: course.Lasting) -> str:
-    return ACTS.get(course.acts(one.action), SEVERAL) if one.action else UPDATE
-
-
-# Memory ---------------------------------------------------------------------------------------------------------------
-
-MOST_CURVES = 8
-"""Ranks whose memory is drawn: of more the fullest, the first, the last, and some between."""
+    return ACTS.get(one.acts, SEVERAL) if one.acts else UPDATE
 
 
 def memory(plan: PlanResult, step: Pipelined) -> Curves:
     """What a chip of each rank holds over a step, beside what it has."""
-    shown = _shown(len(step.stages), plan.memory.peak_rank)
+    shown, left = _shown(plan, MOST_CURVES)
     curves = [
         Curve(
-            f"stage {rank}" if plan.pipeline else "chip",
+            name,
             _highest([(float(at), float(size)) for at, size, _ in course.memory(step, rank, plan.each[rank])], step),
             "steps",
         )
-        for rank in shown
+        for rank, name in shown.items()
     ]
-    some = (
-        f" {len(shown)} of {len(step.stages)} stages are drawn, the fullest among them."
-        if len(shown) < len(step.stages)
-        else ""
-    )
-    capacity = float(plan.memory.capacity_bytes)
-    about = f"What a chip holds: states all the time, and what microbatches keep between forward and backward.{some}"
-    limits = [("capacity", capacity)]
+    about = f"What a chip holds: states all the time, and what microbatches keep between forward and backward.{left}"
+    limits = [("capacity", float(plan.memory.capacity_bytes))]
     return Curves("Memory over time", about, Measure("time", "seconds"), Measure("held", "bytes"), curves, limits)
 
 
-def _shown(count: int, fullest: int) -> list[int]:
-    """The ranks that are drawn."""
-    if count <= MOST_CURVES:
-        return list(range(count))
-    spread = {round(at * (count - 1) / (MOST_CURVES - 2)) for at in range(MOST_CURVES - 1)}
-    return sorted({*spread, fullest})
-
-
-POINTS = 400
+POINTS = 200
 """Points of a curve above which those of each cell in time are its least and its most."""
 
 

@@ -49,7 +49,7 @@ def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
     for stage, held in zip(step.stages, plan.each, strict=True):
         yield from _names(stage.rank, several=bool(plan.pipeline))
         yield from _actions(step, stage.rank, window, last)
-        for name, start, end, _ in course.updates(step, stage):
+        for name, start, end, *_ in course.updates(step, stage):
             yield _lasting(name, stage.rank, COMPUTE, start, end)
         yield from _memory(step, stage.rank, held, window, last)
     sent = [one for one in step.ran.messages if _is_shown(one.of.microbatch, window, last)]
@@ -86,7 +86,7 @@ MICRO = 1_000_000
 
 def _actions(step: Pipelined, rank: int, window: int, last: int) -> Iterator[Event]:
     """What a rank runs, each with its chunk and microbatch: ``F 3``, ``BW 3``."""
-    for name, start, end, action in course.actions(step, rank):
+    for name, start, end, action, _ in course.actions(step, rank):
         if action and _is_shown(action[0].microbatch, window, last):
             args = {"chunk": action[0].chunk, "microbatch": action[0].microbatch}
             yield _lasting(name, rank, COMPUTE, start, end, **args)

@@ -97,7 +97,7 @@ class Pictures(tuple[Picture, ...]):
         return {vega_mime(): self.to_vega(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
-        return "\n".join(f"{one.title}: {one.about}" for one in self)
+        return "\n".join(f"{one.title}: {one.about}" for one in self) or "no pictures"
 
 
 def vega_mime() -> str:

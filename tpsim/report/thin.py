@@ -10,22 +10,11 @@ from tpsim.report.picture import Span
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MOST_LANES = 32
-"""Lanes that are drawn of more: the first, the last, and some at equal distances between."""
-
 MOST_SPANS = 6000
 """Spans that a picture has room for, whatever its lanes are."""
 
 IN_TURN = "several in turn"
 """The sort of a stretch in which several sorts lie, each too short to be seen."""
-
-
-def some(lanes: Mapping[str, Sequence[Span]]) -> dict[str, Sequence[Span]]:
-    """The lanes that are drawn."""
-    names = list(lanes)
-    if len(names) > MOST_LANES:
-        names = [names[round(at * (len(names) - 1) / (MOST_LANES - 1))] for at in range(MOST_LANES)]
-    return {name: lanes[name] for name in names}
 
 
 def thinned(lane: Sequence[Span], whole: float, cells: int) -> list[Span]:

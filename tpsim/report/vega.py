@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.report.numbers import Scale, scale
 from tpsim.report.picture import Curves, Picture, Span, Spans
-from tpsim.report.thin import IN_TURN, MOST_LANES, MOST_SPANS, some, thinned
+from tpsim.report.thin import IN_TURN, MOST_SPANS, thinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -75,10 +75,8 @@ def left_out(picture: Picture, look: Look) -> str:
     """What of a picture is not drawn, since nobody could see it; "" where all is."""
     if isinstance(picture, Curves):
         return ""
-    said = [f"{MOST_LANES} of {len(picture.lanes)} lanes"] * (len(picture.lanes) > MOST_LANES)
-    if any(len(lane) < len(picture.lanes[name]) for name, lane in _drawn(picture, look).items()):
-        said.append("what is shorter than a pixel or two together with its neighbours")
-    return ", ".join(said)
+    thin = any(len(lane) < len(picture.lanes[name]) for name, lane in _drawn(picture, look).items())
+    return "what is shorter than a pixel or two is drawn together with its neighbours" if thin else ""
 
 
 def _whole(drawn: Mapping[str, Any], look: Look) -> dict[str, Any]:
@@ -111,9 +109,8 @@ def _end(picture: Spans) -> float:
 
 def _drawn(picture: Spans, look: Look) -> dict[str, list[Span]]:
     """The spans that are drawn, lane by lane: no more than there are pixels."""
-    lanes = some(picture.lanes)
-    cells = min(look.width, MOST_SPANS // max(1, len(lanes)))
-    return {name: thinned(lane, _end(picture), cells) for name, lane in lanes.items()}
+    cells = min(look.width, MOST_SPANS // max(1, len(picture.lanes)))
+    return {name: thinned(lane, _end(picture), cells) for name, lane in picture.lanes.items()}
 
 
 TALL, LOW, WHOLE = 24, 8, 360
