@@ -11,7 +11,7 @@ from hypothesis import settings
 from tpsim.quantity import spec
 from tpsim.question.shelf import Shelf, structure
 
-settings.register_profile("tpsim", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("tpsim", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 settings.load_profile("tpsim")
 
 
