@@ -248,3 +248,18 @@ def test_a_better_part_with_which_no_layout_meets_a_demand_has_no_best_step():
     (compute, *_) = found.sensitivity
     assert (compute.part, compute.best_s, compute.relative, compute.best_elasticity) == ("compute", None, None, None)
     assert compute.held_s < today
+
+
+def test_a_scenario_requires_what_its_best_layout_is():
+    vary = ["microbatches=4,8", "zero=1", "tp=4,8", "pp=1"]
+    best = {"tp": 4, "sequence_parallel": False, "schedule": "1f1b"}
+    found = search({**SMALL, "require": {"best": best}}, vary=vary, recompute="none", top=1)
+    assert {one.name: (one.required, one.found, one.ok) for one in found.require} == {
+        "tp": (4, 4, True),
+        "sequence_parallel": (False, False, True),
+        "schedule": ("1f1b", None, False),
+    }
+    assert (found.ok, found.best.tp) == (False, 4)
+    assert "best tp 4 holds" in found.verdict
+    assert "require  best schedule 1f1b is violated: None" in found.verdict
+    assert search({**SMALL, "require": {"best": {"tp": 4}}}, vary=vary, recompute="none", top=1).ok

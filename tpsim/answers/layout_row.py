@@ -112,6 +112,32 @@ class Row(Record):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Demanded(Record):
+    """What the best layout is required to be.
+
+    name      of the field
+    required  its value
+    found     the one that it has
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("name", "required", "found", "ok")
+
+    name: str
+    required: int | bool | str
+    found: int | bool | str | None
+
+    @property
+    def ok(self) -> bool:
+        """True if it is so."""
+        return self.required == self.found
+
+    @property
+    def text(self) -> str:
+        """In words: ``best tp 8 holds``."""
+        return f"best {self.name} {self.required} " + ("holds" if self.ok else f"is violated: {self.found}")
+
+
 LEAST, MOST = 1e-4, 3
 """The share of a step that a difference must make to be told, and how many are."""
 

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
-from tpsim.answers.layout_row import Row, in_words
+from tpsim.answers.layout_row import Demanded, Row, in_words
 from tpsim.answers.measures import measurable, measured, spare_bytes
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
@@ -142,7 +142,7 @@ class SearchResult(Answer):
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "by", "considered", "legal", "fitting", "close", "plans", "violating", "gap", "complete"),
-        *("searched", "held", "refused", "best?", "rows", "pareto?", "sensitivity?"),
+        *("searched", "held", "refused", "best?", "require?", "rows", "pareto?", "sensitivity?"),
     )
 
     by: By
@@ -232,8 +232,16 @@ class SearchResult(Answer):
 
     @property
     def ok(self) -> bool:
-        """True if there is a layout that fits and meets every demand."""
-        return bool(self.ranked.best)
+        """True if there is a layout that fits and meets every demand, and the best is as it is required to be."""
+        return bool(self.ranked.best) and all(one.ok for one in self.require or ())
+
+    @property
+    def require(self) -> list[Demanded] | None:
+        """What the scenario requires of the best layout; left out where that is nothing, or where there is none."""
+        required = self.questions[0].stated.file.require.best
+        if required is None or self.best is None:
+            return None
+        return [Demanded(name, value, getattr(self.best, name)) for name, value in required.stated.items()]
 
     @property
     def files(self) -> Sequence[tuple[str, str]]:
@@ -278,6 +286,8 @@ class SearchResult(Answer):
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
+        for one in self.require or ():
+            yield Line(one.text, "require", ok=one.ok)
 
     @property
     def verdict(self) -> str:

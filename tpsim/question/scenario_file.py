@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchem
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
+from tpsim.question.require_fields import RequireFields
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -276,7 +277,7 @@ class ScenarioFile(Strict):
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
     assume: Assume = Assume()
-    require: dict[str, str] = Field(default_factory=dict)
+    require: RequireFields = RequireFields()
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"
     planner: Literal["book", "cheapest"] = "book"
