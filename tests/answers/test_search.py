@@ -263,3 +263,13 @@ def test_a_scenario_requires_what_its_best_layout_is():
     assert "best tp 4 holds" in found.verdict
     assert "require  best schedule 1f1b is violated: None" in found.verdict
     assert search({**SMALL, "require": {"best": {"tp": 4}}}, vary=vary, recompute="none", top=1).ok
+
+
+def test_layouts_that_are_as_good_as_the_best_are_said_to_be_tied():
+    """The efficiency of products makes no difference to a model whose products are bound by memory."""
+    vary = ["assume.matmul_efficiency=0.4,0.5", "microbatches=1,2", "tp=1"]
+    asked = {"model": "gpt-tiny", "hw": "dgx-h100", "seq": 16, "batch": 8, "chips": 2, "pp": 1, "zero": 0}
+    found = search(vary=vary, recompute="none", **asked)
+    assert [row.tied for row in found.rows] == [False, True, False, False]
+    assert [row.loses for row in found.rows[:2]] == ["", "tied with the best"]
+    assert "\ntied    with rank 2, of those that are listed\n" in found.verdict

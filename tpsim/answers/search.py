@@ -50,6 +50,7 @@ def search(
     plans: int = PLANS,
     pareto: str = "",
     sensitivity: bool = False,
+    shelf: Shelf | None = None,
     **flags: Unpack[Flags],
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
@@ -65,6 +66,7 @@ def search(
     plans      how many are planned at most; where that ends a search, the answer says how near it came
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
+    shelf      what other searches of the same request have read and lowered
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.flags`
     Raises InputError for everything that the scenario says wrongly.
     """
@@ -72,7 +74,7 @@ def search(
         raise unknown(by, "measure", get_args(By))
     if top < 1 or plans < 1:
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
-    shelf = Shelf()
+    shelf = shelf or Shelf()
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
     questions = [one.question(None, shelf) for one in several]
@@ -281,6 +283,8 @@ class SearchResult(Answer):
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
         if self.sure:
             yield Line(surely(self.sure, self.by), "surely")
+        if tied := [str(row.rank) for row in self.rows if row.tied]:
+            yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
         if plan.run:
             yield Line(plan.run.text, "run")
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
