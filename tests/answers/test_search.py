@@ -157,6 +157,7 @@ def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
     assert {(row.step_s, row.peak_bytes) for row in found.pareto} == front
     assert len(front) > 2
     assert found.front.made < len(both)
+    assert [row["table"] for row in found.records()] == ["best"] + ["pareto"] * len(front)
 
 
 PRICED = {
@@ -205,6 +206,14 @@ def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_
     assert compute.best_s == pytest.approx(again.best.step_s, rel=1e-9)
     assert 0.5 < compute.elasticity <= compute.best_elasticity < 1
     assert parts["memory capacity", 1.1].held_s == found.best.step_s
+    figures = {one.constant: one for one in found.constants}
+    assert figures["chip.peak.bf16"].elasticity == pytest.approx(compute.elasticity)
+    assert [abs(one.elasticity) for one in found.constants] == sorted(
+        (abs(one.elasticity) for one in found.constants), reverse=True
+    )
+    assert figures["levels.nvlink.link.bandwidth"].kind == "datasheet"
+    assert not any(name.startswith("levels.network") for name in figures), "one node has none"
+    assert {row["table"] for row in found.records()} == {"best", "sensitivity", "constants"}
     more = parts["memory capacity", 2.0]
     assert more.best_s < found.best.step_s
     assert more.layout

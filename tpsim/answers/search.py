@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
 from tpsim.answers.layout_row import Demanded, Row, in_words
 from tpsim.answers.measures import measurable, measured, spare_bytes
-from tpsim.answers.plan import priced
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
 from tpsim.answers.search_words import surely, why_none
-from tpsim.answers.sensitivity import Answered, parts
+from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
@@ -93,25 +92,9 @@ def search(
     found = SearchResult(by, several, questions, weighing, best, close, sure, ranking.smallest(), (*words, *asked))
     if pareto:
         found = replace(found, front=ranking.front(measures["pareto"]))
-    return replace(found, sensitivity=list(_sensitivity(found, plans, shelf))) if sensitivity else found
-
-
-def _sensitivity(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
-    """The best step with each part of its machine better."""
-    if found.best is None:
-        return
-    best, space, today = found.best, found.best.planned.weighed.space, found.best.plan
-    for part in parts(today.question.machine):
-        machine = part.better(today.question.machine)
-        held = priced(replace(today.question, machine=machine), shelf)
-        weighing = weigh([replace(space, machine=machine)], shelf, held_at_peak)
-        today_s, held_s = (float(one.step.time_s) for one in (today, held))
-        answered = Answered(part.name, part.factor, today_s, held_s)
-        for again in Ranking(weighing, shelf, plans).best(found.by, 1).best:
-            other = again.weighed.layout != best.planned.weighed.layout
-            layout = in_words(Row(1, again, again, found.by)) if other else None
-            answered = replace(answered, best_s=float(again.plan.step.time_s), layout=layout)
-        yield answered
+    if not sensitivity:
+        return found
+    return replace(found, sensitivity=list(answered(found, plans, shelf)), constants=moves(found, shelf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +121,14 @@ class SearchResult(Answer):
     front        where they are asked for, those that are not surpassed in speed and memory together
     asked        the words of the command line that ask for it again
     sensitivity  where it is asked for: how the best step answers to each part of the machine, made better
+    constants    then, too: how it answers to each figure, of those that make a difference, in its layout
     """
 
     schema = "tpsim.search/1"
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "by", "considered", "legal", "fitting", "close", "plans", "violating", "gap", "complete"),
-        *("searched", "held", "refused", "best?", "require?", "rows", "pareto?", "sensitivity?"),
+        *("searched", "held", "refused", "best?", "require?", "rows", "pareto?", "sensitivity?", "constants?"),
     )
 
     by: By
@@ -158,6 +142,7 @@ class SearchResult(Answer):
     asked: tuple[str, ...]
     front: Ranked | None = None
     sensitivity: list[Answered] | None = None
+    constants: list[Moves] | None = None
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
     plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
@@ -264,6 +249,13 @@ class SearchResult(Answer):
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of the plan of the best layout
         """What that plan leaves out."""
         return self.ranked.best[0].plan.not_modelled if self.ranked.best else ()
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """The rows; where more was asked for, all tables in one, which `table` tells apart."""
+        tables = {"pareto": self.pareto, "sensitivity": self.sensitivity, "constants": self.constants}
+        if not any(tables.values()):
+            return self.rows
+        return [{"table": name, **row} for name, rows in {"best": self.rows, **tables}.items() for row in rows or ()]
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
