@@ -164,7 +164,7 @@ def test_an_axis_without_a_role_is_said_to_repeat_work(tmp_path: Path) -> None:
 
 def test_requirements_are_read_into_seconds_and_bytes(tmp_path: Path) -> None:
     question = asked(tmp_path, add="require: {step: < 30 s, memory: <= 80 GB}\n")
-    assert question.stated.file.require == {"step": "< 30 s", "memory": "<= 80 GB"}
+    assert question.stated.file.require.stated == {"step": "< 30 s", "memory": "<= 80 GB"}
     assert question.limits == (Limit("step", "<", 30.0, "< 30 s"), Limit("memory", "<=", 80e9, "<= 80 GB"))
 
 

@@ -353,6 +353,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         counted = " of states" if one.name == "memory" else ""
         found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
+    if best := result.question.stated.file.require.best:
+        yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"
     yield from _replaced(result.question)
     yield from result.question.remarks
     guesses = result.question.guesses

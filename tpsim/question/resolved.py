@@ -55,7 +55,7 @@ def resolved(question: Question) -> dict[str, Any]:
             **({"price_per_chip_hour": price.value} if price else {}),
             **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
         },
-        "require": dict(file.require),
+        "require": file.require.stated,
         "cost_model": question.cost_model,
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),

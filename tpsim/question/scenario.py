@@ -83,7 +83,7 @@ def resolve(
         practice=practice,
         dtypes=_dtypes(file.workload),
         workload=workload,
-        limits=tuple(limits(file.require, read.at, read.at_key)),
+        limits=tuple(limits(file.require.limits, read.at)),
         planner=file.planner,
         force=_forced(read),
         schedule=schedule,

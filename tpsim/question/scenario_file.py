@@ -11,6 +11,7 @@ from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
+from tpsim.question.require_fields import RequireFields
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -326,7 +327,7 @@ class ScenarioFile(Strict):
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
     assume: Assume = Assume()
-    require: dict[str, str] = Field(default_factory=dict)
+    require: RequireFields = RequireFields()
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"
     planner: Literal["book", "cheapest"] = "book"
