@@ -111,13 +111,13 @@ def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # no
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A constant's record with its value as text, and its path in two: the chip or the level, and the figure there."""
+    """A constant's record with its value as text, and its path in two: chip, level or way, and the figure there."""
     path = record["constant"].split(".")
-    at = 2 if path[0] == "levels" else 1
+    at = (4 if path[2:3] == ["algorithms"] else 2) if path[0] == "levels" else 1
     shown = show(record["value"], record["dimension"])
     return {
         **record,
-        "part": " ".join(path[:at]).replace("levels", "level"),
+        "part": " ".join(path[:at]).replace("levels", "level").replace(" algorithms ", ", "),
         "figure": ".".join(path[at:]),
         "shown": shown,
     }
