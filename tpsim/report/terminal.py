@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from tpsim.printable import printable
 from tpsim.report.bars import IN_ASCII
 from tpsim.report.layout import lines
 from tpsim.report.table import labelled
@@ -81,38 +82,43 @@ def _has_blocks(stream: TextIO) -> bool:
 def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
     """What stands together; blank lines come between."""
     if document.title:
-        yield [Text(document.title, style="bold"), *_briefly(document, width)]
+        yield [_text(document.title, "bold"), *_briefly(document, width)]
     if document.facts:
         yield list(_facts(document, width))
     for table in document.tables:
-        yield [Text(line.text, style=STYLES[line.kind]) for line in lines(table, width)]
+        yield [_text(line.text, STYLES[line.kind]) for line in lines(table, width)]
     if document.notes:
-        yield [Text(text, style="dim") for note in document.notes for text in _wrapped(note, width)]
+        yield [_text(text, "dim") for note in document.notes for text in _wrapped(note, width)]
     yield list(_foot(document, width))
 
 
 def _briefly(document: Document, width: int | None) -> Iterator[Text]:
     """The gist of the verdict, which stands at the end."""
     for line in document.lines:
-        yield from (Text(text, style=SAID[line.ok]) for text in _wrapped(line.brief, width) if text)
+        yield from (_text(text, SAID[line.ok]) for text in _wrapped(line.brief, width) if text)
 
 
 def _facts(document: Document, width: int | None) -> Iterator[Text]:
     room = max(len(label) for label, _ in document.facts) + 2
     for label, fact in document.facts:
         for at, text in enumerate(_wrapped(fact, width and max(1, width - room))):
-            yield Text.assemble((("" if at else label).ljust(room), "dim"), text)
+            yield _text(("" if at else label).ljust(room), "dim").append_text(_text(text))
 
 
 def _foot(document: Document, width: int | None) -> Iterator[Text]:
     """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
     for line, (label, said) in zip(document.lines, labelled(document.lines), strict=True):
         for at, text in enumerate(_wrapped(said, width and max(1, width - len(label)))):
-            yield Text((" " * len(label) if at else label) + text, style=SAID[line.ok])
+            yield _text((" " * len(label) if at else label) + text, SAID[line.ok])
     for bar in document.bars:
-        yield from map(Text, bar.drawn(width))
+        yield from map(_text, bar.drawn(width))
     if document.next_command:
-        yield Text(f"next: {document.next_command}", style="cyan")
+        yield _text(f"next: {document.next_command}", "cyan")
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text of a file's, too, which steers no terminal."""
+    return Text(printable(text), style)
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
