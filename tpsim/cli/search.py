@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options, refuse_inputs
 from tpsim.cli.question import question_options
 
@@ -19,7 +20,7 @@ NO = 1
 
 
 @click.command(short_help="The best layout of N chips.")
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option(
     "--vary",
