@@ -196,9 +196,12 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
     >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
     'xla: cotangents per_use, no regather, coalesce'
     >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
-    'fsdp2: recompute full logits, recompute layers 4, replay needed'
+    'fsdp2: recompute full logits in 4 layers of each chunk, replay needed'
     """
-    said = (_switch(name.replace("_", " "), value) for name, value in switches.items() if value is not None)
+    told = {name: value for name, value in switches.items() if value is not None}
+    if layers := told.pop("recompute_layers", None):
+        told["recompute"] = (*told["recompute"], f"in {layers} layers of each chunk")
+    said = (_switch(name.replace("_", " "), value) for name, value in told.items())
     return f"{base}: {', '.join(said)}"
 
 
