@@ -24,7 +24,7 @@ hw = Suggesting("hw", help="The machines: their constants with sources.")
 @hw.command(name="list")
 @output_options
 def list_machines(output: Output) -> None:
-    """The machines of the library."""
+    """The machines of the library; -v adds the chips that they are made of."""
     from tpsim.answers.hw import hw_list
     from tpsim.pages.hw import list_page
 
@@ -50,7 +50,7 @@ def show(name: str, output: Output) -> None:
 @output_options
 @click.pass_context
 def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: Output) -> None:
-    r"""Hold profiles against the rules: files or library names; without any, all of the library.
+    r"""Hold profiles, or files of chips, against the rules: files or library names; without any, all machines.
 
     Your own profile may write a bare 45 GB/s, which counts as a guess; those that tpsim ships may not.
 
