@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+from tpsim.report import terminal
+
 PLAN = ("plan", "llama3-70b-h100")
 
 
@@ -256,6 +258,27 @@ def test_a_plan_fits_a_terminal_of_80_columns():
         line.split() == ["attention", "all_gather", "tensor", "8", "320", "268.4", "234.9", "241.1", "2.5", "*"]
         for line in lines
     )
+
+
+WIDE = (
+    ("collective", "all-reduce", "--hw", "dgx-h100", "--ranks", "8", "--sizes", "64kB,1GB", "-v"),
+    ("shard", "A[I, J_X] . B[J_X, K] -> C[I, K]", "--mesh", "X=4", "--dims", "I=8,J=8,K=8", "--hw", "tpu-v5p", "-v"),
+    ("hw", "show", "dgx-h100"),
+    ("hw", "validate", "trn2-ultra"),
+    ("model", "list"),
+    ("plan", "gpt3-175b-a100-tp8", "-v"),
+    ("diff", "gpt3-175b-a100-tp8", "--set", "layout.sequence_parallel=true", "-v"),
+)
+
+
+@pytest.mark.parametrize("asked", WIDE, ids=" ".join)
+def test_no_page_runs_over_the_edge_of_80_columns_and_none_loses_a_word(tpsim, monkeypatch, asked):
+    whole, write = tpsim(*asked).out, terminal.write
+    monkeypatch.setattr(terminal, "write", lambda page, stream, color: write(page, stream, color, 80))
+    shown = tpsim(*asked).out
+    beyond = [line for line in shown.splitlines() if len(line) > 80]
+    assert [line for line in beyond if not line.startswith("next: ") and " " in line.strip()] == []
+    assert set(whole.split()) <= set(shown.replace(":", "").split()) | set(shown.split())
 
 
 def on_a_terminal(*args, **environment):

@@ -19,6 +19,9 @@ UNDER = "    "
 SHORT = 24
 """Characters of a text that is never wrapped, and the least that a wrapped one gets."""
 
+WORD = 44
+"""Characters of a word that is not broken."""
+
 LEAST = 2
 """Columns of a table that goes on below."""
 
@@ -136,16 +139,17 @@ class _Laid:
         return sum(self.widths) + self.gap * (len(self.widths) - 1)
 
     def _wrap(self, width: int) -> None:
-        """Narrow the long texts, all to one width, until the table fits or they are short."""
-        long = [
-            at
-            for at, (room, right) in enumerate(zip(self.widths, self.right, strict=True))
-            if room > SHORT and not right
-        ]
-        if long and (over := self._room() - width) > 0:
-            left = (sum(self.widths[at] for at in long) - over) // len(long)
-            for at in long:
-                self.widths[at] = min(self.widths[at], max(SHORT, left))
+        """Narrow the long texts, the longest most, until the table fits or they are short."""
+        long = [at for at, room in enumerate(self.widths) if room > SHORT and not self.right[at]]
+        left = width - self._room() + sum(self.widths[at] for at in long)
+        for n, at in enumerate(sorted(long, key=lambda at: self.widths[at])):
+            self.widths[at] = min(self.widths[at], max(self._least(at), left // (len(long) - n)))
+            left -= self.widths[at]
+
+    def _least(self, at: int) -> int:
+        """The width at which a text is short, and none of its words is broken that a screen holds."""
+        words = (word for row in self.rows for word in row[at].split())
+        return max(SHORT, min(WORD, max(map(len, words), default=0)))
 
     def lines(self, row: Sequence[str]) -> Iterator[str]:
         """One row: a line, or several where a text is wrapped."""
@@ -163,4 +167,4 @@ def _wrapped(cell: str, room: int) -> list[str]:
         return [cell]
     from textwrap import wrap
 
-    return wrap(cell, room) or [""]
+    return wrap(cell, room, subsequent_indent=" " * cell.startswith(" "), break_on_hyphens=False) or [""]
