@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from page import ROOT, grid, written
+from steps_bands import bands, covered
 from steps_fit import ampere, by_constants, fitted, left_out, shipped
 from steps_runs import Run, by_set, chosen, runs
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 PAGE = ROOT / "docs" / "steps.md"
+EVIDENCE = ROOT / "hardware" / "evidence" / "steps.yaml"
 
 Error = tuple[float, float, float, float]
 
@@ -110,7 +112,7 @@ def sweeps() -> Iterator[tuple[str, list[Run]]]:
         name, model = run.row["set"], tuple(run.row["model"].values())
         if name == "vtrain":
             groups[name, model, run.devices].append(run)
-        elif name == "bigscience" and run.row["day"] >= "02-25":
+        elif name == "bigscience" and run.row.get("day", "") >= "02-25":
             groups[name, model[:2], run.devices].append(run)
     for (name, model, chips), several in groups.items():
         if len(several) >= FEWEST:
@@ -168,6 +170,18 @@ that is predicted fastest is slower than the one that was.
 """
 
 
+BANDS = """\
+Measured over predicted seconds by constants that were not fitted to the set: between the tenth and the ninetieth of a
+hundred, sets weighing alike. A plan has the band of its kind beside its seconds (`hardware/evidence/steps.yaml`); chips
+of a generation whose constants rest on one stack or none have the widest, which Ampere's constants show on Hopper and
+TPU v5.
+"""
+
+COVERED = """\
+How many runs of a set lie in the band that the other sets of its kind give, which should be 80 %:
+"""
+
+
 def cells(error: Error) -> list[str]:
     """Of a table."""
     mean, median, high, bias = error
@@ -203,6 +217,22 @@ def constants() -> Iterator[list[str]]:
             yield [generation, name, " ".join(f"{one:g}" for one in own), f"{value:g}", shown]
 
 
+def kinds() -> Iterator[list[str]]:
+    """A row of every band."""
+    for one in bands():
+        words = (
+            f"{one['generation']}, {one['nodes']} node{'s' * (one['nodes'] == 'many')}" if "nodes" in one else "others"
+        )
+        yield [words, str(one["runs"]), str(one["sets"]), f"{one['low']:g}", f"{one['high']:g}"]
+
+
+def evidence() -> str:
+    """The bands as plans read them."""
+    rows = ["{" + ", ".join(f"{name}: {value}" for name, value in one.items()) + "}" for one in bands()]
+    head = "# Written by benchmarks/steps.py; where the figures are from says docs/steps.md."
+    return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows)]) + "\n"
+
+
 def page() -> str:
     """The whole page."""
     own = ["mean", "median / p90", "bias"]
@@ -230,6 +260,11 @@ def page() -> str:
         "## Constants",
         CONSTANTS.rstrip(),
         grid(["generation", "constant", "as shipped", "fitted", "range"], constants()),
+        "## Bands",
+        BANDS.rstrip(),
+        grid(["kind", "runs", "sets", "low", "high"], kinds()),
+        COVERED.rstrip(),
+        grid(["kind", "runs", "inside, %", "95 % interval"], covered()),
         "## Changes",
         CHANGES.format(all=len(found), right=right, near=near, factor=NEAR),
         grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),
@@ -246,7 +281,7 @@ def page() -> str:
 
 def main(*arguments: str) -> int:
     """Write the page, or compare it."""
-    return written(PAGE, page(), arguments)
+    return max(written(PAGE, page(), arguments), written(EVIDENCE, evidence(), arguments))
 
 
 if __name__ == "__main__":

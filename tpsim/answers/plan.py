@@ -8,6 +8,7 @@ from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
+from tpsim.answers.band import Band, band
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, chips, fullest
@@ -128,7 +129,7 @@ class PlanResult(Answer):
     schema = "tpsim.plan/2"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
-        *("change", "require", "run?"),
+        *("band", "change", "require", "run?"),
     )
 
     question: Question
@@ -215,6 +216,11 @@ class PlanResult(Answer):
             "tokens_per_s": self.step.tokens_per_s,
         }
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
+
+    @cached_property
+    def band(self) -> Band:
+        """Where eight of ten published runs like it would lie."""
+        return band(self.question, self.step.time_s)
 
     @property
     def run(self) -> Run | None:

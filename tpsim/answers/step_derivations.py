@@ -49,6 +49,9 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if rest in RATES:
         yield rate(result, RATES[rest])
         return
+    if rest == "band":
+        yield from band(result)
+        return
     step = result.step
     texts = {
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
@@ -79,6 +82,21 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             "flops",
             lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in kernels),
             checks=CHECKS["compute"],
+        )
+
+
+def band(result: PlanResult) -> Iterator[Derivation]:
+    """The ends of the band beside the step's seconds."""
+    own, time = result.band, show(float(result.step.time_s), "seconds")
+    for end, which in ((own.low_s, "tenth"), (own.high_s, "ninetieth")):
+        yield Derivation(
+            what=f"the {which} of a hundred runs like it",
+            dimension="seconds",
+            text=f"{time} x {end / result.step.time_s:.3g}, measured over predicted seconds of {own.of}",
+            value=float(end),
+            because=("the constants that predict a set of runs were fitted to the others; sets weigh alike",),
+            sources=(f"docs/steps.md: {own.runs} runs of {own.sets} sets",),
+            checks=("tests/test_published_steps.py",),
         )
 
 

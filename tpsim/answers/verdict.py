@@ -25,6 +25,7 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", not broken, _time_brief(plan))
     held, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
+    yield Line(plan.band.text, "band")
     if plan.run:
         yield Line(plan.run.text, "run")
     if plan.change:

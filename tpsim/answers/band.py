@@ -1,0 +1,54 @@
+"""How sure a step is: where eight of ten published runs like it would lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from tpsim.machine.evidence import evidence
+from tpsim.quantity.units import show
+from tpsim.report.record import Count, Record, Seconds
+
+if TYPE_CHECKING:
+    from tpsim.machine.evidence import EvidenceFile
+    from tpsim.question.question import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Band(Record):
+    """Between the tenth and the ninetieth of a hundred runs of the kind, as far as published ones tell.
+
+    of     the kind of runs whose errors it is made of
+    runs   how many there are, of so many sets
+    """
+
+    low_s: Seconds
+    high_s: Seconds
+    of: str
+    runs: Count
+    sets: Count
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        low, high = (show(float(one), "seconds") for one in (self.low_s, self.high_s))
+        return f"{low} to {high} in 8 of 10 published runs like it: {self.of} ({self.runs} runs of {self.sets} sets)"
+
+
+def band(question: Question, time_s: Seconds) -> Band:
+    """The band of a step of so many seconds, from errors that the shipped constants were not fitted by."""
+    node = prod(question.machine.levels[0].shape)
+    several = question.mesh.devices > node
+    found = _evidence().band(question.machine.chip.generation, "many" if several else "one")
+    if found.generation is None:
+        kind = "chips for which no published step, or those of one stack alone, chose the constants"
+    else:
+        kind = f"chips of generation {found.generation} on {'one node' if found.nodes == 'one' else 'several nodes'}"
+    return Band(time_s * found.low, time_s * found.high, kind, found.runs, found.sets)
+
+
+@cache
+def _evidence() -> EvidenceFile:
+    return evidence()

@@ -1,0 +1,41 @@
+"""How far published runs were from what was predicted of them: a file beside the machines, which a benchmark writes."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tpsim.quantity import spec
+
+Ratio = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+class BandFields(spec.Strict):
+    """Where eight of ten measured steps lie, as a share of the predicted one."""
+
+    noun: ClassVar[str] = "a band"
+    generation: str | None = Field(None, description="of chips whose constants rest on several sets; none: any other")
+    nodes: Literal["one", "many"] | None = Field(None, description="that a run takes; none: any number")
+    low: Ratio
+    high: Ratio
+    runs: Count
+    sets: Count
+
+
+class EvidenceFile(spec.Strict):
+    """Bands of steps, those of one kind of runs before that of all others."""
+
+    noun: ClassVar[str] = "a file of evidence"
+    tpsim: Literal["evidence/1"]
+    steps: list[BandFields]
+
+    def band(self, generation: str, nodes: Literal["one", "many"]) -> BandFields:
+        """The first that such a run falls under."""
+        return next(one for one in self.steps if one.generation in (None, generation) and one.nodes in (None, nodes))
+
+
+def evidence() -> EvidenceFile:
+    """What tpsim ships."""
+    return spec.read(spec.shipped("hardware") / "evidence" / "steps.yaml", EvidenceFile)[0]
