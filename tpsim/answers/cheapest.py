@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def cheapest_path(question: Question) -> Paths:
     """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split."""
     sizes, seconds = sizes_of(question), pricer(question)
-    dims = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+    dims = question.workload.dims(question.model)
 
     def routes(dtype: str) -> Routes:
         def price(move: Move) -> Any:

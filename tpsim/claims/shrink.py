@@ -59,7 +59,7 @@ def shrink(question: Question) -> Question:
     placement = shrunk_placement(question.placement, dict.fromkeys(pipe, apart if len(pipe) == 1 else PAIR))
     mesh = placement.mesh
     program = lowered(question).program
-    old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+    old = question.workload.dims(question.model)
     dims = shrunk_dims(program, old, question.mesh, mesh)
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)

@@ -10,8 +10,8 @@ from tpsim.answers.plan import priced
 from tpsim.claims.wiring import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
-from tpsim.program.lower import lower
 from tpsim.question.prices import route_over
+from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
 
@@ -95,31 +95,16 @@ def run(
 
 def dims_of(question: Question) -> Mapping[str, int]:
     """Elements of every dim of the question's program."""
-    return question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+    return question.workload.dims(question.model)
 
 
 def _program(plan: PlanResult) -> Program:
     """The whole step, every layer and microbatch written out, where the plan counts one of each."""
     one = plan.question
-    return lower(
-        one.model,
-        one.layout,
-        one.practice,
-        one.dtypes,
-        one.mesh.order,
-        layers=tuple(chunk.stack for chunk in one.stages.chunks),
-        microbatches=one.workload.microbatches,
-        path=plan.lowered.path,
-    )
+    layers = tuple(chunk.stack for chunk in one.stages.chunks)
+    return program_of(one, layers=layers, microbatches=one.workload.microbatches, path=plan.lowered.path)
 
 
 def _unsharded(question: Question) -> Program:
-    return lower(
-        question.model,
-        layout(),
-        question.practice.under(question.layout),
-        question.dtypes,
-        (),
-        layers=(tuple(run for chunk in question.stages.chunks for run in chunk.stack),),
-        microbatches=question.workload.microbatches,
-    )
+    layers = (tuple(run for chunk in question.stages.chunks for run in chunk.stack),)
+    return program_of(question, layout(), layers=layers, microbatches=question.workload.microbatches)

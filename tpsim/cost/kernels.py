@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.layout import Practice
-from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
 from tpsim.program.transformer import FUSED
 from tpsim.quantity.size import over, total
 
@@ -69,9 +69,12 @@ class Kernel:
         return total(op.flops(sizes.dims, sizes.axes) for op in self.products)
 
     def run_flops(self, sizes: Sizes) -> Any:
-        """Those that are run: without scores that a mask hides, whose share is (s - 1)/(2*s) of s by s."""
-        s = sizes.dims.get("s", 1)
-        return over(self.flops(sizes) * (s + 1), 2 * s) if self.causal else self.flops(sizes)
+        """Those that are run: without scores that a mask hides, whose share is (s - 1)/(2*t) of s by t.
+
+        The s tokens are the last ones of t.
+        """
+        s, t = (sizes.dims.get(dim, 1) for dim in ("s", "t"))
+        return over(self.flops(sizes) * (2 * t - s + 1), 2 * t) if self.causal else self.flops(sizes)
 
     def useful_flops(self, sizes: Sizes) -> Any:
         """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
@@ -209,6 +212,8 @@ class _Gathering:
             if op.where.index("microbatches") is None:
                 self._read_outside(self._source(x), op)
             return
+        if isinstance(op, Append):
+            self.source[op.output] = self._source(op.inputs[0])
         number = self._number(op)
         self._added_inside(op, number)
         self.groups[number].append(op)
@@ -276,7 +281,7 @@ class _Gathering:
         found: dict[Array, None] = {}
         for op in self.groups[number]:
             lookup = isinstance(op, Einsum) and any(x.role == "index" and x.dims for x in op.inputs)
-            for x in map(self._source, op.inputs):
+            for x in map(self._source, op.inputs[1:] if isinstance(op, Append) else op.inputs):
                 if x.role == "index" or self.maker.get(x) == number:
                     continue
                 looked_up = lookup and x.role == "param" and not op.where.kernel
@@ -286,6 +291,8 @@ class _Gathering:
     def _writes(self, number: int) -> Iterator[Array]:
         """What a kernel puts into memory: what others read, and what takes the place of a state."""
         for op in self.groups[number]:
+            if isinstance(op, Append):
+                yield op.inputs[1]
             others = self.readers.get(op.output, set()) - {number}
             if others or (op.where.act == "U" and op.inputs[0].role == "state"):
                 yield op.output

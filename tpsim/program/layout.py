@@ -59,13 +59,14 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "cache": Region(like="heads"),
     "vocab": Region(),
     "stored": Region(weights=True, zero=3),
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, logits."""
+blocks, attention's heads, what inference keeps of keys and values, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]
@@ -262,13 +263,14 @@ SOURCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`."""
+    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`. A cache is as activations are for None."""
 
     activations: str = "bf16"
     params: str = "bf16"
     gradients: str = "f32"
     loss: str = "f32"
     optimizer: str = "f32"
+    cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ def lower(
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    stacks = _stacks(layers, practice)
-    weights = _weights(trace, model, practice, dtypes, stacks)
+    stacks = stacks_of(layers, practice)
+    weights = leaves_of(trace, model, practice, dtypes, stacks)
     transformer, backward = Transformer(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
     gradients: dict[tuple[Array, int], list[Array]] = defaultdict(list)
@@ -90,7 +90,7 @@ def lower(
     return Program(parted(trace.ops, backward.stream, settled), order, traced, layout.table, results)
 
 
-def _stacks(layers: int | tuple[int | Layers, ...] | None, practice: Practice) -> tuple[tuple[str, ...], ...]:
+def stacks_of(layers: int | tuple[int | Layers, ...] | None, practice: Practice) -> tuple[tuple[str, ...], ...]:
     """The kind of every traced layer of each chunk."""
     alone = layers if isinstance(layers, int) else one_each(practice)
     chunks = layers if isinstance(layers, tuple) else (alone,)
@@ -105,7 +105,7 @@ def _by_chunk(trace: Trace, weight: Array, parts: list[Array]) -> Iterator[tuple
             yield chunk, mine
 
 
-def _weights(
+def leaves_of(
     trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, stacks: tuple[tuple[str, ...], ...]
 ) -> dict[tuple[str, int | None], Array]:
     """A leaf per parameter, those of a layer once per traced layer."""

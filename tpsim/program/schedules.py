@@ -232,6 +232,11 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
 
 
+def forward_only() -> PipelineSchedule:
+    """One rank that runs one microbatch forward, as inference does."""
+    return PipelineSchedule("forward", 1, 1, ((_f(0, 0),),))
+
+
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:
     """The schedule, if it can be run: refused with the first action that cannot.
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
+from tpsim.question.question import Inference
+from tpsim.question.serving import serving_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -59,13 +62,16 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     _check_axes({"tp": tp, "dp": dp, "pp": pp}, mesh, at)
     sends = fields.cut if fields else {}
     _check_table({"cut": sends}, mesh, lambda *keys: at("layout", *keys[1:]))
-    sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     ways, shards = mesh.size(*tp), mesh.size(*dp)
+    cached = cache_row(fields.cache if fields else "heads", tp=tp, dp=dp)
+    work_problems = serving_problems if isinstance(workload, Inference) else workload_problems
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *workload_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
+            *work_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
+            *table_problems({"cache": cached}, mesh, sizes, lambda *_: at("layout", "cache")),
         )
     )
     split = _split_kv_heads(model, tp, mesh, at)
@@ -80,6 +86,8 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
         kv_split=split.kv_split,
         whole=whole,
     )
+    if cached:
+        made = Layout({**made.table, "cache": split.renamed(cached)})
     assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
 
@@ -188,11 +196,12 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 
 
 def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
-    sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table(table, mesh, at)
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards = mesh.size(*made.roles["dp"])
-    problems = workload_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
+    work_problems = serving_problems if isinstance(workload, Inference) else workload_problems
+    problems = work_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
     _raise_all((*problems, *table_problems(table, mesh, sizes, at)))
     used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))

@@ -27,7 +27,7 @@ def sizes_of(question: Question) -> Sizes:
     b is sequences per microbatch over all data shards.
     """
     workload = question.workload
-    dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
+    dims = workload.dims(question.model)
     stages, chunks = question.stages, question.schedule.chunks if question.schedule else 1
     most = max(range(stages.ranks), key=stages.layers)
     loops = {**stages.loops(most), "microbatches": workload.microbatches, "chunks": chunks}

@@ -18,6 +18,7 @@ from tpsim.question.flags import flag_words
 from tpsim.question.foreign_names import FOREIGN, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
+from tpsim.question.serving_file import format_of
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -99,7 +100,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     document = overridden(document, overrides)
     _refuse_not_yet(document)
     _refuse_overlap(document)
-    file, document = spec.read(document, ScenarioFile, foreign=FOREIGN)
+    file, document = spec.read(document, format_of(document.data), foreign=FOREIGN)
     return Stated(file, document, _asked(document, overrides, flags))
 
 
@@ -132,8 +133,9 @@ def _refuse_not_yet(document: Document) -> None:
     """Refuse fields of parallelisms that tpsim does not plan yet, before they are called unknown."""
     for section in ((), ("layout",), ("pipeline",), ("workload",)):
         fields = document.data.get(section[0]) if section else document.data
+        known = format_of(document.data).model_fields["workload"].annotation.model_fields if section == ("workload",) else {}
         for key in fields if isinstance(fields, Mapping) else ():
-            if feature := not_yet(key):
+            if key not in known and (feature := not_yet(key)):
                 raise InputError.one(
                     "not-supported-yet",
                     f"{key}: {feature} is not supported yet",

@@ -103,10 +103,15 @@ POINTWISE: Mapping[str, Function] = {
 """Pointwise functions by the name that `program.op.Map` uses."""
 
 
+def past(sizes: Mapping[str, int]) -> int:
+    """Tokens that stand before the first one of a step: as many as keys have more, unless it is said."""
+    return sizes.get("past", sizes["t"] - sizes["s"])
+
+
 def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
     """Rotary embedding as a matrix over the head dim: dims d and e of one pair mix by the angle of token s."""
     half = np.maximum(sizes["d"] // 2, 1)
-    angle = s * ROPE_BASE ** -((d % half) / half)
+    angle = (s + past(sizes)) * ROPE_BASE ** -((d % half) / half)
     side = np.where(d < half, 1.0, -1.0)
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
 
@@ -124,9 +129,10 @@ def _dropout(sizes: Mapping[str, Any], *indices: Any) -> Any:
 INDEX: Mapping[str, Callable[..., Any]] = {
     "one": lambda *_: np.float64(1.0),
     "one_hot": lambda _sizes, _b, _s, v, ids: (v == ids) * 1.0,
-    "position_one_hot": lambda _, s, p: (s == p) * 1.0,
+    "position_one_hot": lambda sizes, s, p: (s + past(sizes) == p) * 1.0,
+    "last": lambda sizes, s: (s == sizes["s"] - 1) * 1.0,
     "dropout": _dropout,
-    "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
+    "causal_mask": lambda sizes, s, t: np.where(t > s + past(sizes), MASKED, 0.0),
     "rotation": _rotation,
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,

@@ -11,9 +11,9 @@ from zlib import crc32
 
 import numpy as np
 
-from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.reference.blocks import Block, Device
-from tpsim.reference.functions import INDEX, POINTWISE
+from tpsim.reference.functions import INDEX, POINTWISE, past
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,8 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
             return _einsum(op)
         case Index():
             return partial(_index, op, grid, sizes)
+        case Append():
+            return partial(_appended, op, grid, sizes)
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -44,6 +46,17 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
         return made if made.shape == shape else np.broadcast_to(made, shape)
 
     return work
+
+
+def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
+    """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it."""
+    along, rows = (x.dims.index(dim) for x, dim in zip(op.inputs, ("t", "s"), strict=True))
+    made, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
+    first = past(sizes) - grid.window(device, op.output.type, sizes)[along].start
+    for place, row in enumerate(new, start=first):
+        if 0 <= place < len(made):
+            made[place] = row
+    return np.moveaxis(made, 0, along)
 
 
 def _extents(windows: Sequence[slice]) -> list[int]:

@@ -1,0 +1,147 @@
+"""Inference: the same transformer forward alone, with keys and values that outlive the step in a cache.
+
+A cache lies as region `cache` says: by heads (as attention does), by batch (attention data parallel), or by tokens
+(decode context parallel, where softmax owes a max, a sum and a weighted sum). No op here names an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.program.kernels import STATISTIC
+from tpsim.program.op import Append, Array
+from tpsim.program.transformer import Transformer
+
+if TYPE_CHECKING:
+    from tpsim.program.layout import Axes
+    from tpsim.program.trace import Trace
+
+CACHES: Mapping[str, tuple[str, ...]] = {"K": ("b", "t", "g", "d"), "V": ("b", "t", "g", "d")}
+"""The caches of a layer, and their dims: t tokens, of which the last s are the step's own."""
+
+Sampling = Literal["gather", "argmax"]
+"""How the next token is found where the vocabulary is split: its logits are gathered, or their maxima compared."""
+
+PAIR = "f64"
+"""The dtype of a logit beside its place in the vocabulary: one number of eight bytes, whose maximum is taken."""
+
+CacheLayout = Literal["heads", "batch", "sequence"]
+
+
+def cache_row(by: CacheLayout, *, tp: Axes, dp: Axes) -> Mapping[str, Axes]:
+    """The row of region `cache` that a word is short for; by heads it is as attention's heads are.
+
+    >>> cache_row("sequence", tp=("X",), dp=("D",))
+    {'b': ('D',), 't': ('X',), 'g': (), 'r': ()}
+    """
+    rows: Mapping[CacheLayout, Mapping[str, Axes]] = {
+        "heads": {},
+        "batch": {"b": (*dp, *tp), "g": (), "r": ()},
+        "sequence": {"b": dp, "t": tp, "g": (), "r": ()},
+    }
+    return rows[by]
+
+
+def rows_type(cache: Sharding) -> Sharding:
+    """The type in which the rows of new tokens come to a cache of that type: whole where it is split over tokens."""
+    return cache.renamed({"t": "s"}).with_axes("s", ())
+
+
+def append(trace: Trace, cache: Array, new: Array) -> Array:
+    """`cache` with the rows of `new` behind those that it has: every device writes those that fall into its block.
+
+    Raises ShardingError if the rows do not lie as the cache does, or are split over tokens.
+    """
+    if new.type != (due := rows_type(cache.type)):
+        raise ShardingError(f"{new} cannot be written into {cache}: rows must come as {due}")
+    array = replace(cache, region=trace.region, active=False)
+    because = f"{cache.name} holds the keys or values of all tokens; those of new ones are written behind them"
+    return trace.emit(Append((cache, new), array, trace.where, because))
+
+
+@dataclass(slots=True)
+class Served(Transformer):
+    """Writes one step of inference.
+
+    caches    (name, layer) -> the leaf
+    reads     True where earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
+    last      True where only the last token's logits are wanted, as of a prompt
+    appended  the caches behind the step
+    """
+
+    caches: Mapping[tuple[str, int | None], Array] = field(default_factory=dict)
+    reads: bool = True
+    last: bool = False
+    sampling: Sampling = "gather"
+    appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
+
+    def attention(self, x: Array) -> Array:
+        """Attention over a cache to which the step's own keys and values have been added."""
+        trace = self.trace
+        with self._in("attention", "block"):
+            x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+            q, k, v = self._projected(x)
+            q, k = self._rotated(q), self._rotated(k)
+        with self._in("attention", "cache"):
+            caches = [self._cached(name, new) for name, new in (("K", k), ("V", v))]
+        if not self.reads:
+            return self._attended("heads", q, *(self._as_keys(name, x) for name, x in (("K", k), ("V", v))))
+        return self._attended("cache", q, *caches)
+
+    def head(self, x: Array) -> Array:
+        """Final norm and output projection of the tokens that sampling needs."""
+        trace = self.trace
+        if self.last:
+            with self._in("head", "residual"):
+                end = trace.index("last", ("s",), x.dtype)
+                x = trace.pin(trace.einsum("head.last", ("b", "h"), x, end), "residual", "", name="head.last")
+        x = self.norm(x, "final")
+        with self._in("head", "vocab"):
+            x = trace.pin(x, "vocab", "the output layer reads the normed stream", name="head.in")
+            dims = (*(dim for dim in x.dims if dim != "h"), "v")
+            return self._linear("logits", dims, x, "E" if self.model.tie_embeddings else "O")
+
+    def loss(self, logits: Array) -> Array:
+        """What is sampled from; inference has no loss."""
+        trace = self.trace
+        with self._in("sampling", "vocab"):
+            if self.sampling == "gather":
+                whole = logits.type.with_axes("v", ())
+                return trace.reshard(logits, whole, "the next token is drawn from all logits", name="sampled")
+            best = trace.max("sampled", logits, "v", dtype=PAIR)
+            return trace.settled(best, "the most likely token of the whole vocabulary is taken")
+
+    # --- pieces ---
+
+    def _cached(self, name: str, new: Array) -> Array:
+        """The cache with the step's own rows, which are brought to where it lies."""
+        key = name, self.trace.where.index("layers")
+        to, why = rows_type(self.caches[key].type), "; ".join([*self.trace.owed_because(new), f"cache {name} takes them"])
+        rows = self.trace.reshard(new, to, why, region="cache")
+        if rows.dtype != self.caches[key].dtype:
+            rows = self.trace.lin(f"{rows.name}.cast", rows, dtype=self.caches[key].dtype)
+        self.appended[key] = append(self.trace, self.caches[key], rows)
+        return self.appended[key]
+
+    def _as_keys(self, name: str, x: Array) -> Array:
+        """The step's own keys or values where attention needs no others."""
+        with self._in("attention", "heads"):
+            return self.trace.rename(name, self.trace.pin(x, "heads", ""), "s", "t")
+
+    def _attended(self, region: str, q: Array, k: Array, v: Array) -> Array:
+        """Attention where keys and values lie as `region` says; sums over split tokens are taken in full precision."""
+        trace, split = self.trace, bool(k.type.axes("t"))
+        with self._in("attention", region, "attention"):
+            asked = trace.pin(q, region, "")
+            asked = trace.lin("attention.wide", asked, dtype=STATISTIC) if split else asked
+            mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(asked, k), v)
+        with self._in("attention", "block"):
+            mixed = trace.pin(mixed, "block", "")
+            mixed = trace.lin("attention.narrow", mixed, dtype=q.dtype) if split else mixed
+            return self._linear("attention.out", ("b", "s", "h"), mixed, "Wo")
+
+    def _logsum(self, top: Array, total: Array) -> None:
+        """Nothing is kept for a backward."""

@@ -1,0 +1,143 @@
+"""A question of inference: what its step computes, what of a scenario does not apply to it, what does not divide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.program.layout import Overlap, Practice
+from tpsim.program.serving import Serving
+from tpsim.quantity.errors import InputError, Problem
+from tpsim.quantity.size import over
+from tpsim.question.question import Inference
+from tpsim.question.serving_file import DecodeFields, InferenceFields, PrefillFields, ServeFields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.machine.profile import Machine
+    from tpsim.program.model import Model
+    from tpsim.question.divisibility import At
+    from tpsim.question.question import Question, Workload
+    from tpsim.question.stated import Stated
+
+SERVED = ("base", "qkv", "attention", "causal", "overlap")
+"""Switches of a practice that say something of a forward alone."""
+
+
+def inference_of(read: Stated) -> Inference | None:
+    """The workload of a scenario of inference; None for one of training.
+
+    Raises InputError for more tokens than there are, and for what a step without backward does not have.
+    """
+    fields = read.file.workload
+    if not isinstance(fields, InferenceFields):
+        return None
+    _refuse_training(read)
+    if isinstance(fields, PrefillFields):
+        _check_fewer(fields.cached, fields.prompt - 1, "cached", f"a prompt of {fields.prompt} tokens", read.at)
+        serving = Serving(phase="prefill", cached=fields.cached > 0, sampling=fields.sampling)
+        return _inference("prefill", fields, fields.prompt - fields.cached, fields.prompt, fields.prompt, serving)
+    decoding = Serving(phase="decode", sampling=fields.sampling)
+    if isinstance(fields, DecodeFields):
+        _check_fewer(fields.tokens, fields.context, "tokens", f"a context of {fields.context} tokens", read.at)
+        return _inference("decode", fields, fields.tokens, fields.context, fields.context, decoding)
+    if not isinstance(fields, ServeFields):
+        raise TypeError(fields)
+    mean = over(2 * fields.prompt + fields.output + 1, 2)  # of prompt + 1 .. prompt + output
+    return _inference("serve", fields, 1, mean, fields.prompt + fields.output, decoding)
+
+
+def _inference(kind: Any, fields: InferenceFields, new: int, attended: Any, longest: int, serving: Serving) -> Inference:
+    return Inference(
+        kind=kind, global_batch=fields.batch, seq=new, attended=attended, longest=longest, serving=serving
+    )
+
+
+def prefill_of(question: Question) -> Question:
+    """The question of the prompt, of one whose workload is a prompt and its reply."""
+    fields, work = question.stated.file.workload, question.workload
+    if not isinstance(fields, ServeFields) or not isinstance(work, Inference):
+        raise TypeError(work)
+    serving = replace(work.serving, phase="prefill", cached=False)
+    prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, serving=serving)
+    return replace(question, workload=prompt)
+
+
+def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
+    if number > most:
+        message = f"{name} {number} is more than {of} can have"
+        raise InputError.one("too-many-tokens", message, at("workload", name), f"write at most {most}")
+
+
+NOT_SERVED = {
+    ("layout", "zero"): "ZeRO shards gradients and what an optimizer holds",
+    ("layout", "pp"): "stages of inference are not planned yet",
+    ("pipeline",): "stages of inference are not planned yet",
+    ("recompute",): "nothing is kept for a backward",
+}
+"""Fields that a step of inference has no use for, and why."""
+
+
+def _refuse_training(read: Stated) -> None:
+    """Refuse what steers gradients, states and stages: a forward alone has none."""
+    data = read.document.data
+    stated = [(keys, why) for keys, why in NOT_SERVED.items() if _stated(data, keys)]
+    practice = data.get("practice")
+    for name in practice if isinstance(practice, dict) else ():
+        if name not in SERVED:
+            stated.append((("practice", name), "it steers what backward or the update does"))
+    for keys, why in stated:
+        path = ".".join(keys)
+        message = f"{path} says nothing of inference: {why}"
+        raise InputError.one("not-for-inference", message, read.at_key(*keys), f"remove {path}")
+
+
+def _stated(data: Any, keys: tuple[str, ...]) -> bool:
+    """True if a field is stated, and not as nothing."""
+    for key in keys:
+        if not isinstance(data, dict) or key not in data:
+            return False
+        data = data[key]
+    return data not in (0, None, "none", [], ())
+
+
+def served(practice: Practice) -> Practice:
+    """Of a practice the switches that say something of a forward alone."""
+    return Practice(
+        qkv=practice.qkv,
+        attention=practice.attention,
+        causal=practice.causal,
+        overlap=Overlap(tensor=practice.overlap.tensor),
+    )
+
+
+def serving_problems(
+    model: Model, work: Inference, at: At, *, tp: int, dp: int, zero: int, sequence_parallel: bool  # noqa: ARG001 - as workload_problems
+) -> Iterator[Problem]:
+    """What of the workload does not divide, or is longer than the model can be."""
+    if sequence_parallel and work.seq % tp:
+        message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
+        yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")
+    if work.global_batch % dp:
+        message = f"batch {work.global_batch} is not divisible by dp {dp}"
+        yield Problem("batch-not-divisible", message, at("workload", "batch"), f"write a multiple of {dp}")
+    if model.positions == "learned" and model.max_positions and work.longest > model.max_positions:
+        yield Problem(
+            "sequence-too-long",
+            f"{work.longest} tokens are more than the {model.max_positions} positions that {model.name} has learned",
+            at("workload"),
+            f"write at most {model.max_positions} tokens together",
+        )
+
+
+GRAPH = "graph"
+"""The harness that launches a whole step at once."""
+
+
+def usual_launch(work: Workload, machine: Machine) -> str | None:
+    """How collectives are launched where nothing is stated: of decoding from a graph, where a machine knows that."""
+    decoding = isinstance(work, Inference) and work.serving.phase == "decode"
+    offered = all(level.launched(GRAPH) is not None for level in machine.levels)
+    several = any(len(level.launch) > 1 for level in machine.levels)
+    return GRAPH if decoding and offered and several else None
