@@ -14,6 +14,7 @@ from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
+from tpsim.answers.serve import Serve, chips_at_most
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
@@ -25,6 +26,7 @@ from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.scenario import resolve
+from tpsim.question.serving import prefill_of
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
@@ -83,8 +85,15 @@ def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
         plan = priced(question, shelf)
         return plan if plan.memory.room_bytes >= 0 else None
     lowered = shelf.lowered(question)
-    each = chips(question, lowered.program, sizes_of(question))
+    each = held_by_chips(question, lowered, shelf)
     return _priced(question, lowered, shelf, each) if fullest(each).room_bytes >= 0 else None
+
+
+def held_by_chips(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
+    """What a chip of every rank holds."""
+    if question.inference:
+        return chips_at_most(question, lowered, shelf)
+    return chips(question, lowered.program, sizes_of(question))
 
 
 def _priced(
@@ -94,7 +103,7 @@ def _priced(
     found = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, found)
     rows = price(found, sizes, pricer(question))
-    each = each or chips(question, lowered.program, sizes)
+    each = each or held_by_chips(question, lowered, shelf)
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
@@ -123,7 +132,7 @@ class PlanResult(Answer):
     schema = "tpsim.plan/2"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
-        *("change", "require", "run?"),
+        *("change", "require", "run?", "serve?"),
     )
 
     question: Question
@@ -210,6 +219,17 @@ class PlanResult(Answer):
             "tokens_per_s": self.step.tokens_per_s,
         }
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
+
+    @cached_property
+    def serve(self) -> Serve | None:
+        """What a step of inference comes to; left out of one of training."""
+        return Serve(self, work) if (work := self.question.inference) else None
+
+    @cached_property
+    def prefill(self) -> PlanResult | None:
+        """Of a prompt and its reply the plan of the prompt."""
+        asked = prefill_of(self.question) if self.question.workload.kind == "serve" else None
+        return asked and priced(asked, self.shelf)
 
     @property
     def run(self) -> Run | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.changes import Change
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.serve import Serve
 
 
 def verdict_lines(plan: PlanResult) -> Iterator[Line]:
@@ -21,7 +22,8 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
-    yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", ok=not broken)
+    said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
+    yield Line(f"{said}{idle}{''.join(broken.values())}", "time", ok=not broken)
     yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.fits is not False and not about_memory)
     if plan.run:
         yield Line(plan.run.text, "run")
@@ -35,6 +37,22 @@ def time_text(plan: PlanResult) -> str:
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
     lost = f"{_lost(plan)}{_waited(plan)}"
     return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
+
+
+def inference_text(plan: PlanResult, serve: Serve) -> str:
+    """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
+    provided = " if it fitted" if plan.memory.fits is False else ""
+    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
+    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
+    bound = _bound(plan) if plan.step.bound_by != "compute" else f"{bound} ({percent(plan.compute.time_s / plan.step.time_s)})"
+    user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
+    rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
+    return f"{', then '.join(filter(None, (first, each)))}{provided}: bound by {bound}, {_lost(plan)}; {rates}"
+
+
+HALF = 0.5
+"""The share of compute from which it is bound by what makes it."""
 
 
 def _waited(plan: PlanResult) -> str:

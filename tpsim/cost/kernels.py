@@ -40,6 +40,7 @@ class Kernel:
     products       its matrix products; none: it takes as long as its bytes
     causal         it leaves out the scores that a causal mask hides
     joined         how many kernels without products it stands for
+    shared         units of the chip without a tile of it share the depth of others', as in inference, whose rows are few
     """
 
     ops: tuple[Op, ...]
@@ -49,6 +50,7 @@ class Kernel:
     causal: bool
     program: Program = field(repr=False)
     joined: int = 1
+    shared: bool = False
 
     @property
     def where(self) -> Where:
@@ -185,6 +187,7 @@ class _Gathering:
         for number, arrays in enumerate(reads):
             for x in arrays:
                 self.readers.setdefault(x, set()).add(number)
+        shared = any(op.output.role == "cache" for op in self.program.ops)
         for x in self.program.results.values():
             self.readers.setdefault(self._source(x), set()).add(OUTSIDE)
         for number, (ops, read) in enumerate(zip(self.groups, reads, strict=True)):
@@ -193,7 +196,7 @@ class _Gathering:
             added = tuple(x for x in writes if x in self.summed)
             masked = self.practice.causal == "skip" and self.practice.attention == "fused"
             causal = masked and any(set(x.dims) >= SCORES for op in products for x in (*op.inputs, op.output))
-            yield Kernel(tuple(ops), (*read, *added), writes, products, causal, self.program)
+            yield Kernel(tuple(ops), (*read, *added), writes, products, causal, self.program, shared=shared)
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""

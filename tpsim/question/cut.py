@@ -64,7 +64,7 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     _check_table({"cut": sends}, mesh, lambda *keys: at("layout", *keys[1:]))
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     ways, shards = mesh.size(*tp), mesh.size(*dp)
-    cached = cache_row(fields.cache if fields else "heads", tp=tp, dp=dp)
+    cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
     work_problems = serving_problems if isinstance(workload, Inference) else workload_problems
     _raise_all(
         (

@@ -55,8 +55,8 @@ class LayoutFields(Strict):
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
-    cache: Literal["heads", "batch", "sequence"] = Field(
-        default="heads", description="over what tensor parallelism splits the cache of inference"
+    cache: Literal["heads", "batch", "sequence"] | None = Field(
+        default=None, description="what of the cache of inference the axes of tp split; none: its heads"
     )
     cut: dict[str, Axes] = Field(
         default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"
