@@ -19,6 +19,7 @@ from tpsim.fabric.wires import joined
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity.errors import InputError
+from tpsim.question.question import Inference
 from tpsim.question.shelf import lowered
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def shrink(question: Question) -> Question:
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
+    if isinstance(workload, Inference):  # of a whole reply, one of its steps
+        kind = "prefill" if workload.kind == "prefill" else "decode"
+        workload = replace(workload, kind=kind, attended=dims["t"], longest=dims["t"])
     return replace(
         question,
         model=shrunk_model(question.model, dims, sum(split) or LAYERS),
@@ -202,17 +206,18 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
 
     before, mesh  the meshes of the question and of the run, alike in their axes
 
-    The tokens as keys are as many as the tokens as queries (t = s), a head's image under rotation is as long as the
+    The tokens as keys are as many as the tokens as queries (t = s) where they were, a head's image under rotation is as long as the
     head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens, and more than that
     if there were more.
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
-    sizes["s"] = sizes["t"] = lcm(sizes["s"], sizes["t"])
+    if old["s"] == old["t"]:
+        sizes["s"] = sizes["t"] = lcm(sizes["s"], sizes["t"])
     sizes["d"] = sizes["e"] = lcm(sizes["d"], sizes["e"], PAIR if old["d"] % PAIR == 0 else 1)
     sizes["j"] = sizes["r"] + PAIR
-    enough = -(-sizes["s"] // sizes["p"]) * sizes["p"]
-    sizes["p"] = enough + sizes["p"] if old["p"] > old["s"] else enough
+    enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
+    sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
     return sizes
 
 

@@ -126,6 +126,11 @@ class Courses:
         return self._known[key]
 
     @cached_property
+    def _has_backward(self) -> bool:
+        """False for a step of inference."""
+        return any(op.where.act != "F" for op in self.lives.turns)
+
+    @cached_property
     def _turns(self) -> dict[str, list[Op]]:
         """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
         sorts: dict[str, list[Op]] = defaultdict(list)
@@ -193,7 +198,7 @@ class Courses:
         if array.role == "gradient":
             return "gradients"
         if self.lives.handed_on(array):
-            return "kept" if maker.where.act == "F" else "activations"
+            return "kept" if maker.where.act == "F" and self._has_backward else "activations"
         if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
             return "kept"
         if isinstance(maker, Reshard) and maker.where.place == "cut":

@@ -132,12 +132,12 @@ class Served(Transformer):
             return self.trace.rename(name, self.trace.pin(x, "heads", ""), "s", "t")
 
     def _attended(self, region: str, q: Array, k: Array, v: Array) -> Array:
-        """Attention where keys and values lie as `region` says; sums over split tokens are taken in full precision."""
+        """Attention where keys and values lie as `region` says; what is owed over split tokens is paid in full precision."""
         trace, split = self.trace, bool(k.type.axes("t"))
         with self._in("attention", region, "attention"):
-            asked = trace.pin(q, region, "")
-            asked = trace.lin("attention.wide", asked, dtype=STATISTIC) if split else asked
+            asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
             mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(asked, k), v)
+            mixed = mixed if split else trace.lin("attention.narrow", mixed, dtype=q.dtype)
         with self._in("attention", "block"):
             mixed = trace.pin(mixed, "block", "")
             mixed = trace.lin("attention.narrow", mixed, dtype=q.dtype) if split else mixed
