@@ -114,6 +114,8 @@ class ChipMemory(Memory):
         """Whether it fits, the peak, and what it is made of."""
         said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         parts = {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
+        if self.cache_bytes is not None:
+            parts = {"weights": self.parameters_bytes, "cache": self.cache_bytes, "working": self.working_bytes}
         listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items())
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
         have = show(self.capacity_bytes, "bytes")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.answers.verdict import percent
 from tpsim.cost.rollup import RECOMPUTED
+from tpsim.pages.serve import inference_facts, inference_memory, inference_notes, inference_text
 from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
@@ -107,13 +108,19 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*_facts(result, verbose=verbose), *(_read(result) if verbose else ())),
+        facts=(*_told(result, verbose=verbose), *(_read(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
         bars=tuple(_bars(result)),
         next_command=_next(result),
     )
+
+
+def _told(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """The facts of the question, some of which are others for inference."""
+    others = dict(inference_facts(result)) if result.question.inference else {}
+    yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
 
 
 def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -143,6 +150,8 @@ def model_text(question: Question) -> str:
 
 def work_text(question: Question) -> str:
     """The work of a step."""
+    if question.inference:
+        return inference_text(question)
     return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
 
 
@@ -328,6 +337,7 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
     rows = [
         {"phase": phase, **{one.key: total[one.key] for one in columns[1:]}}
         for phase, total in result.per_layer.items()
+        if phase == "forward" or not result.question.inference
     ]
     return Table(columns, rows, "One layer" if verbose else "")
 
@@ -348,7 +358,7 @@ MOST_STAGES = 8
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     held = result.memory
-    lines = {
+    lines = inference_memory(held) if result.question.inference else {
         "parameters": held.parameters_bytes,
         "gradients": held.gradients_bytes,
         "optimizer state": held.optimizer_bytes,
@@ -373,6 +383,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
     yield f"peak{rank}: {result.memory.peak_action}"
+    yield from inference_notes(result)
     for one in result.require:
         counted = " of states" if one.name == "memory" else ""
         found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])

@@ -43,7 +43,7 @@ class Dim(Quantity):
 DIMS: Mapping[str, Dim] = {
     "b": Dim("b", "sequences per microbatch over all data shards", lambda _, b, __: b),
     "s": Dim("s", "tokens per sequence", lambda _, __, s: s),
-    "t": Dim("T", "tokens as keys, as many as s", lambda _, __, s: s),
+    "t": Dim("T", "tokens as keys, in training as many as s", lambda _, __, s: s),
     "h": Dim("h", "hidden size", lambda model, _, __: model.hidden),
     "g": Dim("kv_heads", "key/value heads", lambda model, _, __: model.kv_heads),
     "r": Dim("queries_per_kv", "query heads per key/value head", lambda model, _, __: model.queries_per_kv),
