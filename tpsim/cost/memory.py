@@ -48,7 +48,8 @@ class Memory(Record):
     @property
     def static_bytes(self) -> Bytes:
         """All that is held from step to step."""
-        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + (self.cache_bytes or 0)
+        cache = 0 if self.cache_bytes is None else self.cache_bytes
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + cache
 
 
 def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambda _: True) -> Memory:
