@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.evaluated import constant_said, derived, number, of_rank
+from tpsim.answers.serve_derivations import SERVED, serve
 from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
 from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
@@ -16,7 +18,7 @@ from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
-from tpsim.question.prices import route_over
+from tpsim.question.prices import route_over, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +31,11 @@ if TYPE_CHECKING:
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
-MEMORY = ("parameters", "gradients", "optimizer", "static")
+MEMORY = ("parameters", "gradients", "optimizer", "cache", "static")
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
 
-PARTS = (LAYER, "memory", "step", "pipeline", *RATES)
+PARTS = (LAYER, "memory", "step", "pipeline", "serve", *RATES)
 """What the name of a number begins with that only a plan has."""
 
 
@@ -45,7 +47,13 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
-    return {**calls, **numbers()}
+    trained = result.serve is None
+    served = {f"serve.{one}": what for one, (what, _) in SERVED.items() if result.serve and one in result.serve}
+    return {**calls, **{name: what for name, what in numbers().items() if not (trained and name == CACHE)}, **served}
+
+
+CACHE = "memory.cache"
+"""What inference holds, and training does not."""
 
 
 def numbers() -> dict[str, str]:
@@ -69,6 +77,7 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
         "memory": _memory,
         "step": step,
         "pipeline": pipeline,
+        "serve": serve,
     }
     if head in read:
         return tuple(read[head](result, rest))
@@ -181,6 +190,10 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if part not in MEMORY:
         return
     program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
+    if part == "cache" and result.memory.cache_bytes is None:
+        return
+    if work := result.question.inference:
+        result = replace(result, sizes=sizes_of(replace(result.question, workload=work.held)))
     yield derived(
         result,
         f"bytes of {part} on one chip",

@@ -18,6 +18,7 @@ from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.sizes import Sizes
     from tpsim.question.question import Inference, Question
     from tpsim.question.shelf import Lowered, Shelf
 
@@ -90,12 +91,11 @@ class Serve(Record):
     @property
     def cache_bytes_per_token(self) -> Bytes:
         """Bytes of the cache for each token of a sequence."""
-        return cache_bytes_per_token(self.plan.lowered, self.plan.question)
+        return cache_bytes_per_token(self.plan.lowered, self.plan.sizes)
 
 
-def cache_bytes_per_token(lowered: Lowered, question: Question) -> Any:
+def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     """Bytes of all layers' caches for each token of a sequence, however they are split."""
-    sizes = sizes_of(question)
     leaves = [op for op in lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"]
     return total(
         product(sizes.dims[dim] for dim in op.output.dims if dim not in ("b", "t"))

@@ -82,7 +82,7 @@ def resolve(
         workload=workload,
         limits=tuple(limits(file.require, read.at, read.at_key)),
         planner=file.planner,
-        force=_forced(read, usual_launch(workload, machine)),
+        force=_forced(read, usual_launch(read, workload, machine)),
         schedule=schedule,
         split=layers,
     )

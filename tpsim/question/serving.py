@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.layout import Overlap, Practice
 from tpsim.program.serving import Serving
 from tpsim.quantity.errors import InputError, Problem
-from tpsim.quantity.size import over
 from tpsim.question.question import Inference
 from tpsim.question.serving_file import DecodeFields, InferenceFields, PrefillFields, ServeFields
 
@@ -44,7 +43,7 @@ def inference_of(read: Stated) -> Inference | None:
         return _inference("decode", fields, fields.tokens, fields.context, fields.context, decoding)
     if not isinstance(fields, ServeFields):
         raise TypeError(fields)
-    mean = over(2 * fields.prompt + fields.output + 1, 2)  # of prompt + 1 .. prompt + output
+    mean = fields.prompt + (fields.output + 1) / 2  # of prompt + 1 .. prompt + output
     return _inference("serve", fields, 1, mean, fields.prompt + fields.output, decoding)
 
 
@@ -103,12 +102,15 @@ def _stated(data: Any, keys: tuple[str, ...]) -> bool:
 
 
 def served(practice: Practice) -> Practice:
-    """Of a practice the switches that say something of a forward alone."""
+    """Of a practice the switches that say something of a forward alone.
+
+    Forward waits for every sum at once, unless products are cut: only backward has something to do beside it.
+    """
     return Practice(
         qkv=practice.qkv,
         attention=practice.attention,
         causal=practice.causal,
-        overlap=Overlap(tensor=practice.overlap.tensor),
+        overlap=Overlap(tensor="split" if practice.overlap.tensor == "split" else "none"),
     )
 
 
@@ -135,9 +137,12 @@ GRAPH = "graph"
 """The harness that launches a whole step at once."""
 
 
-def usual_launch(work: Workload, machine: Machine) -> str | None:
-    """How collectives are launched where nothing is stated: of decoding from a graph, where a machine knows that."""
-    decoding = isinstance(work, Inference) and work.serving.phase == "decode"
+def usual_launch(read: Stated, work: Workload, machine: Machine) -> str | None:
+    """How collectives are launched where nothing is stated: of decoding from a graph, where a machine knows that.
+
+    The book's cost model has no launch.
+    """
+    decoding = isinstance(work, Inference) and work.serving.phase == "decode" and read.file.cost_model != "book"
     offered = all(level.launched(GRAPH) is not None for level in machine.levels)
     several = any(len(level.launch) > 1 for level in machine.levels)
     return GRAPH if decoding and offered and several else None

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tpsim.program.layout import Dtype
-from tpsim.quantity.spec import Strict
+from tpsim.quantity.errors import unknown
+from tpsim.quantity.spec import Document, Strict
 from tpsim.question.scenario_file import Count, ScenarioFile, WorkloadFields
 
 NUMBERS = ("dtype", "param_dtype", "cache_dtype")
@@ -17,8 +18,6 @@ NUMBERS = ("dtype", "param_dtype", "cache_dtype")
 
 class InferenceFields(Strict):
     """What a step of inference computes, and in which number formats."""
-
-    noun: ClassVar[str] = "a workload of inference"
 
     batch: Count = Field(1, description="sequences")
     dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
@@ -37,6 +36,8 @@ class InferenceFields(Strict):
 class PrefillFields(InferenceFields):
     """A prompt, read at once: its keys and values are written into the cache, its last token is sampled from."""
 
+    noun: ClassVar[str] = "a workload that reads prompts"
+
     kind: Literal["prefill"]
     prompt: Count = Field(description="tokens of a sequence, those in the cache included")
     cached: Annotated[int, Field(strict=True, ge=0)] = Field(0, description="tokens of it that the cache has already")
@@ -45,6 +46,8 @@ class PrefillFields(InferenceFields):
 class DecodeFields(InferenceFields):
     """One step of decoding: new tokens of every sequence, against those in its cache."""
 
+    noun: ClassVar[str] = "a workload that decodes"
+
     kind: Literal["decode"]
     context: Count = Field(description="tokens of a sequence that attention reads, the new ones included")
     tokens: Count = Field(1, description="new tokens of a sequence in a step")
@@ -52,6 +55,8 @@ class DecodeFields(InferenceFields):
 
 class ServeFields(InferenceFields):
     """A prompt and its reply: the prompt read at once, then a step of decoding per token of the reply."""
+
+    noun: ClassVar[str] = "a workload of prompts and replies"
 
     kind: Literal["serve"]
     prompt: Count = Field(description="tokens of a sequence")
@@ -88,6 +93,17 @@ SCENARIOS: Mapping[str, type[ScenarioFile]] = {
     "serve": ServeScenario,
 }
 """Kind of workload -> the format of a scenario that has it; any other kind is one of training, or unknown."""
+
+
+def refuse_unknown_kind(document: Document) -> None:
+    """Refuse a kind of workload that there is not, with those that there are. Raises InputError."""
+    workload = document.data.get("workload")
+    kind = workload.get("kind") if isinstance(workload, Mapping) else None
+    if isinstance(kind, str) and kind not in (TRAIN, *SCENARIOS):
+        raise unknown(kind, "kind of workload", (TRAIN, *SCENARIOS), document.place("workload", "kind"))
+
+
+TRAIN = "train"
 
 
 def format_of(data: Mapping[str, Any]) -> type[ScenarioFile]:

@@ -18,7 +18,7 @@ from tpsim.question.flags import flag_words
 from tpsim.question.foreign_names import FOREIGN, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
-from tpsim.question.serving_file import format_of
+from tpsim.question.serving_file import format_of, refuse_unknown_kind
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -98,6 +98,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     document = opened(scenario, flags, extends)
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
+    refuse_unknown_kind(document)
     _refuse_not_yet(document)
     _refuse_overlap(document)
     file, document = spec.read(document, format_of(document.data), foreign=FOREIGN)
