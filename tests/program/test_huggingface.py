@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tpsim.program.counts import parameter_count
 from tpsim.program.model_file import load_model
-from tpsim.program.parameters import parameter_count
 from tpsim.quantity.errors import InputError
 
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"
@@ -30,6 +30,11 @@ PUBLISHED = {
     "pythia-1.4b": 1414.6e6,
 }
 """Parameters as published; sources in tests/data/hf/SOURCES.md."""
+
+
+def mlp(model: Any) -> Any:
+    (kind,) = model.kinds.values()
+    return kind.ffn
 
 
 def config(name: str, **changes: Any) -> dict[str, Any]:
@@ -66,19 +71,19 @@ def test_absent_kv_heads_are_as_many_as_heads() -> None:
 
 def test_gemma_is_tied_and_gated_with_tanh_gelu_and_a_head_dim_of_its_own() -> None:
     model = load_model(CONFIGS / "gemma-7b.json").model
-    assert (model.ffn, model.head_dim, model.tie_embeddings, model.norm) == ("geglu", 256, True, "rmsnorm")
+    assert (mlp(model).kind, model.head_dim, model.tie_embeddings, model.norm) == ("geglu", 256, True, "rmsnorm")
 
 
 def test_qwen2_has_biases_on_queries_keys_and_values_only() -> None:
     model = load_model(CONFIGS / "qwen2-7b.json").model
-    assert (model.qkv_bias, model.bias, model.tie_embeddings) == (True, False, False)
+    assert (next(model.attentions).bias, mlp(model).bias, model.tie_embeddings) == ("qkv", False, False)
     assert load_model(CONFIGS / "qwen2-0.5b.json").model.tie_embeddings
 
 
 def test_gpt2_learns_its_positions_and_ties_its_output() -> None:
     model = load_model(CONFIGS / "gpt2.json").model
     assert (model.positions, model.max_positions, model.ffn_hidden) == ("learned", 1024, 4 * 768)
-    assert (model.bias, model.norm, model.ffn, model.tie_embeddings) == (True, "layernorm", "gelu", True)
+    assert (mlp(model).bias, model.norm, mlp(model).kind, model.tie_embeddings) == (True, "layernorm", "gelu", True)
 
 
 def test_gpt_neox_adds_attention_and_mlp_together_unless_told_otherwise(imported: Any) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.parameters import GROUPS, parameter_counts
+from tpsim.program.counts import parameter_counts
+from tpsim.program.model import as_stated
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -30,8 +31,7 @@ class ModelResult(Answer):
     def parameters(self) -> dict[str, int]:
         """Parameters by group, then their total; of the unpadded vocabulary, as published counts are."""
         counts = parameter_counts(self.read.model)
-        by_group = {str(group): count for group, count in counts.items()}
-        return {**by_group, "total": sum(counts.values())}
+        return {**counts, "total": sum(counts.values())}
 
     @property
     def padding_parameters(self) -> int:
@@ -53,7 +53,7 @@ class ModelResult(Answer):
                 "parameters": counts[group],
                 "share": counts[group] / counts["total"],
             }
-            for group in GROUPS
+            for group in list(counts)[:-1]
         ]
 
     @property
@@ -64,7 +64,7 @@ class ModelResult(Answer):
     @property
     def resolved(self) -> dict[str, Any]:
         """The model as it is computed with."""
-        return asdict(self.read.model)
+        return as_stated(self.read.model)
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -132,7 +132,7 @@ def _row(result: ModelResult) -> dict[str, Any]:
         "heads": model.heads,
         "kv_heads": model.kv_heads,
         "head_dim": model.head_dim,
-        "ffn": model.ffn,
+        "ffn": next(iter(model.kinds.values())).ffn.kind,
         "ffn_hidden": model.ffn_hidden,
         "vocab": model.vocab,
         "source": result.read.source,

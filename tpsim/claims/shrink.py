@@ -242,11 +242,8 @@ def shrunk_model(model: Model, dims: Mapping[str, int], layers: int = LAYERS) ->
     return replace(
         model,
         hidden=dims["h"],
-        layers=layers,
-        heads=dims["g"] * dims["r"],
-        kv_heads=dims["g"],
-        head_dim=dims["d"],
-        ffn_hidden=dims["f"],
+        kinds={name: kind.resized(dims) for name, kind in model.kinds.items()},
+        stack=((next(iter(model.kinds)), layers),),
         vocab=dims["v"] - (model.vocab != model.vocab_padded),
         vocab_padded=dims["v"],
         max_positions=dims["p"] if model.max_positions else None,

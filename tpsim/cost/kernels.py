@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
+from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
-from tpsim.program.transformer import FUSED
 from tpsim.quantity.size import over, total
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ SCORES = frozenset({"s", "t"})
 """Dims that only attention's scores have together: query tokens and key tokens."""
 
 TOKENS = frozenset({"b", "s"})
-
-SLOTS = frozenset(slot for _, slot in FUSED.values() if slot)
-"""Dims of projections that one array holds."""
 
 
 @dataclass(frozen=True)

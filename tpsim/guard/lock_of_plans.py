@@ -29,6 +29,7 @@ from tpsim.guard.lock_parts import (
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.guard.uses import Lists, Uses
 from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.model import as_stated
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
 from tpsim.question.resolved import CHANGES
@@ -85,7 +86,7 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
 
 
 def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
-    yield from ((name, value) for name, value in asdict(model).items() if name != "name" and value is not None)
+    yield from ((name, value) for name, value in as_stated(model).items() if name != "name" and value is not None)
 
 
 def _named(kind: Any, path: str, folder: Path) -> str:
@@ -224,7 +225,7 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "exposed_s": plan.step["exposed_s"],
         **{name: seconds for name in WAITS if (seconds := plan.step[name])},
         "flops": plan.step["flops_per_device"],
-        **{name: plan.memory[name] for name in (*MEMORY, CACHE) if name in plan.memory},
+        **{name: held for name in (*MEMORY, CACHE) if (held := plan.memory[name]) is not None},
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{one.name}": one.ok for one in plan.require},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tpsim.question.inputs import asked
@@ -32,7 +31,7 @@ SEQ = 4096
 
 def page(result: ModelResult, *, verbose: bool) -> Document:
     """A model: its sizes and its parameters by group."""
-    model = asdict(result.read.model)
+    model = result.resolved
     shown = {name: value for name, value in model.items() if verbose or name in SIZES}
     padding = result.padding_parameters
     seq = min(SEQ, result.read.model.max_positions or SEQ)

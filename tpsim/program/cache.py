@@ -11,12 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.program.blocks.attention import projected, rotated, weights
+from tpsim.program.blocks.head import head
+from tpsim.program.blocks.norm import norm
 from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Append, Array
-from tpsim.program.transformer import Transformer
+from tpsim.program.text import Text
 
 if TYPE_CHECKING:
     from tpsim.program.layout import Axes
+    from tpsim.program.model import Attention
     from tpsim.program.trace import Trace
 
 CACHES: Mapping[str, tuple[str, ...]] = {"K": ("b", "t", "g", "d"), "V": ("b", "t", "g", "d")}
@@ -63,8 +67,8 @@ def append(trace: Trace, cache: Array, new: Array) -> Array:
 
 
 @dataclass(slots=True)
-class Served(Transformer):
-    """Writes one step of inference.
+class Served(Text):
+    """The text of one step of inference.
 
     caches    (name, layer) -> the leaf
     reads     True where earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
@@ -78,70 +82,63 @@ class Served(Transformer):
     sampling: Sampling = "gather"
     appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
 
-    def attention(self, x: Array) -> Array:
-        """Attention over a cache to which the step's own keys and values have been added."""
-        trace = self.trace
-        with self._in("attention", "block"):
-            x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-            q, k, v = self._projected(x)
-            q, k = self._rotated(q), self._rotated(k)
-        with self._in("attention", "cache"):
-            caches = [self._cached(name, new) for name, new in (("K", k), ("V", v))]
-        if not self.reads:
-            return self._attended("heads", q, *(self._as_keys(name, x) for name, x in (("K", k), ("V", v))))
-        return self._attended("cache", q, *caches)
 
-    def head(self, x: Array) -> Array:
-        """Final norm and output projection of the tokens that sampling needs."""
-        trace = self.trace
-        if self.last:
-            with self._in("head", "residual"):
-                end = trace.index("last", ("s",), x.dtype)
-                x = trace.pin(trace.einsum("head.last", ("b", "h"), x, end), "residual", "", name="head.last")
-        x = self.norm(x, "final")
-        with self._in("head", "vocab"):
-            x = trace.pin(x, "vocab", "the output layer reads the normed stream", name="head.in")
-            dims = (*(dim for dim in x.dims if dim != "h"), "v")
-            return self._linear("logits", dims, x, "E" if self.model.tie_embeddings else "O")
+def attention(text: Served, block: Attention, x: Array) -> Array:
+    """Attention over a cache to which the step's own keys and values have been added."""
+    trace = text.trace
+    with text.inside("attention", "block"):
+        x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+        q, k, v = projected(text, x)
+        q, k = rotated(text, block, q), rotated(text, block, k)
+    with text.inside("attention", "cache"):
+        caches = [_cached(text, name, new) for name, new in (("K", k), ("V", v))]
+    if text.reads:
+        return _attended(text, "cache", q, *caches)
+    return _attended(text, "heads", q, *(_as_keys(text, name, new) for name, new in (("K", k), ("V", v))))
 
-    def loss(self, logits: Array) -> Array:
-        """What is sampled from; inference has no loss."""
-        trace = self.trace
-        with self._in("sampling", "vocab"):
-            if self.sampling == "gather":
-                whole = logits.type.with_axes("v", ())
-                return trace.reshard(logits, whole, "the next token is drawn from all logits", name="sampled")
-            best = trace.max("sampled", logits, "v", dtype=PAIR)
-            return trace.settled(best, "the most likely token of the whole vocabulary is taken")
 
-    # --- pieces ---
+def sampled(text: Served, x: Array) -> Array:
+    """What the next tokens are found in: all logits, or the largest one of each row."""
+    trace = text.trace
+    if text.last:
+        with text.inside("head", "residual"):
+            end = trace.index("last", ("s",), x.dtype)
+            x = trace.pin(trace.einsum("head.last", ("b", "h"), x, end), "residual", "", name="head.last")
+    logits = head(text, norm(text, x, "final"))
+    with text.inside("sampling", "vocab"):
+        if text.sampling == "gather":
+            whole = logits.type.with_axes("v", ())
+            return trace.reshard(logits, whole, "the next token is drawn from all logits", name="sampled")
+        best = trace.max("sampled", logits, "v", dtype=PAIR)
+        return trace.settled(best, "the most likely token of the whole vocabulary is taken")
 
-    def _cached(self, name: str, new: Array) -> Array:
-        """The cache with the step's own rows, which are brought to where it lies."""
-        key = name, self.trace.where.index("layers")
-        to, why = rows_type(self.caches[key].type), "; ".join([*self.trace.owed_because(new), f"cache {name} takes them"])
-        rows = self.trace.reshard(new, to, why, region="cache")
-        if rows.dtype != self.caches[key].dtype:
-            rows = self.trace.lin(f"{rows.name}.cast", rows, dtype=self.caches[key].dtype)
-        self.appended[key] = append(self.trace, self.caches[key], rows)
-        return self.appended[key]
 
-    def _as_keys(self, name: str, x: Array) -> Array:
-        """The step's own keys or values where attention needs no others."""
-        with self._in("attention", "heads"):
-            return self.trace.rename(name, self.trace.pin(x, "heads", ""), "s", "t")
+def _cached(text: Served, name: str, new: Array) -> Array:
+    """The cache with the step's own rows, which are brought to where it lies."""
+    trace, key = text.trace, (name, text.trace.where.index("layers"))
+    cache = text.caches[key]
+    because = "; ".join([*trace.owed_because(new), f"the cache {name} takes them"])
+    rows = trace.reshard(new, rows_type(cache.type), because, region="cache")
+    if rows.dtype != cache.dtype:
+        rows = trace.lin(f"{rows.name}.cast", rows, dtype=cache.dtype)
+    text.appended[key] = append(trace, cache, rows)
+    return text.appended[key]
 
-    def _attended(self, region: str, q: Array, k: Array, v: Array) -> Array:
-        """Attention where keys and values lie as `region` says; what is owed over split tokens is paid in full precision."""
-        trace, split = self.trace, bool(k.type.axes("t"))
-        with self._in("attention", region, "attention"):
-            asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
-            mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), self._weights(asked, k), v)
-            mixed = mixed if split else trace.lin("attention.narrow", mixed, dtype=q.dtype)
-        with self._in("attention", "block"):
-            mixed = trace.pin(mixed, "block", "")
-            mixed = trace.lin("attention.narrow", mixed, dtype=q.dtype) if split else mixed
-            return self._linear("attention.out", ("b", "s", "h"), mixed, "Wo")
 
-    def _logsum(self, top: Array, total: Array) -> None:
-        """Nothing is kept for a backward."""
+def _as_keys(text: Served, name: str, x: Array) -> Array:
+    """The step's own keys or values where attention needs no others."""
+    with text.inside("attention", "heads"):
+        return text.trace.rename(name, text.trace.pin(x, "heads", ""), "s", "t")
+
+
+def _attended(text: Served, region: str, q: Array, k: Array, v: Array) -> Array:
+    """Attention where keys and values lie as `region` says; what is owed over split tokens is paid in full precision."""
+    trace, split = text.trace, bool(k.type.axes("t"))
+    with text.inside("attention", region, "attention"):
+        asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, asked, k), v)
+        mixed = mixed if split else trace.lin("attention.narrow", mixed, dtype=q.dtype)
+    with text.inside("attention", "block"):
+        mixed = trace.pin(mixed, "block", "")
+        mixed = trace.lin("attention.narrow", mixed, dtype=q.dtype) if split else mixed
+        return text.linear("attention.out", ("b", "s", "h"), mixed, "Wo")

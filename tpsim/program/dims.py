@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tpsim.program.model import Model
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +28,25 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Dim(Quantity):
-    """A dim of arrays.
+    """A dim of arrays; split: False for one that no layout may split."""
 
-    size   of it, given the model, sequences per microbatch over all data shards, and tokens per sequence
-    split  False for one that no layout may split
-    """
-
-    size: Callable[[Model, int, int], int]
     split: bool = True
 
 
 DIMS: Mapping[str, Dim] = {
-    "b": Dim("b", "sequences per microbatch over all data shards", lambda _, b, __: b),
-    "s": Dim("s", "tokens per sequence", lambda _, __, s: s),
-    "t": Dim("T", "tokens as keys, in training as many as s", lambda _, __, s: s),
-    "h": Dim("h", "hidden size", lambda model, _, __: model.hidden),
-    "g": Dim("kv_heads", "key/value heads", lambda model, _, __: model.kv_heads),
-    "r": Dim("queries_per_kv", "query heads per key/value head", lambda model, _, __: model.queries_per_kv),
-    "d": Dim("dh", "head dim", lambda model, _, __: model.head_dim),
-    "e": Dim("dh", "head dim under rotation", lambda model, _, __: model.head_dim, split=False),
-    "j": Dim(
-        "qkv_slots",
-        "slots of a fused projection per key/value head: key, value, queries",
-        lambda model, _, __: model.queries_per_kv + 2,
-        split=False,
-    ),
-    "f": Dim("f", "ffn hidden size", lambda model, _, __: model.ffn_hidden),
-    "v": Dim("v", "padded vocabulary", lambda model, _, __: model.vocab_padded),
-    "p": Dim("positions", "learned positions", lambda model, _, s: model.max_positions or s),
-    "kv": Dim("", "slots of a projection fused of key and value", lambda *_: 2, split=False),
+    "b": Dim("b", "sequences per microbatch over all data shards"),
+    "s": Dim("s", "tokens per sequence"),
+    "t": Dim("T", "tokens as keys, in training as many as s"),
+    "h": Dim("h", "hidden size"),
+    "g": Dim("kv_heads", "key/value heads"),
+    "r": Dim("queries_per_kv", "query heads per key/value head"),
+    "d": Dim("dh", "head dim"),
+    "e": Dim("dh", "head dim under rotation", split=False),
+    "j": Dim("qkv_slots", "slots of a fused projection per key/value head: key, value, queries", split=False),
+    "f": Dim("f", "ffn hidden size"),
+    "v": Dim("v", "padded vocabulary"),
+    "p": Dim("positions", "learned positions"),
+    "kv": Dim("", "slots of a projection fused of key and value", split=False),
 }
 """The dims of a transformer's arrays."""
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tpsim.program.model import LARGEST, FeedForward, Model
+from tpsim.program.model import LARGEST, FeedForward, Model, dense
 from tpsim.quantity.errors import InputError, Place
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class _Config:
         }
         if family.fixed.get("positions") == "learned":
             sizes["max_positions"] = self._size("max_positions", family.default.get("max_positions"))
-        return Model(
+        return dense(
             name=self._name(),
             hidden=hidden,
             layers=self._size("layers"),

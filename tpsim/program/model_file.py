@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tpsim.program.model import LARGEST, FeedForward, Model
-from tpsim.program.parameters import parameter_count
+from tpsim.program.counts import parameter_count
+from tpsim.program.model import LARGEST, FeedForward, Model, as_stated, dense
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
@@ -97,19 +97,19 @@ def model_names() -> list[str]:
     return spec.names("models")
 
 
-def with_fields(read: ModelRead, fields: Mapping[str, Any], at: At) -> ModelRead:
+def with_fields(read: ModelRead, changed: Mapping[str, Any], at: At) -> ModelRead:
     """The model with some fields of its file changed, e.g. ``{"vocab_padded": 50304}``; the others stay.
 
     A changed model is no longer the published one: its parameter count is not held against the published one.
     """
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
     base = {key: value for key, value in base.items() if key != "params"}
-    for key, value in fields.items():
+    for key, value in changed.items():
         try:
             spec.read(spec.with_data(read.document, {**base, key: value}), ModelFile)
         except InputError as error:
             raise InputError([replace(one, place=at(key)) for one in error.problems]) from None
-    file, _ = spec.read(spec.with_data(read.document, {**base, **fields}), ModelFile)
+    file, _ = spec.read(spec.with_data(read.document, {**base, **changed}), ModelFile)
     return ModelRead(model_of(file, at), read.document, read.source, read.notes)
 
 
@@ -118,7 +118,7 @@ def model_of(file: ModelFile, at: At) -> Model:
 
     kv heads are the heads, head_dim is hidden / heads, the padded vocabulary is the vocabulary.
     """
-    model = Model(
+    model = dense(
         name=file.name,
         hidden=file.hidden,
         layers=file.layers,
@@ -204,6 +204,6 @@ def _config_place(document: Document, name: str) -> Place | None:
 
 def _as_file(read: ModelRead) -> dict[str, Any]:
     """An imported model as the fields of a model file."""
-    fields = asdict(read.model)
-    kind, hidden = fields.pop("ffn"), fields.pop("ffn_hidden")
-    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **fields}
+    said = as_stated(read.model)
+    kind, hidden = said.pop("ffn"), said.pop("ffn_hidden")
+    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **said}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.cache import CACHES, Sampling, Served
+from tpsim.program.cache import CACHES, Sampling, Served, attention, sampled
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lower import ROOT, leaves_of, stacks_of
+from tpsim.program.model import Attention
 from tpsim.program.op import Array, Program
 from tpsim.program.trace import Path, Trace, book_path
+from tpsim.program.transformer import forward
 
 if TYPE_CHECKING:
     from tpsim.program.kinds import Layers
@@ -49,7 +51,8 @@ def lower_serving(
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    stacks = stacks_of(layers, practice)
+    model = replace(model, dropout=0.0)
+    stacks = stacks_of(layers, practice, model)
     weights = leaves_of(trace, model, practice, dtypes, stacks)
     served = Served(
         trace,
@@ -57,13 +60,14 @@ def lower_serving(
         practice,
         dtypes,
         weights,
+        others={Attention: attention},
         caches=_caches(trace, weights, dtypes),
         reads=serving.cached,
         last=serving.phase == "prefill",
         sampling=serving.sampling,
     )
     with trace.at(ROOT.inside("microbatches", 0)):
-        results = {"sampled": served.forward(stacks)}
+        results = {"sampled": forward(served, stacks, sampled)}
     results |= {f"cache.{layer}.{name}": array for (name, layer), array in served.appended.items()}
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": 1, "chunks": max(1, len(stacks) - 1)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.kernels import keeps, kind
-from tpsim.program.kinds import KEPT
+from tpsim.program.kinds import keeps_all
 from tpsim.program.layout import FULL, REGIONS
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
 from tpsim.program.trace import ONE, Trace
@@ -216,7 +216,7 @@ class Backward:
 
     def _dropped(self, where: Where) -> tuple[str, ...]:
         """What is not kept there: nothing of a kind of layers that keeps all."""
-        return () if where.kind == KEPT else self.practice.recompute
+        return () if keeps_all(where.kind) else self.practice.recompute
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
+from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
@@ -149,10 +150,11 @@ def _split_kv_heads(model: Model, tp: Axes, mesh: Mesh, at: At) -> _KvSplit:
 
 def _whole_notes(model: Model, whole: Sequence[str], shards: int) -> Iterator[Assumption]:
     """What ZeRO leaves whole for want of divisibility, for models that have such biases."""
-    biased = {"d": model.bias or model.qkv_bias, "f": model.bias}
+    each = [one for kind in model.kinds.values() for one in layer_parameters(model, kind)]
+    biased = {dim for one in each if one.name.startswith("b") for dim in one.dims}
     words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
     for dim in whole:
-        if biased[dim]:
+        if dim in biased:
             yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
 
 

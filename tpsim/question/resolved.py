@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.parameters import parameter_count
+from tpsim.program.counts import parameter_count
+from tpsim.program.model import as_stated
 from tpsim.question.forced import written
 from tpsim.question.serving_file import InferenceFields
 
@@ -25,7 +26,7 @@ def resolved(question: Question) -> dict[str, Any]:
     changes, forced = question.stated.changes("hardware"), written(question.force)
     return {
         "name": question.name,
-        "model": {**asdict(question.model), "parameters": parameter_count(question.model)},
+        "model": {**as_stated(question.model), "parameters": parameter_count(question.model)},
         "hardware": question.machine.name,
         **({CHANGES: changes} if changes else {}),
         "chips": question.mesh.devices,

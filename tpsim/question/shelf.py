@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
-from tpsim.program.kinds import one_each
+from tpsim.program.kinds import ONE, one_each
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
@@ -104,14 +104,15 @@ class Shelf:
         return self.programs[key]
 
 
-def one_cut(practice: Practice) -> tuple[Layers, Layers]:
+def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
     """A layer of each kind behind the embedding, and a cut between them and the head: what a pipeline repeats."""
-    return one_each(practice), ()
+    return one_each(practice, of), ()
 
 
 def lowered(question: Question, path: Paths = book_path) -> Lowered:
     """The program of a question, the moves of its reshards chosen by `path`."""
-    program = program_of(question, layers=one_cut(question.practice) if question.schedule else None, path=path)
+    layers = one_cut(question.practice, question.model.stack) if question.schedule else None
+    program = program_of(question, layers=layers, path=path)
     moves = collectives(program, coalesce=question.practice.coalesce)
     return Lowered(program, moves, kernels(program, question.practice), path)
 
@@ -145,5 +146,11 @@ def structure(question: Question) -> tuple[Any, ...]:
 
 
 def choices(model: Model) -> dict[str, Any]:
-    """The fields of a model that are no sizes and no names: its kinds and its switches."""
-    return {name: value for name, value in asdict(model).items() if isinstance(value, bool | str) and name != "name"}
+    """What of a model is no size and no name: its switches, and those of the blocks of its kinds."""
+    own = {name: value for name, value in asdict(model).items() if isinstance(value, bool | str) and name != "name"}
+    blocks = (
+        (name, type(block), *(value if isinstance(value, str | float) else bool(value) for value in astuple(block)))
+        for name, kind in model.kinds.items()
+        for block in (kind.attention, kind.ffn)
+    )
+    return {**own, "blocks": tuple(blocks), "order": tuple(dict(model.stack))}
