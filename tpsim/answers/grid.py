@@ -33,23 +33,25 @@ if TYPE_CHECKING:
 def grid(
     scenario: str | Path | Document | Mapping[str, Any] | None = None,
     *,
-    batch: ArrayLike,
-    context: ArrayLike,
+    batches: ArrayLike,
+    contexts: ArrayLike,
     overrides: Sequence[str] = (),
     **flags: Unpack[Flags],
 ) -> GridResult:
     """Price a step of decoding at every batch with every context.
 
     scenario   of decoding, as `plan` takes it; its own batch and context stand for those that are given
-    batch      sequences, each a multiple of what the layout splits them into
-    context    tokens of a sequence that attention reads, new ones included
+    overrides  ``path=value`` each, as ``--set`` takes them
+    flags      the command line's options by name
+    batches    sequences, each a multiple of what the layout splits them into
+    contexts   tokens of a sequence that attention reads, new ones included
 
     Raises InputError for a scenario of another workload, for batches that do not divide, and for what arrays cannot do.
     """
     question = resolve(scenario, overrides=overrides, flags=flags)
-    batches, contexts = (np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in (batch, context))
-    _check(question, batches, contexts)
-    b, t = np.broadcast_arrays(batches[:, None], contexts[None, :])
+    rows, columns = (np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in (batches, contexts))
+    _check(question, rows, columns)
+    b, t = np.broadcast_arrays(rows[:, None], columns[None, :])
     return _priced(question, np.ascontiguousarray(b), np.ascontiguousarray(t))
 
 

@@ -228,8 +228,8 @@ class PlanResult(Answer):
     @cached_property
     def prefill(self) -> PlanResult | None:
         """Of a prompt and its reply the plan of the prompt."""
-        asked = prefill_of(self.question) if self.question.workload.kind == "serve" else None
-        return asked and priced(asked, self.shelf)
+        both = self.question.workload.kind == "serve"
+        return priced(prefill_of(self.question), self.shelf) if both else None
 
     @property
     def run(self) -> Run | None:

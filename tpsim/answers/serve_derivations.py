@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.answers.serve import Serve
     from tpsim.quantity.units import Dimension
 
 SERVED: Mapping[str, tuple[str, Dimension]] = {
@@ -46,11 +45,11 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
         )
         return
     yield Derivation(
-        what=what, dimension=dimension, text=_text(result, served)[rest], value=float(value), checks=CHECKS["compute"]
+        what=what, dimension=dimension, text=_text(result)[rest], value=float(value), checks=CHECKS["compute"]
     )
 
 
-def _text(result: PlanResult, served: Serve) -> dict[str, str]:
+def _text(result: PlanResult) -> dict[str, str]:
     """How each is made, in words."""
     step, chips, work = show(float(result.step.time_s), "seconds"), result.chips, result.question.workload
     prompt = result.prefill or result

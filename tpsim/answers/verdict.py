@@ -45,7 +45,8 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
     each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
     bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
-    bound = _bound(plan) if plan.step.bound_by != "compute" else f"{bound} ({percent(plan.compute.time_s / plan.step.time_s)})"
+    share = percent(plan.compute.time_s / plan.step.time_s)
+    bound = f"{bound} ({share})" if plan.step.bound_by == "compute" else _bound(plan)
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
     rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
     return f"{', then '.join(filter(None, (first, each)))}{provided}: bound by {bound}, {_lost(plan)}; {rates}"

@@ -69,8 +69,7 @@ def shrink(question: Question) -> Question:
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
-        kind = "prefill" if workload.kind == "prefill" else "decode"
-        workload = replace(workload, kind=kind, attended=dims["t"], longest=dims["t"])
+        workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
     return replace(
         question,
         model=shrunk_model(question.model, dims, sum(split) or LAYERS),
@@ -206,9 +205,9 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
 
     before, mesh  the meshes of the question and of the run, alike in their axes
 
-    The tokens as keys are as many as the tokens as queries (t = s) where they were, a head's image under rotation is as long as the
-    head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens, and more than that
-    if there were more.
+    Where the tokens as keys were as many as the tokens as queries (t = s) they still are, a head's image under rotation
+    is as long as the head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens,
+    and more than that if there were more.
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}

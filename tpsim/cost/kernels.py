@@ -37,7 +37,7 @@ class Kernel:
     products       its matrix products; none: it takes as long as its bytes
     causal         it leaves out the scores that a causal mask hides
     joined         how many kernels without products it stands for
-    shared         units of the chip without a tile of it share the depth of others', as in inference, whose rows are few
+    shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
     """
 
     ops: tuple[Op, ...]

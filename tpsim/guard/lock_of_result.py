@@ -65,7 +65,8 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     yield ("resolved", "model"), ("name",), "name"
     step, memory = data["result"]["step"], data["result"]["memory"]
     yield ("result", "step"), [*RESULTS, *(key for key in WAITS if key in step)], "number"
-    yield ("result", "memory"), [*MEMORY[:STATES], *(key for key in (*MEMORY[STATES:], CACHE) if memory.get(key) is not None)], "number"
+    later = [key for key in (*MEMORY[STATES:], CACHE) if memory.get(key) is not None]
+    yield ("result", "memory"), [*MEMORY[:STATES], *later], "number"
     yield ("result", "memory"), ("fits",), "answer"
     for at in range(len(data["result"]["collectives"])):
         yield ("result", "collectives", at), NUMBERS, "number"

@@ -358,16 +358,20 @@ MOST_STAGES = 8
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     held = result.memory
-    lines = inference_memory(held) if result.question.inference else {
-        "parameters": held.parameters_bytes,
-        "gradients": held.gradients_bytes,
-        "optimizer state": held.optimizer_bytes,
-        "states together": held.static_bytes,
-        "kept for backward": held.kept_bytes,
-        **{f"at work: {part}": size for part, size in held.working.items()},
-        "peak": held.peak_bytes,
-        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
-    }
+    lines = (
+        inference_memory(held)
+        if result.question.inference
+        else {
+            "parameters": held.parameters_bytes,
+            "gradients": held.gradients_bytes,
+            "optimizer state": held.optimizer_bytes,
+            "states together": held.static_bytes,
+            "kept for backward": held.kept_bytes,
+            **{f"at work: {part}": size for part, size in held.working.items()},
+            "peak": held.peak_bytes,
+            **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
+        }
+    )
     rows = [{"what": what, "bytes": size, "share": float(size) / held.capacity_bytes} for what, size in lines.items()]
     return Table(MEMORY, rows, "Memory" if verbose else "")
 

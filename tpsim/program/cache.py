@@ -132,7 +132,7 @@ def _as_keys(text: Served, name: str, x: Array) -> Array:
 
 
 def _attended(text: Served, region: str, q: Array, k: Array, v: Array) -> Array:
-    """Attention where keys and values lie as `region` says; what is owed over split tokens is paid in full precision."""
+    """Attention where keys and values lie as `region` says; over split tokens it owes, and pays, in full precision."""
     trace, split = text.trace, bool(k.type.axes("t"))
     with text.inside("attention", region, "attention"):
         asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)

@@ -40,8 +40,8 @@ def lower_serving(
     practice: Practice,
     dtypes: Dtypes,
     order: tuple[str, ...],
-    serving: Serving,
     *,
+    serving: Serving,
     layers: int | tuple[int | Layers, ...] | None = None,
     path: Path = book_path,
 ) -> Program:

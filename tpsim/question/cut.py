@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
@@ -66,11 +66,10 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     ways, shards = mesh.size(*tp), mesh.size(*dp)
     cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
-    work_problems = serving_problems if isinstance(workload, Inference) else workload_problems
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *work_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
+            *_work_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
             *table_problems({"cache": cached}, mesh, sizes, lambda *_: at("layout", "cache")),
         )
@@ -91,6 +90,13 @@ def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload,
         made = Layout({**made.table, "cache": split.renamed(cached)})
     assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
+
+
+def _work_problems(model: Model, workload: Workload, at: At, *, zero: int, **split: Any) -> Iterator[Problem]:
+    """What of the workload does not divide."""
+    if isinstance(workload, Inference):
+        return serving_problems(model, workload, at, **split)
+    return workload_problems(model, workload, at, zero=zero, **split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +208,7 @@ def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workloa
     _check_table(table, mesh, at)
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards = mesh.size(*made.roles["dp"])
-    work_problems = serving_problems if isinstance(workload, Inference) else workload_problems
-    problems = work_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
+    problems = _work_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
     _raise_all((*problems, *table_problems(table, mesh, sizes, at)))
     used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))

@@ -9,7 +9,7 @@ from tpsim.program.layout import Overlap, Practice
 from tpsim.program.serving import Serving
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.question.question import Inference
-from tpsim.question.serving_file import DecodeFields, InferenceFields, PrefillFields, ServeFields
+from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,27 +30,22 @@ def inference_of(read: Stated) -> Inference | None:
     Raises InputError for more tokens than there are, and for what a step without backward does not have.
     """
     fields = read.file.workload
-    if not isinstance(fields, InferenceFields):
+    if not isinstance(fields, PrefillFields | DecodeFields | ServeFields):
         return None
     _refuse_training(read)
-    if isinstance(fields, PrefillFields):
-        _check_fewer(fields.cached, fields.prompt - 1, "cached", f"a prompt of {fields.prompt} tokens", read.at)
-        serving = Serving(phase="prefill", cached=fields.cached > 0, sampling=fields.sampling)
-        return _inference("prefill", fields, fields.prompt - fields.cached, fields.prompt, fields.prompt, serving)
+    common: dict[str, Any] = {"kind": fields.kind, "global_batch": fields.batch}
     decoding = Serving(phase="decode", sampling=fields.sampling)
+    if isinstance(fields, PrefillFields):
+        prompt, cached = fields.prompt, fields.cached
+        _check_fewer(cached, prompt - 1, "cached", f"a prompt of {prompt} tokens", read.at)
+        reading = replace(decoding, phase="prefill", cached=cached > 0)
+        return Inference(**common, seq=prompt - cached, attended=prompt, longest=prompt, serving=reading)
     if isinstance(fields, DecodeFields):
-        _check_fewer(fields.tokens, fields.context, "tokens", f"a context of {fields.context} tokens", read.at)
-        return _inference("decode", fields, fields.tokens, fields.context, fields.context, decoding)
-    if not isinstance(fields, ServeFields):
-        raise TypeError(fields)
+        context, tokens = fields.context, fields.tokens
+        _check_fewer(tokens, context, "tokens", f"a context of {context} tokens", read.at)
+        return Inference(**common, seq=tokens, attended=context, longest=context, serving=decoding)
     mean = fields.prompt + (fields.output + 1) / 2  # of prompt + 1 .. prompt + output
-    return _inference("serve", fields, 1, mean, fields.prompt + fields.output, decoding)
-
-
-def _inference(kind: Any, fields: InferenceFields, new: int, attended: Any, longest: int, serving: Serving) -> Inference:
-    return Inference(
-        kind=kind, global_batch=fields.batch, seq=new, attended=attended, longest=longest, serving=serving
-    )
+    return Inference(**common, seq=1, attended=mean, longest=fields.prompt + fields.output, serving=decoding)
 
 
 def prefill_of(question: Question) -> Question:
@@ -83,9 +78,8 @@ def _refuse_training(read: Stated) -> None:
     data = read.document.data
     stated = [(keys, why) for keys, why in NOT_SERVED.items() if _stated(data, keys)]
     practice = data.get("practice")
-    for name in practice if isinstance(practice, dict) else ():
-        if name not in SERVED:
-            stated.append((("practice", name), "it steers what backward or the update does"))
+    switches = [name for name in practice if name not in SERVED] if isinstance(practice, dict) else []
+    stated += [(("practice", name), "it steers what backward or the update does") for name in switches]
     for keys, why in stated:
         path = ".".join(keys)
         message = f"{path} says nothing of inference: {why}"
@@ -115,7 +109,13 @@ def served(practice: Practice) -> Practice:
 
 
 def serving_problems(
-    model: Model, work: Inference, at: At, *, tp: int, dp: int, zero: int, sequence_parallel: bool  # noqa: ARG001 - as workload_problems
+    model: Model,
+    work: Inference,
+    at: At,
+    *,
+    tp: int,
+    dp: int,
+    sequence_parallel: bool,
 ) -> Iterator[Problem]:
     """What of the workload does not divide, or is longer than the model can be."""
     if sequence_parallel and work.seq % tp:

@@ -106,6 +106,12 @@ def refuse_unknown_kind(document: Document) -> None:
 TRAIN = "train"
 
 
+def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:
+    """The fields that a scenario's workload can have, by its kind."""
+    workload: Any = format_of(data).model_fields["workload"].annotation
+    return frozenset(workload.model_fields)
+
+
 def format_of(data: Mapping[str, Any]) -> type[ScenarioFile]:
     """The format of a scenario with that content."""
     workload = data.get("workload")

@@ -127,7 +127,7 @@ def program_of(question: Question, laid: Layout | None = None, **traced: Any) ->
     asked = (question.model, laid or question.layout, practice, question.dtypes, order)
     if work := question.inference:
         traced.pop("microbatches", None)
-        return lower_serving(*asked, work.serving, **traced)
+        return lower_serving(*asked, serving=work.serving, **traced)
     return lower(*asked, **traced)
 
 

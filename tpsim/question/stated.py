@@ -18,7 +18,7 @@ from tpsim.question.flags import flag_words
 from tpsim.question.foreign_names import FOREIGN, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
-from tpsim.question.serving_file import format_of, refuse_unknown_kind
+from tpsim.question.serving_file import fields_of_workload, format_of, refuse_unknown_kind
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -132,9 +132,10 @@ def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any
 
 def _refuse_not_yet(document: Document) -> None:
     """Refuse fields of parallelisms that tpsim does not plan yet, before they are called unknown."""
+    work = fields_of_workload(document.data)
     for section in ((), ("layout",), ("pipeline",), ("workload",)):
         fields = document.data.get(section[0]) if section else document.data
-        known = format_of(document.data).model_fields["workload"].annotation.model_fields if section == ("workload",) else {}
+        known = work if section == ("workload",) else ()
         for key in fields if isinstance(fields, Mapping) else ():
             if key not in known and (feature := not_yet(key)):
                 raise InputError.one(
