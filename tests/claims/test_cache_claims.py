@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from tpsim.claims.verify import verify
@@ -29,7 +28,10 @@ ROWS = {
         "shardings={'*': {b: data, r: tensor, f: tensor, v: tensor}, cache: {t: tensor, r: []}}",
     ],
     "a prompt": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.cache=sequence"],
-    "a prompt behind cached tokens": ["workload={kind: prefill, batch: 8, prompt: 16, cached: 8}", "layout.cache=batch"],
+    "a prompt behind cached tokens": [
+        "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",
+        "layout.cache=batch",
+    ],
     "a prompt, tokens split": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.sequence_parallel=true"],
     "a reply, in int8": ["workload={kind: serve, batch: 8, prompt: 8, output: 8, param_dtype: int8, cache_dtype: fp8}"],
 }

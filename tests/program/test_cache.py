@@ -22,8 +22,9 @@ def cached(by):
     return Layout({**TP.table, "cache": cache_row(by, tp=("X",), dp=())})
 
 
-def program(laid, serving=DECODE, model=LLAMA, practice=Practice(qkv="fused"), dtypes=Dtypes(), order=("X", "Y")):
-    return lower_serving(model, laid, practice, dtypes, order, serving=serving)
+def program(laid, serving=DECODE, **others):
+    asked = {"model": LLAMA, "practice": Practice(qkv="fused"), "dtypes": Dtypes(), "order": ("X", "Y"), **others}
+    return lower_serving(layout=laid, serving=serving, **asked)
 
 
 def sent(made, block="attention"):

@@ -229,16 +229,19 @@ def waves(tile: Tile, rows: Size, columns: Size, batch: Size, *, shared: bool = 
 
     A tile is dealt out to each of the chip's units; either side of it may lie along the rows.
 
-    shared  True where units without a tile take a part of another one's depth (split-K), as kernels for few rows do
+    shared  True where products that leave units without a tile are cut otherwise, as kernels for few rows are: into
+            tiles as low as these, whose depth the units share (split-K), so that all of them work on what there is
     Source: NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantization.
     """
     long, short = tile.rows.value, tile.columns.value
     tiles = smallest(
         ceil_over(rows, long) * ceil_over(columns, short), ceil_over(rows, short) * ceil_over(columns, long)
     )
-    busy = over(batch * tiles, tile.units.value)
     whole = ceil_over(batch * tiles, tile.units.value)
-    return where_positive(1 - busy, busy, whole) if shared else whole
+    if not shared:
+        return whole
+    filled = over(batch * rows * columns, long * short * tile.units.value)
+    return where_positive(tile.units.value - batch * tiles, filled, whole)
 
 
 def wave_flops(tile: Tile) -> Any:

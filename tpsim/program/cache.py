@@ -90,7 +90,7 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = projected(text, x)
         q, k = rotated(text, block, q), rotated(text, block, k)
-    with text.inside("attention", "cache"):
+    with text.inside("attention", "cache", "cache.append"):
         caches = [_cached(text, name, new) for name, new in (("K", k), ("V", v))]
     if text.reads:
         return _attended(text, "cache", q, *caches)

@@ -55,7 +55,8 @@ def prefill_of(question: Question) -> Question:
         raise TypeError(work)
     serving = replace(work.serving, phase="prefill", cached=False)
     prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, serving=serving)
-    return replace(question, workload=prompt)
+    force = question.force if question.stated.file.collectives.launch else replace(question.force, launch=None)
+    return replace(question, workload=prompt, force=force)
 
 
 def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
