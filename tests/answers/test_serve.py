@@ -51,7 +51,7 @@ CACHES = {
     "BLOOM-176B": (attention(112, 112, 128, 70), 4_014_080),
     "OPT-175B and GPT-3": (attention(96, 96, 128, 96), 4_718_592),
 }
-"""Published shapes (their config.json) -> bytes of the cache per token: 2 x layers x kv heads x head dim x 2 of bf16."""
+"""Published shapes (their config.json) -> bytes of the cache per token: 2 x layers x kv heads x head dim, in bf16."""
 
 
 @pytest.mark.parametrize(("model", "due"), CACHES.values(), ids=CACHES)

@@ -1,4 +1,4 @@
-"""The verb `plan`: what a training step sends, computes and holds, and what bounds it."""
+"""The verb `plan`: what a step of training or inference sends, computes and holds, and what bounds it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plan(
     overrides: Sequence[str] = (),
     **flags: Unpack[Flags],
 ) -> PlanResult:
-    """Price one training step.
+    """Price one step of training, or of inference.
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them
