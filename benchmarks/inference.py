@@ -133,8 +133,8 @@ def fastertransformer() -> Iterator[str]:
     left = sum(row[2] > 1 for row in MEASURED["fastertransformer"]["rows"])
     yield "## FasterTransformer on A100"
     yield (
-        f"{MEASURED['fastertransformer']['source']}. {len(several)} replies; {left} more ran in stages, which inference "
-        "is not planned in. A plan reads the prompts of a batch at once and decodes a step per token."
+        f"{MEASURED['fastertransformer']['source']}. {len(several)} replies; {left} more ran in stages, in which "
+        "inference is not planned. A plan reads the prompts of a batch at once and decodes a step per token."
     )
     yield "How much faster twice the chips are (same model, batch and lengths):"
     rows = [
@@ -166,13 +166,15 @@ def pope() -> Iterator[str]:
     """The five timed rows of PaLM."""
     yield "## PaLM 540B on 64 TPU v4"
     yield (
-        f"{MEASURED['pope']['source']}. The paper lays weights over both of their dims and, for the large prompt, gathers "
-        "them; a plan here splits one dim of each over all 64 chips (tp 64) and so sends more per token, or less. No row "
-        "is the paper's own layout: these are figures to look at, not a score."
+        f"{MEASURED['pope']['source']}. The paper lays weights over both of their dims and, for the large prompt, "
+        "gathers them; a plan here splits one dim of each over all 64 chips (tp 64) and so sends more per token, or "
+        "less. No row is the paper's own layout: these are figures to look at, not a score."
     )
     rows = []
     for phase, batch, tokens, output, weights, seconds, ran in MEASURED["pope"]["rows"]:
-        plan = tpsim.plan(palm(phase, batch, tokens, output, weights, "heads" if "heads" in ran else "batch"))
+        work = {"prompt": tokens} if phase == "prefill" else {"context": tokens + output // 2}
+        work |= {"kind": phase, "batch": batch, "dtype": "bf16", "param_dtype": weights}
+        plan = tpsim.plan(palm(work, "heads" if "heads" in ran else "batch"))
         found = float(plan.step.time_s)
         lost = f"{100 * float(plan.step.exposed_s) / found:.0f} %"
         cells = (phase, f"{batch}", weights, ran, f"{seconds:.4g} s", f"{found:.4g} s", percent(found / seconds - 1))
@@ -180,7 +182,7 @@ def pope() -> Iterator[str]:
     yield grid(("step", "batch", "weights", "the paper's layout", "measured", "tp 64", "error", "communication"), rows)
 
 
-def palm(phase: str, batch: int, tokens: int, output: int, weights: str, by: str) -> dict[str, Any]:
+def palm(work: Mapping[str, Any], by: str) -> dict[str, Any]:
     """One step of PaLM on a cube of TPU v4, every weight over all chips."""
     model = {
         "extends": "llama-3-8b",
@@ -196,8 +198,6 @@ def palm(phase: str, batch: int, tokens: int, output: int, weights: str, by: str
         "parallel_residual": True,
         "tie_embeddings": True,
     }
-    work: dict[str, Any] = {"kind": phase, "batch": batch, "dtype": "bf16", "param_dtype": weights}
-    work |= {"prompt": tokens} if phase == "prefill" else {"context": tokens + output // 2}
     return {
         "tpsim": "scenario/1",
         "name": "palm",
