@@ -17,7 +17,7 @@ def deep(model, layers):
 def blocks(model, attention=None, ffn=None):
     """A model of one kind with some fields of its blocks changed."""
     (kind,) = model.kinds.values()
-    changed = Kind(replace(kind.attention, **attention or {}), replace(kind.ffn, **ffn or {}))
+    changed = Kind(kind.attention.model_copy(update=attention), kind.ffn.model_copy(update=ffn))
     return replace(model, kinds={ALIKE: changed})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.counts import parameter_counts
+from tpsim.program.counts import mtp_count, parameter_count, parameter_counts
 from tpsim.program.model import as_stated
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
@@ -21,7 +21,7 @@ class ModelResult(Answer):
     """A model as it was read, with its parameters by group."""
 
     schema = "tpsim.model/1"
-    told = ("parameters", "padding_parameters", "source")
+    told = ("parameters", "active", "active_without_embedding", "mtp_parameters", "padding_parameters", "source")
 
     read: ModelRead
 
@@ -34,6 +34,21 @@ class ModelResult(Answer):
         return {**counts, "total": sum(counts.values())}
 
     @property
+    def active(self) -> int:
+        """Parameters that work for a token: of experts those that are chosen."""
+        return parameter_count(self.read.model, active=True)
+
+    @property
+    def active_without_embedding(self) -> int:
+        """The same without the embedding's table, of which a token reads one column: many publish that."""
+        return self.active - parameter_counts(self.read.model)["embedding"]
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Parameters of the modules that predict tokens further on, which stand beside all others."""
+        return mtp_count(self.read.model)
+
+    @property
     def padding_parameters(self) -> int:
         """Parameters that the padding of the vocabulary adds."""
         return sum(parameter_counts(self.read.model, padded=True).values()) - self.parameters["total"]
@@ -41,7 +56,10 @@ class ModelResult(Answer):
     @property
     def verdict(self) -> str:
         """How many parameters it has."""
-        return f"{self.read.model.name} has {self.parameters['total']:,} parameters"
+        total, further = self.parameters["total"], ""
+        if self.active != total:
+            further = f", {self.active:,} work for a token ({self.active_without_embedding:,} without the embedding)"
+        return f"{self.read.model.name} has {total:,} parameters{further}"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per group: its parameters and their share."""
@@ -127,6 +145,7 @@ def _row(result: ModelResult) -> dict[str, Any]:
     return {
         "model": model.name,
         "parameters": result.parameters["total"],
+        "active": result.active,
         "hidden": model.hidden,
         "layers": model.layers,
         "heads": model.heads,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.dims import DIMS, LOOPS, ROLES
+from tpsim.program.dims import DIMS, ROLES, loop
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _symbols(sizes: Sizes) -> Sizes:
     kv_heads: tp beyond the kv heads replicates them.
     """
     dims = {name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()}
-    loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
+    loops = {name: _symbol(loop(name).symbol) or size for name, size in sizes.loops.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
     for role, named in ROLES.items():
         used = [axis for axis in sizes.roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]

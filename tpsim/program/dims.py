@@ -47,6 +47,16 @@ DIMS: Mapping[str, Dim] = {
     "v": Dim("v", "padded vocabulary"),
     "p": Dim("positions", "learned positions"),
     "kv": Dim("", "slots of a projection fused of key and value", split=False),
+    "w": Dim("window", "tokens that a window or a chunk of attention holds", split=False),
+    "u": Dim("query_rank", "query latent"),
+    "x": Dim("kv_rank", "latent of keys and values"),
+    "a": Dim("rotary", "part of a head that is rotated", split=False),
+    "o": Dim("value_dim", "head dim of values"),
+    "n": Dim("experts", "experts"),
+    "i": Dim("scored", "experts as the router scores them"),
+    "k": Dim("top", "experts that work for a token", split=False),
+    "y": Dim("expert_f", "hidden size of an expert"),
+    "z": Dim("shared_f", "hidden size of shared experts"),
 }
 """The dims of a transformer's arrays."""
 
@@ -58,6 +68,19 @@ LOOPS: Mapping[str, Quantity] = {
     "chunks": Quantity("chunks", "chunks of layers on each stage of a pipeline"),
 }
 """What a program is traced once of and runs several times."""
+
+
+def loop(name: str) -> Quantity:
+    """A loop of those, or of layers of one of a model's kinds.
+
+    >>> loop("sparse.kept")
+    Quantity(symbol='L_sparse_kept', meaning='sparse layers that keep all that backward reads')
+    """
+    kind, _, how = name.rpartition(".")
+    if name in LOOPS or not kind:
+        return LOOPS.get(name, Quantity(f"L_{name}", f"{name} layers"))
+    return Quantity(f"L_{kind}_{how}", f"{kind} {LOOPS[how].meaning}")
+
 
 ROLES: Mapping[str, Quantity] = {
     "tp": Quantity("t", "tensor parallelism"),

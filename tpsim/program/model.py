@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import ALIKE
+from tpsim.quantity.spec import Strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,8 +24,12 @@ LARGEST = 10**9
 """No size of a model is larger: it is a slip of the keyboard."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
+Flag = Annotated[bool, Field(strict=True)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Attention(Strict):
     """Grouped-query attention: heads (g*r), kv_heads g, head_dim d.
 
     bias     on the projections of queries, keys and values (qkv), on the output's too (all)
@@ -34,65 +41,68 @@ class Attention:
     scale    scores are divided by its root; None: by that of head_dim
     """
 
-    heads: int
-    kv_heads: int
-    head_dim: int
+    attention: Literal["gqa"] = "gqa"
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
     bias: Literal["none", "qkv", "all"] = "none"
-    rope: bool = True
+    rope: Flag = True
     qk_norm: Literal["none", "head", "all"] = "none"
     mask: Literal["causal", "window", "chunk"] = "causal"
-    window: int | None = None
-    softcap: float | None = None
-    sinks: bool = False
-    scale: float | None = None
+    window: Count | None = None
+    softcap: Positive | None = None
+    sinks: Flag = False
+    scale: Positive | None = None
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
-        queries, dim = self.heads // self.kv_heads, self.head_dim
-        window = {"w": self.window} if self.window else {}
+        queries, dim, window = self.heads // self.kv_heads, self.head_dim, {"w": self.window} if self.window else {}
         return {"g": self.kv_heads, "r": queries, "d": dim, "e": dim, "j": queries + 2, "kv": 2, **window}
 
     def resized(self, dims: Mapping[str, int]) -> Attention:
         """The same with dims of these sizes."""
-        heads, window = dims["g"] * dims["r"], dims["w"] if self.window else None
-        return replace(self, heads=heads, kv_heads=dims["g"], head_dim=dims["d"], window=window)
+        window = {"window": dims["w"]} if self.window else {}
+        sizes = {"heads": dims["g"] * dims["r"], "kv_heads": dims["g"], "head_dim": dims["d"]}
+        return self.model_copy(update={**sizes, **window})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latent:
+class Latent(Strict):
     """Multi-head latent attention (DeepSeek-V2 2024, 2.1): keys and values are made from one latent per token.
 
-    heads g, kv_rank l, nope d (a head's dims without positions), rope a (those with, keys have one for all heads),
+    heads g, kv_rank x, nope d (a head's dims without positions), rope a (those with, keys have one for all heads),
     value o; query_rank u, None: queries are made from the stream itself
     """
 
-    heads: int
-    kv_rank: int
-    nope: int
-    rope: int
-    value: int
-    query_rank: int | None = None
+    attention: Literal["mla"] = "mla"
+    heads: Count
+    kv_rank: Count
+    nope: Count
+    rope: Count
+    value: Count
+    query_rank: Count | None = None
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
-        ranks = {"l": self.kv_rank} | ({"u": self.query_rank} if self.query_rank else {})
-        return {"g": self.heads, "r": 1, "d": self.nope, "a": self.rope, "e": self.rope, "o": self.value, **ranks}
+        query = {"u": self.query_rank} if self.query_rank else {}
+        heads = {"g": self.heads, "r": 1, "d": self.nope, "a": self.rope, "e": self.rope, "o": self.value}
+        return {**heads, "x": self.kv_rank, **query}
 
     def resized(self, dims: Mapping[str, int]) -> Latent:
         """The same with dims of these sizes."""
-        resized = replace(self, heads=dims["g"], kv_rank=dims["l"], nope=dims["d"], rope=dims["a"], value=dims["o"])
-        return replace(resized, query_rank=dims["u"] if self.query_rank else None)
+        named = {"heads": "g", "kv_rank": "x", "nope": "d", "rope": "a", "value": "o"}
+        query = {"query_rank": dims["u"]} if self.query_rank else {}
+        return self.model_copy(update={**{name: dims[dim] for name, dim in named.items()}, **query})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mlp:
+class Mlp(Strict):
     """A feed-forward of every token: hidden f; bias: on all of its projections."""
 
+    ffn: Literal["mlp"] = "mlp"
     kind: FeedForward
-    hidden: int
-    bias: bool = False
+    hidden: Count
+    bias: Flag = False
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -101,14 +111,13 @@ class Mlp:
 
     def resized(self, dims: Mapping[str, int]) -> Mlp:
         """The same with dims of these sizes."""
-        return replace(self, hidden=dims["f"])
+        return self.model_copy(update={"hidden": dims["f"]})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moe:
+class Moe(Strict):
     """A mixture of experts: experts n (i as the router scores them), top k of which work for a token; hidden y each.
 
-    shared       hidden size z of what works for every token, beside the experts; 0: nothing does
+    shared       hidden size z of what works for every token, beside the experts; None: nothing does
     score        of an expert for a token: softmax or sigmoid of the router's logits
     normalise    the scores of the chosen are divided by their sum
     choice_bias  a number per expert is added to scores for the choice alone (DeepSeek-V3)
@@ -116,17 +125,18 @@ class Moe:
     bias         on the router and on all projections of the experts (gpt-oss)
     """
 
-    experts: int
-    top: int
-    hidden: int
+    ffn: Literal["moe"] = "moe"
     kind: FeedForward = "swiglu"
-    shared: int = 0
+    experts: Count
+    top: Count
+    hidden: Count
+    shared: Count | None = None
     score: Literal["softmax", "sigmoid"] = "softmax"
-    normalise: bool = True
-    choice_bias: bool = False
-    groups: int = 1
-    top_groups: int = 1
-    bias: bool = False
+    normalise: Flag = True
+    choice_bias: Flag = False
+    groups: Count = 1
+    top_groups: Count = 1
+    bias: Flag = False
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -136,8 +146,8 @@ class Moe:
 
     def resized(self, dims: Mapping[str, int]) -> Moe:
         """The same with dims of these sizes."""
-        shared = dims["z"] if self.shared else 0
-        return replace(self, experts=dims["n"], top=dims["k"], hidden=dims["y"], shared=shared)
+        shared = {"shared": dims["z"]} if self.shared else {}
+        return self.model_copy(update={"experts": dims["n"], "top": dims["k"], "hidden": dims["y"], **shared})
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +268,7 @@ def dense(
 
 def as_stated(model: Model) -> dict[str, Any]:
     """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
-    (kind, *others), own = model.kinds.values(), asdict(model)
+    (kind, *others), own = model.kinds.values(), {each.name: getattr(model, each.name) for each in fields(model)}
     flat = {name: value for name, value in own.items() if name in FLAT}
     if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
         heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
@@ -268,4 +278,5 @@ def as_stated(model: Model) -> dict[str, Any]:
         flat = {name: flat[name] for name in FLAT}
         if dense(**flat) == model:
             return flat
-    return own
+    kinds = {name: [block.model_dump() for block in (one.attention, one.ffn)] for name, one in model.kinds.items()}
+    return {**own, "kinds": kinds}

@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.blocks import attention, embedding, head, latent, mlp, moe, norm
+from tpsim.program.dims import DIMS
 from tpsim.program.kinds import model_kind
 from tpsim.program.layout import Practice
 from tpsim.program.model import Attention, Latent, Mlp, Moe
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 WRITTEN: Mapping[type, ModuleType] = {Attention: attention, Latent: latent, Mlp: mlp, Moe: moe}
 """Block of a kind -> its parameters and its text."""
+
+WORDS: Mapping[type, str] = {Latent: "latent attention", Moe: "a mixture of experts"}
+"""What blocks are called that may have no text."""
 
 SIDES: Mapping[str, tuple[str, ...]] = {"pre": ("",), "post": ("_out",), "both": ("", "_out")}
 """`Model.norms` -> the norms of a block, by what follows its name: of its input, and of its output."""
@@ -53,6 +57,18 @@ def mtp_parameters(model: Model) -> Iterator[Parameter]:
         yield Parameter(f"W_mtp_{name}", ("h", "h"), "mlp")
     for name in ("mtp_stream", "mtp_embedding", "mtp_final"):
         yield from norm.parameters(model, name, "head")
+
+
+def unwritten(model: Model) -> Iterator[str]:
+    """What of a model can be counted but has no text yet, in words."""
+    if model.mtp:
+        yield "modules that predict tokens further on"
+    sizes: dict[str, int] = {}
+    for kind in model.kinds.values():
+        yield from (WORDS[type(one)] for one in (kind.attention, kind.ffn) if not hasattr(WRITTEN[type(one)], "write"))
+        for dim, size in kind.sizes.items():
+            if sizes.setdefault(dim, size) != size:
+                yield f"blocks that differ in {DIMS[dim].meaning}"
 
 
 def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Array], Array] | None = None) -> Array:

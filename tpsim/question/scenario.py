@@ -15,6 +15,7 @@ from tpsim.machine import profile
 from tpsim.machine.additive import Choice
 from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
 from tpsim.program.model_file import ModelRead, with_fields
+from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
@@ -142,9 +143,13 @@ def _model(read: Stated, shelf: Shelf) -> tuple[ModelRead, Model]:
     with _pointing_at(read.at("model")):
         name, beside = read.extended("model", "llama-3-8b")
         base = shelf.model(name, beside=beside)
-        if isinstance(read.file.model, str):
-            return base, base.model
-        return base, with_fields(base, read.changes("model"), lambda *keys: read.at("model", *keys)).model
+        model = base.model
+        if not isinstance(read.file.model, str):
+            model = with_fields(base, read.changes("model"), lambda *keys: read.at("model", *keys)).model
+        for what in unwritten(model):
+            message = f"{model.name} has {what}, which can be counted and is not planned yet"
+            raise InputError.one("not-supported-yet", message, remedy=f"tpsim model show {name} counts it")
+        return base, model
 
 
 def _machine(read: Stated, shelf: Shelf) -> tuple[Machine, Machine]:

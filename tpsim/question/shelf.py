@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -11,6 +11,7 @@ from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.lower import lower
+from tpsim.program.model import as_stated
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.serving import lower_serving
@@ -146,11 +147,16 @@ def structure(question: Question) -> tuple[Any, ...]:
 
 
 def choices(model: Model) -> dict[str, Any]:
-    """What of a model is no size and no name: its switches, and those of the blocks of its kinds."""
-    own = {name: value for name, value in asdict(model).items() if isinstance(value, bool | str) and name != "name"}
-    blocks = (
-        (name, type(block), *(value if isinstance(value, str | float) else bool(value) for value in astuple(block)))
-        for name, kind in model.kinds.items()
-        for block in (kind.attention, kind.ffn)
-    )
-    return {**own, "blocks": tuple(blocks), "order": tuple(dict(model.stack))}
+    """What of a model is no size and no name: its switches, and those of the blocks of several kinds."""
+    said = as_stated(model)
+    blocks = {
+        f"{kind}.{at}.{name}": value if isinstance(value, bool | str | float) else bool(value)
+        for kind, pair in said.get("kinds", {}).items()
+        for at, block in enumerate(pair)
+        for name, value in block.items()
+    }
+    return {
+        **{name: value for name, value in said.items() if isinstance(value, bool | str) and name != "name"},
+        **blocks,
+        **({"softcap": model.logit_softcap} if model.logit_softcap else {}),
+    }
