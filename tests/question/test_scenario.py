@@ -568,7 +568,8 @@ def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
     assert foreign_name("--tensor-model-parallel-size") == "layout.tp"
     assert foreign_name("--tp") is None
     assert foreign_name("--pipeline-model-parallel-size") == "layout.pp"
-    assert not_yet("--context-parallel-size") == "context parallelism"
+    assert foreign_name("--context-parallel-size") == "layout.cp"
+    assert not_yet("--expert-parallel-size") == "expert parallelism"
 
 
 def test_no_foreign_name_is_a_field_of_tpsim() -> None:
@@ -582,7 +583,6 @@ def test_no_foreign_name_is_a_field_of_tpsim() -> None:
     ("old", "new", "feature"),
     [
         ("tp: tensor,", "tp: tensor, ep: data,", "ep: expert parallelism"),
-        ("tp: tensor,", "tp: tensor, cp: data,", "cp: context parallelism"),
         ("chips: 256", "offload: {state: host}", "offload: offload of states or activations"),
     ],
 )

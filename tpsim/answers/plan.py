@@ -277,7 +277,7 @@ class PlanResult(Answer):
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        ways = (*taken_for_granted(self.question.practice), *(self.pipeline.assumed if self.pipeline else ()))
+        ways = (*taken_for_granted(self.question), *(self.pipeline.assumed if self.pipeline else ()))
         return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
 
     @property

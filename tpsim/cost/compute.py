@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,18 @@ from tpsim.machine.timing import attention_s, compute_s, memory_s, pause_s, wave
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.op import Phase
 
-FLOPS_COUNTED = "matrix products, attention's whole s by s among them"
-"""The FLOPs that shares of peak (MFU, HFU) count."""
+FLOPS_COUNTED: Mapping[str, str] = {
+    "full": "matrix products, attention's whole s by s among them",
+    "causal": "matrix products, of attention's s by s what its mask lets through",
+}
+"""The FLOPs that shares of peak (MFU, HFU) count, by `assume.mfu`: sources do the one or the other."""
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 

@@ -152,6 +152,7 @@ class Collective:
             self.axes,
             self.parts[0].move.reordered,
             self.parts[0].move.members,
+            self.parts[0].move.streamed,
             tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
         )
 

@@ -291,7 +291,7 @@ class Figures:
 
 
 def _shards(cell: Question) -> int:
-    return cell.mesh.size(*cell.layout.roles["dp"])
+    return cell.mesh.size(*cell.layout.data)
 
 
 def _found(made: Callable[[], Any]) -> Any:

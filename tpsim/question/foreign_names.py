@@ -45,6 +45,15 @@ _PP = (
     "stages",
 )
 _OTHERS = {
+    "layout.cp": (
+        "cp_size",
+        "context_parallel",
+        "context_parallelism",
+        "context_parallel_size",
+        "context_parallel_degree",
+        "ici_context_parallelism",
+    ),
+    "layout.context": ("cp_comm_type", "ulysses", "ulysses_degree", "ring_attention"),
     "layout.sequence_parallel": ("sequence_parallel_enabled", "enable_sequence_parallel", "sequence_parallelism"),
     "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp", "sharding_stage"),
     "workload.global_batch": (
@@ -156,16 +165,6 @@ FOREIGN: Mapping[str, str] = (
 
 _LATER = {
     "offload of states or activations": ("offload", "cpu_offload", "offload_optimizer", "offload_param"),
-    "context parallelism": (
-        "cp",
-        "context",
-        "cp_size",
-        "context_parallel",
-        "context_parallel_size",
-        "context_parallel_degree",
-        "ici_context_parallelism",
-        "ulysses",
-    ),
     "expert parallelism": (
         "ep",
         "experts",

@@ -19,6 +19,7 @@ from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
+from tpsim.question.context import stated_context
 from tpsim.question.cut import Cut, cut, known_axis
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
@@ -226,6 +227,8 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
+    if said := stated_context(read.file, read.at):
+        changed["context"] = said
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:

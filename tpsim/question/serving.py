@@ -67,6 +67,7 @@ def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
 
 NOT_SERVED = {
     ("layout", "zero"): "ZeRO shards gradients and what an optimizer holds",
+    ("layout", "cp"): "context parallelism of inference is not planned yet, but for what layout.cache: sequence splits",
     ("layout", "pp"): "stages of inference are not planned yet",
     ("pipeline",): "stages of inference are not planned yet",
     ("recompute",): "nothing is kept for a backward",
@@ -110,16 +111,15 @@ def served(practice: Practice) -> Practice:
 
 
 def serving_problems(
-    model: Model,
-    work: Inference,
-    at: At,
-    *,
-    tp: int,
-    dp: int,
-    sequence_parallel: bool,
+    model: Model, work: Inference, at: At, *, ways: tuple[int, int, int], split: bool
 ) -> Iterator[Problem]:
-    """What of the workload does not divide, or is longer than the model can be."""
-    if sequence_parallel and work.seq % tp:
+    """What of the workload does not divide, or is longer than the model can be.
+
+    ways   of tp, dp and cp
+    split  True for sequence parallelism
+    """
+    tp, dp, _ = ways
+    if split and work.seq % tp:
         message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
         yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")
     if work.global_batch % dp:

@@ -105,7 +105,7 @@ POINTWISE: Mapping[str, Function] = {
 
 def past(sizes: Mapping[str, int]) -> int:
     """Tokens that stand before the first one of a step: as many as keys have more, unless it is said."""
-    return sizes.get("past", sizes["t"] - sizes["s"])
+    return sizes.get("past", sizes.get("t", 0) - sizes.get("s", 0))
 
 
 def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:

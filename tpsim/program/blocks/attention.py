@@ -54,9 +54,11 @@ def write(text: Text, block: Attention, x: Array) -> Array:
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = projected(text, x)
-    with text.inside("attention", "heads", "attention"):
-        q, k, v = (trace.pin(head, "heads", "") for head in (rotated(text, block, q), rotated(text, block, k), v))
+        q, k = rotated(text, block, q), rotated(text, block, k)
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
+    with text.inside("attention", "heads", "attention"):
+        streamed = text.practice.context == "ring"
+        q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, q, k), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
@@ -83,7 +85,7 @@ def rotated(text: Text, block: Attention, x: Array) -> Array:
     if text.model.positions != "rope" or not block.rope:
         return x
     turned = tuple("e" if dim == "d" else dim for dim in x.dims)
-    with text.inside("attention", "heads", f"rotary.{x.name}"):
+    with text.inside("attention", "block", f"rotary.{x.name}"):
         table = text.trace.index("rotation", ("s", "d", "e"), x.dtype)
         return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "e", "d")
 
