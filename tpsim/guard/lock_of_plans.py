@@ -86,7 +86,14 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
 
 
 def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
-    yield from ((name, value) for name, value in as_stated(model).items() if name != "name" and value is not None)
+    """Every field of a model, those of the blocks of its kinds by their paths."""
+    said = as_stated(model)
+    kinds, stack = said.pop("kinds", {}), said.pop("stack", ())
+    blocks = [(f"{kind}.{next(iter(block))}", block) for kind, pair in kinds.items() for block in pair]
+    said |= {f"{path}.{name}": value for path, block in blocks for name, value in block.items()}
+    said |= {"stack": ", ".join(f"{many} {kind}" for kind, many in stack)} if stack else {}
+    said |= {"mtp": " of ".join(map(str, model.mtp[::-1]))} if model.mtp else {}
+    yield from ((name, value) for name, value in said.items() if name != "name" and value is not None)
 
 
 def _named(kind: Any, path: str, folder: Path) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.program.blocks.attention import projected, rotated, weights
+from tpsim.program.blocks.attention import headed, weights
 from tpsim.program.blocks.head import head
 from tpsim.program.blocks.norm import norm
 from tpsim.program.kernels import STATISTIC
@@ -19,6 +19,8 @@ from tpsim.program.op import Append, Array
 from tpsim.program.text import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpsim.program.layout import Axes
     from tpsim.program.model import Attention
     from tpsim.program.trace import Trace
@@ -88,13 +90,13 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
     trace = text.trace
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-        q, k, v = projected(text, x)
-        q, k = rotated(text, block, q), rotated(text, block, k)
+        q, k, v = headed(text, block, x)
     with text.inside("attention", "cache", "cache.append"):
         caches = [_cached(text, name, new) for name, new in (("K", k), ("V", v))]
     if text.reads:
-        return _attended(text, "cache", q, *caches)
-    return _attended(text, "heads", q, *(_as_keys(text, name, new) for name, new in (("K", k), ("V", v))))
+        return _attended(text, block, "cache", (q, *caches))
+    own = [_as_keys(text, name, new) for name, new in (("K", k), ("V", v))]
+    return _attended(text, block, "heads", (q, *own))
 
 
 def sampled(text: Served, x: Array) -> Array:
@@ -131,12 +133,13 @@ def _as_keys(text: Served, name: str, x: Array) -> Array:
         return text.trace.rename(name, text.trace.pin(x, "heads", ""), "s", "t")
 
 
-def _attended(text: Served, region: str, q: Array, k: Array, v: Array) -> Array:
+def _attended(text: Served, block: Attention, region: str, heads: Sequence[Array]) -> Array:
     """Attention where keys and values lie as `region` says; over split tokens it owes, and pays, in full precision."""
-    trace, split = text.trace, bool(k.type.axes("t"))
+    trace, (q, k, v) = text.trace, heads
+    split = bool(k.type.axes("t"))
     with text.inside("attention", region, "attention"):
         asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
-        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, asked, k), v)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, asked, k), v)
         mixed = mixed if split else trace.lin("attention.narrow", mixed, dtype=q.dtype)
     with text.inside("attention", "block"):
         mixed = trace.pin(mixed, "block", "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.op import Place, Scale
+from tpsim.program.trace import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,6 +71,11 @@ class Text:
         """`x` times a weight, plus a bias if there is one."""
         product = self.trace.einsum(name, dims, x, self.use(weight))
         return self.trace.lin(name, product, self.use(bias)) if self.has(bias) else product
+
+    def capped(self, name: str, x: Array, cap: float, scale: Scale = ONE) -> Array:
+        """`x` times a scale, kept within a cap: cap * tanh(x * scale / cap)."""
+        over = self.trace.lin(f"{name}.over_cap", x, scales=(replace(scale, value=scale.value / cap),))
+        return self.trace.lin(f"{name}.capped", self.trace.map(f"{name}.tanh", "tanh", over), scales=(Scale(cap),))
 
     def dropped(self, name: str, x: Array) -> Array:
         """What the model's dropout leaves of `x`."""

@@ -63,6 +63,8 @@ def unwritten(model: Model) -> Iterator[str]:
     """What of a model can be counted but has no text yet, in words."""
     if model.mtp:
         yield "modules that predict tokens further on"
+    if model.parallel_residual and model.norms != "pre":
+        yield "a parallel residual with norms of what blocks make"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():
         yield from (WORDS[type(one)] for one in (kind.attention, kind.ffn) if not hasattr(WRITTEN[type(one)], "write"))
@@ -104,15 +106,26 @@ def layer(text: Text, kind: Kind, x: Array) -> Array:
         with text.inside("residual", "block"):
             both = text.trace.lin("block.out", attended, fed)
         return text.added(x, both, "residual", "bo", "b2")
-    x = text.added(x, attended, "attention", "bo")
-    return text.added(x, _written(text, kind.ffn, x, "mlp"), "mlp", "b2")
+    x = _joined(text, x, attended, "attention", "bo")
+    return _joined(text, x, _written(text, kind.ffn, x, "mlp"), "mlp", "b2")
 
 
 def _written(text: Text, block: Attention | Latent | Mlp | Moe, x: Array, name: str) -> Array:
-    """What a block makes of the normed stream."""
+    """What a block makes of the stream, normed before it unless the model norms what blocks make alone."""
+    reads = x if text.model.norms == "post" else norm.norm(text, x, name)
     write = text.others.get(type(block), WRITTEN[type(block)].write)
-    made: Array = write(text, block, norm.norm(text, x, name))
+    made: Array = write(text, block, reads)
     return made
+
+
+def _joined(text: Text, x: Array, made: Array, name: str, bias: str) -> Array:
+    """The stream with what a block made, normed before it joins if the model does so."""
+    if text.model.norms == "pre":
+        return text.added(x, made, name, bias)
+    with text.inside(name, "residual"):
+        made = text.trace.pin(made, "residual", "")
+        made = text.trace.lin(f"{name}.biased", made, text.use(bias)) if text.has(bias) else made
+    return text.added(x, norm.norm(text, made, f"{name}_out"), name)
 
 
 def _cut(text: Text, x: Array, here: Where) -> Array:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Practice
     from tpsim.program.op import Again, Where
 
-BY_OUTPUT = frozenset({"exp"})
+BY_OUTPUT = frozenset({"exp", "tanh"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
 
 MADE_AGAIN: Mapping[Again, str] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.program.blocks.norm import norm
 from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Scale
 from tpsim.program.text import MINUS, Parameter
@@ -53,18 +54,24 @@ def write(text: Text, block: Attention, x: Array) -> Array:
     trace = text.trace
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-        q, k, v = projected(text, x)
-        q, k = rotated(text, block, q), rotated(text, block, k)
+        q, k, v = headed(text, block, x)
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
     with text.inside("attention", "heads", "attention"):
         streamed = text.practice.context == "ring"
         q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
-        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, q, k), v)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, q, k), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
 
 
-def projected(text: Text, x: Array) -> Iterator[Array]:
+def headed(text: Text, block: Attention, x: Array) -> tuple[Array, Array, Array]:
+    """Queries, keys and values as attention reads them: projected, normed and rotated."""
+    q, k, v = _projected(text, x)
+    q, k = _normed(text, block, q, "q"), _normed(text, block, k, "k")
+    return _rotated(text, block, q), _rotated(text, block, k), v
+
+
+def _projected(text: Text, x: Array) -> Iterator[Array]:
     """Queries, keys and values: a product each, or one for those that are fused, whose selection costs nothing."""
     made = {
         name: text.linear(f"attention.{name}", ("b", "s", *dims), x, f"W{name}", f"b{name}")
@@ -80,7 +87,7 @@ def projected(text: Text, x: Array) -> Iterator[Array]:
         yield made[name]
 
 
-def rotated(text: Text, block: Attention, x: Array) -> Array:
+def _rotated(text: Text, block: Attention, x: Array) -> Array:
     """Rotary positions as a product with a rotation table, so that the transpose comes free."""
     if text.model.positions != "rope" or not block.rope:
         return x
@@ -90,16 +97,30 @@ def rotated(text: Text, block: Attention, x: Array) -> Array:
         return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "e", "d")
 
 
-def weights(text: Text, q: Array, k: Array) -> Array:
+def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
+    """Queries or keys with each head brought to unit mean square, or all heads of a token together."""
+    if block.qk_norm == "none":
+        return x
+    dims = ("d",) if block.qk_norm == "head" else HEADS[name]
+    return norm(text, x, name, dims=dims, region="block", kind="rmsnorm")
+
+
+def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
     trace = text.trace
     scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
-    mask = trace.index("causal_mask", ("s", "t"), q.dtype)
-    scores = trace.lin("attention.masked", scores, mask, scales=(Scale(1.0, (("d", -0.5),)), ONE))
+    scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
+    if block.softcap:
+        scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
+    mask = trace.index(f"{block.mask}_mask", ("s", "t"), q.dtype)
+    scores = trace.lin("attention.masked", scores, mask, scales=(scale, ONE))
     top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
     total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")
+    if block.sinks:
+        beside = trace.lin("attention.sink_shifted", text.use("sinks"), top, scales=(ONE, MINUS))
+        total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
     if text.practice.attention == "fused":
         _logsum(text, top, total)
     return text.dropped("attention", trace.map("attention.softmax", "div", weight, total))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.program.op import Scale
 from tpsim.program.text import Parameter
 
 if TYPE_CHECKING:
@@ -34,5 +35,7 @@ def write(text: Text) -> Array:
             where = trace.index("position_one_hot", ("s", "p"), dtype)
             found = trace.einsum("positions", ("s", "h"), where, text.use("P"), dtype=dtype)
             x = trace.lin("embedding.sum", x, found)
+        if text.model.embedding_scale:
+            x = trace.lin("embedding.scaled", x, scales=(Scale(1.0, (("h", 0.5),)),))
     with text.inside("embedding", "residual", "add.embedding"):
         return text.dropped("add.embedding", x)

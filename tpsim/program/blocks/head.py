@@ -38,6 +38,8 @@ def loss(text: Text, logits: Array) -> Array:
             whole = trace.layout.type_in(logits.dims, "vocab").with_axes("v", ())
             logits = trace.reshard(logits, whole, "cross entropy is computed on gathered logits (practice)")
         logits = trace.lin("logits.cast", logits, dtype=dtype)
+        if text.model.logit_softcap:
+            logits = text.capped("logits", logits, text.model.logit_softcap)
         labels = trace.leaf("labels", ("b", "s"), "vocab", "int32", "index")
         hot = trace.index("one_hot", ("b", "s", "v"), dtype, labels, born=logits.type)
         top = trace.settled(trace.max("logits.max", logits, "v"), "exp needs the whole row's maximum")
