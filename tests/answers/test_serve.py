@@ -220,6 +220,21 @@ def test_a_reply_takes_its_prompt_and_a_step_per_token_at_the_mean_of_its_contex
     assert reply.serve.tokens_per_s_chip == pytest.approx(4 / reply.serve.tpot_s / 8)
 
 
+def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
+    whole = served(batch=8, context=512, tp=8)
+    staged = served(
+        batch=8, context=512, tp=4, overrides=["mesh={pipe: 2, tensor: 4}", "layout={tp: tensor, pp: pipe}"]
+    )
+    assert staged.serve.cache_bytes_per_token == whole.serve.cache_bytes_per_token
+    assert sum(one.cache_bytes for one in staged.each) * 4 == whole.memory.cache_bytes * 8
+    first, last = staged.pipeline.step.stages
+    sent = next(row for row in first.rows if row.collective == "send")
+    assert (sent.logical_bytes, sent.count) == (8 * 8192 * 2, 1)
+    alone = float(first.compute.time_s + first.exposed_s)  # its message on the way, too
+    assert staged.step.time_s == pytest.approx(alone + last.compute.time_s + last.exposed_s, rel=1e-3)
+    assert "bound by stages that work one after the other" in staged.verdict
+
+
 def test_the_largest_batch_is_the_last_one_with_room():
     most = served(batch=1, context=4096, overrides=["layout.cache=sequence"]).serve.largest_batch
     rooms = [

@@ -27,6 +27,11 @@ ROWS = {
         "layout=null",
         "shardings={'*': {b: data, r: tensor, f: tensor, v: tensor}, cache: {t: tensor, r: []}}",
     ],
+    "stages, one after the other": [
+        "mesh={pipe: 2, tensor: 2}",
+        "placement=null",
+        "layout={tp: tensor, pp: pipe, cache: sequence}",
+    ],
     "a prompt": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.cache=sequence"],
     "a prompt behind cached tokens": [
         "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",

@@ -32,9 +32,13 @@ def case(tmp_path):
 
 REFUSED = {
     "ZeRO": (("dp: data}", "dp: data, zero: 1}"), "layout.zero says nothing of inference: ZeRO shards gradients"),
-    "stages": (
-        ("dp: data}", "pp: data}"),
-        "layout.pp says nothing of inference: stages of inference are not planned yet",
+    "schedules": (
+        ("dp: data}", "pp: data}\npipeline: {schedule: gpipe}"),
+        "pipeline.schedule says nothing of inference: one batch goes forward through the stages, one after the other",
+    ),
+    "context parallelism": (
+        ("dp: data}", "cp: data}"),
+        "layout.cp says nothing of inference: context parallelism of inference is not planned yet, but for",
     ),
     "recompute": (("model:", "recompute: full\nmodel:"), "recompute says nothing of inference: nothing is kept"),
     "a switch of backward": (

@@ -73,6 +73,9 @@ def _check(question: Question, batch: Array, context: Array) -> None:
     if work is None or work.kind != "decode":
         message = f"a grid is of steps of decoding, and {question.name} is a workload {question.workload.kind}"
         raise InputError.one("unsupported-grid", message, question.stated.at("workload"), "kind: decode")
+    if question.schedule:
+        message = "stages cannot be priced in arrays"
+        raise InputError.one("unsupported-grid", message, question.stated.at("layout", "pp"), "plan them one by one")
     if question.assume.kernel_launch_s:
         message = "a host that launches kernels one by one cannot be priced in arrays"
         place = question.stated.at("assume", "kernel_launch")

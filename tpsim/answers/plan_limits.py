@@ -24,7 +24,7 @@ NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for:
 
 NOT_SERVED = (
     "kernels that slow collectives beside them, and each other",
-    "memory that stands in no list of arrays: what a library works in, graphs, blocks of a paged cache that are not full",
+    "memory that stands in no list of arrays: what a library works in, graphs, blocks of a cache that are not full",
     "queues, prompts and decoding in one step, speculation, sequences of unlike lengths",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
     "jitter, stragglers, failures",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.cost.compute import kernel_s, moved_s
+from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Leaf
 from tpsim.quantity.size import product, total
@@ -91,7 +92,13 @@ class Serve(Record):
     @property
     def cache_bytes_per_token(self) -> Bytes:
         """Bytes of the cache for each token of a sequence."""
-        return cache_bytes_per_token(self.plan.lowered, self.plan.sizes)
+        return cache_bytes_per_token(self.plan.lowered, whole_stack(self.plan))
+
+
+def whole_stack(plan: PlanResult) -> Sizes:
+    """The sizes of a plan where its layers are those of all stages."""
+    layers = counted(tuple(run for chunk in plan.question.stages.chunks for run in chunk.stack))
+    return plan.sizes.of_stage({ALIKE: sum(layers.values()), **layers})
 
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.evaluated import derived
-from tpsim.answers.serve import cache_bytes_per_token
+from tpsim.answers.serve import cache_bytes_per_token, whole_stack
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if rest == "cache_bytes_per_token":
         lowered, question = result.shelf.lowered(result.question), result.question
         yield derived(
-            result,
+            replace(result, sizes=whole_stack(result), pipeline=None),
             what,
             dimension,
             lambda sizes: cache_bytes_per_token(lowered, sizes),

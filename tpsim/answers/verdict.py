@@ -46,11 +46,14 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
     bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
     share = percent(plan.compute.time_s / plan.step.time_s)
-    bound = f"{bound} ({share})" if plan.step.bound_by == "compute" else _bound(plan)
+    bound = f"{bound} ({share})" if plan.step.bound_by == "compute" else IN_TURN.get(plan.step.bound_by, _bound(plan))
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
     rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
     return f"{', then '.join(filter(None, (first, each)))}{provided}: bound by {bound}, {_lost(plan)}; {rates}"
 
+
+IN_TURN = {"bubble": "stages that work one after the other"}
+"""What a step of inference can be bound by otherwise than one of training."""
 
 HALF = 0.5
 """The share of compute from which it is bound by what makes it."""

@@ -19,7 +19,7 @@ from tpsim.fabric.wires import joined
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.schedules import forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
 from tpsim.question.shelf import lowered
@@ -103,6 +103,8 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
     if not question.schedule:
         return None
     ranks, had = mesh.size(*question.layout.stages), question.workload.microbatches
+    if question.inference:
+        return forward_only(ranks)
     rounds = ranks * max(1, had // question.schedule.ranks)
     parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
     return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)

@@ -68,8 +68,8 @@ def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
 NOT_SERVED = {
     ("layout", "zero"): "ZeRO shards gradients and what an optimizer holds",
     ("layout", "cp"): "context parallelism of inference is not planned yet, but for what layout.cache: sequence splits",
-    ("layout", "pp"): "stages of inference are not planned yet",
-    ("pipeline",): "stages of inference are not planned yet",
+    ("pipeline", "schedule"): "one batch goes forward through the stages, one after the other",
+    ("pipeline", "chunks"): "one batch goes forward through the stages, one after the other",
     ("recompute",): "nothing is kept for a backward",
 }
 """Fields that a step of inference has no use for, and why."""
