@@ -78,6 +78,13 @@ class ChipMemory(Memory):
         return self.static_bytes + self.peak.total + self.spare_bytes
 
     @property
+    def parts(self) -> Mapping[str, Bytes]:
+        """What the peak is made of; nothing is kept for a backward where there is a cache."""
+        if self.cache_bytes is not None:
+            return {"weights": self.parameters_bytes, "cache": self.cache_bytes, "working": self.working_bytes}
+        return {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
+
+    @property
     def overhead_bytes(self) -> Bytes:
         """What is assumed to stand beside arrays."""
         return self.overheads.beside(self.peak_bytes)
@@ -113,10 +120,7 @@ class ChipMemory(Memory):
     def verdict(self) -> str:
         """Whether it fits, the peak, and what it is made of."""
         said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
-        parts = {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
-        if self.cache_bytes is not None:
-            parts = {"weights": self.parameters_bytes, "cache": self.cache_bytes, "working": self.working_bytes}
-        listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items())
+        listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in self.parts.items())
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
         have = show(self.capacity_bytes, "bytes")
         return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have} ({listed})"

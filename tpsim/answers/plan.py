@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.cheapest import cheapest_path
-from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
@@ -85,15 +85,8 @@ def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
         plan = priced(question, shelf)
         return plan if plan.memory.room_bytes >= 0 else None
     lowered = shelf.lowered(question)
-    each = held_by_chips(question, lowered, shelf)
+    each = chips_at_most(question, lowered, shelf)
     return _priced(question, lowered, shelf, each) if fullest(each).room_bytes >= 0 else None
-
-
-def held_by_chips(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
-    """What a chip of every rank holds."""
-    if question.inference:
-        return chips_at_most(question, lowered, shelf)
-    return chips(question, lowered.program, sizes_of(question))
 
 
 def _priced(
@@ -103,7 +96,7 @@ def _priced(
     found = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, found)
     rows = price(found, sizes, pricer(question))
-    each = each or held_by_chips(question, lowered, shelf)
+    each = each or chips_at_most(question, lowered, shelf)
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)

@@ -113,7 +113,10 @@ def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
 
 
 def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
-    """What chips hold when the cache is full; of a prompt and its reply while that step runs that needs more."""
+    """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
+
+    Of a prompt and its reply it is while that step runs that needs more.
+    """
     full = replace(question, workload=question.workload.held)
     each = chips(full, lowered.program, sizes_of(full))
     if question.workload.kind != "serve":

@@ -265,8 +265,7 @@ def _bars(result: PlanResult) -> Iterator[Bar]:
     }
     shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
     yield Bar("step  ", tuple(shares))
-    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
-    bytes_ |= {"overheads": held.overhead_bytes}
+    bytes_ = {**held.parts, "overheads": held.overhead_bytes}
     sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
     capacity = float(held.capacity_bytes)
     yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
