@@ -76,7 +76,7 @@ REFUSED = {
             f"tp: tensor, dp: data}}\nworkload: {WORK}",
             "tp: tensor, dp: data, cache: sequence}\nworkload: {kind: decode, batch: 8, context: 63}",
         ),
-        "t = 63 (tokens as keys, in training as many as s) is not divisible by tensor 4",
+        "a cache of 63 tokens is not divisible by tensor = 4, over which layout.cache splits it",
     ),
     "new tokens split": (
         ("tp: tensor,", "tp: tensor, sequence_parallel: true,"),

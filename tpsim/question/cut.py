@@ -14,7 +14,7 @@ from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
 from tpsim.question.question import Inference
-from tpsim.question.serving import serving_problems
+from tpsim.question.serving import cache_problems, serving_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
             *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
-            *table_problems({"cache": cached}, mesh, sizes, lambda *_: at("layout", "cache")),
+            *cache_problems(cached, mesh, sizes, at),
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at)

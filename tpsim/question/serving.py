@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.layout import Overlap, Practice
 from tpsim.program.serving import Serving
 from tpsim.quantity.errors import InputError, Problem
+from tpsim.question.divisibility import nearest
 from tpsim.question.question import Inference
 from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from tpsim.algebra.mesh import Mesh
     from tpsim.machine.profile import Machine
     from tpsim.program.model import Model
     from tpsim.question.divisibility import At
@@ -132,6 +134,19 @@ def serving_problems(
             at("workload"),
             f"write at most {model.max_positions} tokens together",
         )
+
+
+def cache_problems(row: Mapping[str, Sequence[str]], mesh: Mesh, sizes: Mapping[str, Any], at: At) -> Iterator[Problem]:
+    """What of a cache does not divide that a word splits: its sequences, or its tokens."""
+    words = {"b": ("sequences", "workload.batch"), "t": ("tokens", "the tokens of a sequence together")}
+    for dim, (what, field) in words.items():
+        ways = mesh.size(*row.get(dim, ()))
+        if sizes[dim] % ways:
+            message = f"a cache of {sizes[dim]:g} {what} is not divisible by {' x '.join(row[dim])} = {ways}"
+            remedy = f"let {field} be {nearest(sizes[dim], ways)}"
+            yield Problem(
+                "not-divisible", f"{message}, over which layout.cache splits it", at("layout", "cache"), remedy
+            )
 
 
 GRAPH = "graph"
