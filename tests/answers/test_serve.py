@@ -279,3 +279,16 @@ def test_numbers_of_inference_are_explained():
     assert tpsim.explain("serve.ttft_s", scenario).derivations[0].value > 0
     with pytest.raises(InputError, match=r'"memory.cache" is not a number of'):
         tpsim.explain("memory.cache", "llama3-70b-h100")
+
+
+def test_inference_can_be_required_to_answer_in_time():
+    demands = "require={tpot: < 20 ms, ttft: < 1 us, tokens_per_s_user: '> 10'}"
+    plan = served(kind="serve", batch=1, prompt=64, output=8, overrides=[demands])
+    assert [(one.name, one.ok) for one in plan.require] == [
+        ("tpot", True),
+        ("ttft", False),
+        ("tokens_per_s_user", True),
+    ]
+    assert "require ttft < 1 us is violated" in plan.verdict
+    with pytest.raises(InputError, match=r'"ttft" cannot be required'):
+        tpsim.plan(model="gpt-tiny", hw="dgx-h100", batch=1, seq=16, overrides=["require={ttft: < 1 s}"])

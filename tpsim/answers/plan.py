@@ -210,6 +210,7 @@ class PlanResult(Answer):
             "peak": self.memory.peak_bytes,
             "mfu": self.step.mfu,
             "tokens_per_s": self.step.tokens_per_s,
+            **(self.serve.demanded if self.serve else {}),
         }
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
 

@@ -90,6 +90,12 @@ class Serve(Record):
         return largest_batch(self.plan.question, self.plan.lowered, self.plan.shelf)
 
     @property
+    def demanded(self) -> dict[str, float]:
+        """What a scenario may require of it."""
+        known = {"ttft": self.ttft_s, "tpot": self.tpot_s, "tokens_per_s_user": self.tokens_per_s_user}
+        return {name: value for name, value in known.items() if value is not None}
+
+    @property
     def cache_bytes_per_token(self) -> Bytes:
         """Bytes of the cache for each token of a sequence."""
         return cache_bytes_per_token(self.plan.lowered, whole_stack(self.plan))

@@ -93,7 +93,7 @@ class Uses:
             "memory": memory,
             "peak": (*memory, *flops),
             "mfu": step,
-            "tokens_per_s": step,
+            **dict.fromkeys(("tokens_per_s", "ttft", "tpot", "tokens_per_s_user"), step),
         }
         return {
             "step_s": step,

@@ -14,7 +14,7 @@ from tpsim.pages.serve import inference_facts, inference_memory, inference_notes
 from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
-from tpsim.question.requirements import LIMITS
+from tpsim.question.requirements import BOUNDS
 from tpsim.report.bars import Bar
 from tpsim.report.table import Column, Document, Table
 
@@ -389,7 +389,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     yield from inference_notes(result)
     for one in result.require:
         counted = " of states" if one.name == "memory" else ""
-        found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
+        found = percent(one.value) if BOUNDS[one.name] == "ratio" else show(one.value, BOUNDS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
     yield from _replaced(result.question)
     yield from result.question.remarks

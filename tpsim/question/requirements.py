@@ -26,20 +26,32 @@ LIMITS: Mapping[str, Dimension] = {
 }
 """What `require` may demand, and the dimension of its bound."""
 
+SERVED: Mapping[str, Mapping[str, Dimension]] = {
+    "prefill": {"ttft": "seconds"},
+    "decode": {"tpot": "seconds", "tokens_per_s_user": "count"},
+    "serve": {"ttft": "seconds", "tpot": "seconds", "tokens_per_s_user": "count"},
+}
+"""What it may demand of inference, too, by the kind of its workload."""
 
-def limits(require: Mapping[str, str], at: At, at_key: At) -> Iterator[Limit]:
+BOUNDS = {**LIMITS, **SERVED["serve"]}
+
+
+def limits(require: Mapping[str, str], at: At, at_key: At, *, kind: str) -> Iterator[Limit]:
     """The demands of a scenario, read: ``{step: < 30 s}``; `at` says where a demand stands, `at_key` where its name.
+
+    kind  of workload
 
     Raises InputError for a name that cannot be required, and for a bound that cannot be read.
     """
+    known = {**LIMITS, **SERVED.get(kind, {})}
     for name, text in require.items():
-        if name not in LIMITS:
+        if name not in known:
             raise InputError.one(
                 "unknown-requirement",
                 f'"{name}" cannot be required',
                 at_key("require", name),
-                did_you_mean(name, LIMITS),
-                "can be required: " + ", ".join(LIMITS),
+                did_you_mean(name, known),
+                "can be required: " + ", ".join(known),
             )
         yield _limit(name, text, at("require", name))
 
@@ -51,7 +63,7 @@ def _limit(name: str, text: str, place: Place | None) -> Limit:
             "bad-requirement", f'"{text}" is no limit on {name}', place, "write a relation and a value: < 30 s"
         )
     try:
-        bound = parse(match[2], LIMITS[name], share=LIMITS[name] == "ratio")
+        bound = parse(match[2], BOUNDS[name], share=BOUNDS[name] == "ratio")
         return Limit(name, match[1], bound, text.strip())  # type: ignore[arg-type]  # one of the four relations
     except UnitError as error:
         raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, str(error)) from error

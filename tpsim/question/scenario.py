@@ -82,7 +82,7 @@ def resolve(
         practice=practice,
         dtypes=_dtypes(file.workload),
         workload=workload,
-        limits=tuple(limits(file.require, read.at, read.at_key)),
+        limits=tuple(limits(file.require, read.at, read.at_key, kind=workload.kind)),
         planner=file.planner,
         force=_forced(read, usual_launch(read, workload, machine)),
         schedule=schedule,
