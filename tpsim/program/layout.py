@@ -59,13 +59,14 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "latent": Region(carries=True, weights=True, like="block"),
     "vocab": Region(),
     "stored": Region(weights=True, zero=3),
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, logits."""
+blocks, attention's heads, the latent that they read, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]

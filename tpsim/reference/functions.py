@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -122,9 +123,9 @@ POINTWISE: Mapping[str, Function] = {
 """Pointwise functions by the name that `program.op.Map` uses."""
 
 
-def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
+def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any, of: str = "d") -> Any:
     """Rotary embedding as a matrix over the head dim: dims d and e of one pair mix by the angle of token s."""
-    half = np.maximum(sizes["d"] // 2, 1)
+    half = np.maximum(sizes[of] // 2, 1)
     angle = s * ROPE_BASE ** -((d % half) / half)
     side = np.where(d < half, 1.0, -1.0)
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
@@ -149,6 +150,7 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "window_mask": lambda sizes, s, t: np.where((t > s) | (s - t >= sizes["w"]), MASKED, 0.0),
     "chunk_mask": lambda sizes, s, t: np.where((t > s) | (s // sizes["w"] != t // sizes["w"]), MASKED, 0.0),
     "rotation": _rotation,
+    "part_rotation": partial(_rotation, of="a"),
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,
     "q_slot": lambda _, j, r: (j == r + 2) * 1.0,
