@@ -103,7 +103,7 @@ class _Tally:
         return Call(move.kind, move.axes, dtype, array, *counts, self.steps, levels)
 
 
-def bytes_of(dtype: str) -> int:
+def bytes_of(dtype: str) -> Any:
     """Bytes per element. Raises InputError for an unknown dtype."""
     if dtype not in DTYPE_BYTES:
         raise unknown(dtype, "dtype", DTYPE_BYTES)
