@@ -12,7 +12,7 @@ from tests.models import LLAMA
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import PRACTICES, Practice, layout
-from tpsim.program.model import Attention, Kind, Mlp
+from tpsim.program.model import Attention, Kind, Latent, Mlp
 
 HEADS = {"heads": 8, "kv_heads": 4, "head_dim": 4}
 MLP = Mlp(kind="swiglu_clamped", hidden=32, bias=True)
@@ -38,7 +38,17 @@ LLAMA_4 = replace(
     stack=(("chunk", 1), ("whole", 1)),
     norms="post",
 )
-MODELS = {model.name: model for model in (GEMMA, LLAMA_4)}
+LATENT = Latent(heads=4, query_rank=8, kv_rank=8, nope=4, rope=2, value=6)
+DEEPSEEK = replace(
+    LLAMA,
+    name="small-deepseek",
+    kinds={
+        "narrow": Kind(LATENT, Mlp(kind="swiglu", hidden=32)),
+        "straight": Kind(LATENT.model_copy(update={"query_rank": None}), Mlp(kind="swiglu", hidden=32)),
+    },
+    stack=(("narrow", 1), ("straight", 1)),
+)
+MODELS = {model.name: model for model in (GEMMA, LLAMA_4, DEEPSEEK)}
 
 
 @cache
@@ -51,6 +61,8 @@ def whole(name, practice):
     [
         (GEMMA.name, 1, True, PRACTICES["megatron"]),
         (GEMMA.name, 3, False, Practice(attention="plain")),
+        (DEEPSEEK.name, 1, True, PRACTICES["megatron"]),
+        (DEEPSEEK.name, 3, False, Practice(attention="plain")),
         (LLAMA_4.name, 2, True, Practice(recompute=("full",), replay="whole", recompute_layers=1)),
     ],
 )

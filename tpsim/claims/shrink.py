@@ -48,6 +48,9 @@ PAIR = 2
 FEW = 4
 """Elements of a dim at least: LayerNorm of two has no slope left, rotation of two one angle only."""
 
+ROTATED = {"d": "e", "a": "ae"}
+"""Dims of heads that positions rotate, and their images."""
+
 POWER, OTHER = 4, 3
 """The least sizes above a pair that are a power of two, and that are odd and no power of two."""
 
@@ -218,8 +221,10 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
     if old["s"] == old["t"]:
         sizes["s"] = sizes["t"] = lcm(sizes["s"], sizes["t"])
-    sizes["d"] = sizes["e"] = lcm(sizes["d"], sizes["e"], PAIR if old["d"] % PAIR == 0 else 1)
-    sizes["j"] = sizes["r"] + PAIR
+    for dim, image in ROTATED.items():
+        if image in sizes:
+            sizes[dim] = sizes[image] = lcm(sizes[dim], sizes[image], PAIR if old[dim] % PAIR == 0 else 1)
+    sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
     enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
     return sizes

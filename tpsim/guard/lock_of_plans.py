@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -188,9 +188,8 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
 
 def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
-    base, own = question.base_model.model, question.model
-    stated = {one.name: getattr(own, one.name) for one in fields(own)}
-    changes = {name: value for name, value in stated.items() if value != getattr(base, name)}
+    base, own = (dict(_model_facts(one)) for one in (question.base_model.model, question.model))
+    changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
     skipped = ("name", "model", "placement", CHANGES)
     return inputs_of(
         {

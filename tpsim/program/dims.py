@@ -51,6 +51,7 @@ DIMS: Mapping[str, Dim] = {
     "u": Dim("query_rank", "query latent"),
     "x": Dim("kv_rank", "latent of keys and values"),
     "a": Dim("rotary", "part of a head that is rotated", split=False),
+    "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
     "o": Dim("value_dim", "head dim of values"),
     "n": Dim("experts", "experts"),
     "i": Dim("scored", "experts as the router scores them"),

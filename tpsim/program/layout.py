@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.keeps import KEEPS, Extra
@@ -28,16 +29,41 @@ STORED_AS: Mapping[str, str] = {"tf32": "f32"}
 Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 """What can be stated of arrays that are sent."""
 
-DTYPE_BYTES: Mapping[str, int] = {
-    "f64": 8,
-    "f32": 4,
-    "bf16": 2,
-    "f16": 2,
-    "fp8": 1,
-    "int8": 1,
-    "int32": 4,
+
+class Format(NamedTuple):
+    """How numbers are stored: bits of each, and of a scale that a block of so many shares."""
+
+    bits: int
+    scale_bits: int = 0
+    block: int = 1
+
+    @property
+    def bytes_each(self) -> int | Fraction:
+        """Of an element, its share of the scale included.
+
+        >>> Format(8, 32, 128).bytes_each, Format(16).bytes_each
+        (Fraction(33, 32), 2)
+        """
+        exact = Fraction(self.bits * self.block + self.scale_bits, 8 * self.block)
+        return int(exact) if exact.denominator == 1 else exact
+
+
+FORMATS: Mapping[str, Format] = {
+    "f64": Format(64),
+    "f32": Format(32),
+    "bf16": Format(16),
+    "f16": Format(16),
+    "fp8": Format(8),
+    "int8": Format(8),
+    "int32": Format(32),
+    "int4": Format(4),
+    "fp8_128": Format(8, 32, 128),
+    "mxfp4": Format(4, 8, 32),
 }
-"""Bytes per element of each dtype that arrays have."""
+"""How each dtype of arrays is stored; fp8_128: DeepSeek-V3's blocks of 128 with a scale in f32; mxfp4: OCP MX 1.0."""
+
+DTYPE_BYTES: Mapping[str, Any] = {name: one.bytes_each for name, one in FORMATS.items()}
+"""Bytes per element: an int, or a Fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +89,14 @@ REGIONS: Mapping[str, Region] = {
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
     "cache": Region(like="heads"),
+    "latent": Region(carries=True, weights=True, like="block"),
     "vocab": Region(),
     "stored": Region(weights=True, zero=3),
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, what inference keeps of keys and values, logits."""
+blocks, attention's heads, what inference keeps of keys and values, the latent that heads read, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ class _Tally:
         return Call(move.kind, move.axes, dtype, array, *counts, self.steps, levels)
 
 
-def bytes_of(dtype: str) -> int:
+def bytes_of(dtype: str) -> Any:
     """Bytes per element. Raises InputError for an unknown dtype."""
     if dtype not in DTYPE_BYTES:
         raise unknown(dtype, "dtype", DTYPE_BYTES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,9 +128,9 @@ def past(sizes: Mapping[str, int]) -> int:
     return sizes.get("past", sizes.get("t", 0) - sizes.get("s", 0))
 
 
-def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
+def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any, of: str = "d") -> Any:
     """Rotary embedding as a matrix over the head dim: dims d and e of one pair mix by the angle of token s."""
-    half = np.maximum(sizes["d"] // 2, 1)
+    half = np.maximum(sizes[of] // 2, 1)
     angle = (s + past(sizes)) * ROPE_BASE ** -((d % half) / half)
     side = np.where(d < half, 1.0, -1.0)
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
@@ -167,6 +168,7 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "window_mask": _window_mask,
     "chunk_mask": _chunk_mask,
     "rotation": _rotation,
+    "part_rotation": partial(_rotation, of="a"),
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,
     "q_slot": lambda _, j, r: (j == r + 2) * 1.0,

@@ -106,19 +106,25 @@ def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
 
 
 def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
-    """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+    """How much of each value a query takes: the softmax of scores, which may be capped before."""
     trace = text.trace
     scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
         scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
-    mask = trace.index(f"{block.mask}_mask", ("s", "t"), q.dtype)
-    scores = trace.lin("attention.masked", scores, mask, scales=(scale, ONE))
+    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=block.sinks)
+
+
+def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: bool = False) -> Array:
+    """Softmax of masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+    trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != "t")
+    hidden = trace.index(mask, ("s", "t"), scores.dtype)
+    scores = trace.lin("attention.masked", scores, hidden, scales=(scale, ONE))
     top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
-    total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight, dtype=STATISTIC)
+    total = trace.einsum("attention.sum_exp", rest, weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")
-    if block.sinks:
+    if sinks:
         beside = trace.lin("attention.sink_shifted", text.use("sinks"), top, scales=(ONE, MINUS))
         total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
     if text.practice.attention == "fused":
