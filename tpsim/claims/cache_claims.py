@@ -92,7 +92,8 @@ class _Replies:
 
     def _roomy(self, cache: Block) -> Block:
         """A cache with room behind its tokens; nothing may read what stands there."""
-        return np.pad(cache, [(0, 0), (0, self.room - self.prompt), (0, 0), (0, 0)], constant_values=NOTHING)
+        others = [(0, 0)] * (cache.ndim - 2)
+        return np.pad(cache, [(0, 0), (0, self.room - self.prompt), *others], constant_values=NOTHING)
 
     @staticmethod
     def _caches(run: Run) -> dict[str, Array]:

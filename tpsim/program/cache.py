@@ -11,22 +11,27 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.program.blocks.attention import headed, weights
+from tpsim.program.blocks import latent
+from tpsim.program.blocks.attention import headed, softmax, weights
 from tpsim.program.blocks.head import head
 from tpsim.program.blocks.norm import norm
 from tpsim.program.kernels import STATISTIC
+from tpsim.program.model import Attention, Latent
 from tpsim.program.op import Append, Array
 from tpsim.program.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpsim.program.layout import Axes
-    from tpsim.program.model import Attention
     from tpsim.program.trace import Trace
 
-CACHES: Mapping[str, tuple[str, ...]] = {"K": ("b", "t", "g", "d"), "V": ("b", "t", "g", "d")}
-"""The caches of a layer, and their dims: t tokens, of which the last s are the step's own."""
+CACHES: Mapping[type, Mapping[str, tuple[str, ...]]] = {
+    Attention: {"K": ("b", "t", "g", "d"), "V": ("b", "t", "g", "d")},
+    Latent: {"C": ("b", "t", "x"), "R": ("b", "t", "a")},
+}
+"""The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
+
+Of latent attention the latent of a token and its rotated key: they have no heads, and are copied where these are split.
+"""
 
 Sampling = Literal["gather", "argmax"]
 """How the next token is found where the vocabulary is split: its logits are gathered, or their maxima compared."""
@@ -91,12 +96,44 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = headed(text, block, x)
-    with text.inside("attention", "cache", "cache.append"):
-        caches = [_cached(text, name, new) for name, new in (("K", k), ("V", v))]
-    if text.reads:
-        return _attended(text, block, "cache", (q, *caches))
-    own = [_as_keys(text, name, new) for name, new in (("K", k), ("V", v))]
-    return _attended(text, block, "heads", (q, *own))
+    caches = _cached(text, {"K": k, "V": v})
+    region = "cache" if text.reads else "heads"
+    if not text.reads:
+        with text.inside("attention", "heads"):
+            own = [trace.rename(name, trace.pin(x, "heads", ""), "s", "t") for name, x in (("K", k), ("V", v))]
+    keys, values = caches if text.reads else own
+    with text.inside("attention", region, "attention"):
+        asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, asked, keys), values)
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), _narrow(text, mixed, q.dtype), "Wo")
+
+
+def latent_attention(text: Served, block: Latent, x: Array) -> Array:
+    """Attention over latents: of a prompt from nothing with keys and values of every head, else absorbed.
+
+    Absorbed: queries are brought to where latents lie, and what attention makes of these is brought to values; so no
+    key and no value of an earlier token is made again (DeepSeek-V2 2024, 2.1.2).
+    """
+    trace = text.trace
+    with text.inside("attention", "block"):
+        q, q_rope, own, k_rope = heads = latent.headed(text, block, x)
+    latents, rotated = _cached(text, {"C": own, "R": k_rope})
+    if not text.reads:
+        return latent.expanded(text, block, heads)
+    with text.inside("attention", "block"):
+        asked = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
+    with text.inside("attention", "cache", "attention"):
+        asked, q_rope = (
+            trace.lin("attention.wide", trace.pin(one, "cache", ""), dtype=STATISTIC) for one in (asked, q_rope)
+        )
+        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), asked, latents)
+        turned = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, rotated)
+        taken = softmax(text, trace.lin("attention.scores", plain, turned), latent.scale(block))
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
+    with text.inside("attention", "block"):
+        values = text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")
+        return text.linear("attention.out", ("b", "s", "h"), values, "Wo")
 
 
 def sampled(text: Served, x: Array) -> Array:
@@ -115,33 +152,29 @@ def sampled(text: Served, x: Array) -> Array:
         return trace.settled(best, "the most likely token of the whole vocabulary is taken")
 
 
-def _cached(text: Served, name: str, new: Array) -> Array:
-    """The cache with the step's own rows, which are brought to where it lies."""
-    trace, key = text.trace, (name, text.trace.where.index("layers"))
-    cache = text.caches[key]
-    because = "; ".join([*trace.owed_because(new), f"the cache {name} takes them"])
-    rows = trace.reshard(new, rows_type(cache.type), because, region="cache")
-    if rows.dtype != cache.dtype:
-        rows = trace.lin(f"{rows.name}.cast", rows, dtype=cache.dtype)
-    text.appended[key] = append(trace, cache, rows)
-    return text.appended[key]
+def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
+    """The caches with the step's own rows, which are brought to where these lie."""
+    trace, layer, found = text.trace, text.trace.where.index("layers"), []
+    with text.inside("attention", "cache", "cache.append"):
+        for name, new in rows.items():
+            cache = text.caches[name, layer]
+            because = "; ".join([*trace.owed_because(new), f"the cache {name} takes them"])
+            moved = trace.reshard(new, rows_type(cache.type), because, region="cache")
+            if moved.dtype != cache.dtype:
+                moved = trace.lin(f"{moved.name}.cast", moved, dtype=cache.dtype)
+            text.appended[name, layer] = append(trace, cache, moved)
+            found.append(text.appended[name, layer])
+    return found
 
 
-def _as_keys(text: Served, name: str, x: Array) -> Array:
-    """The step's own keys or values where attention needs no others."""
-    with text.inside("attention", "heads"):
-        return text.trace.rename(name, text.trace.pin(x, "heads", ""), "s", "t")
+def _narrow(text: Served, mixed: Array, dtype: str) -> Array:
+    """What attention makes, in its own number format where the next product reads it.
 
-
-def _attended(text: Served, block: Attention, region: str, heads: Sequence[Array]) -> Array:
-    """Attention where keys and values lie as `region` says; over split tokens it owes, and pays, in full precision."""
-    trace, (q, k, v) = text.trace, heads
-    split = bool(k.type.axes("t"))
-    with text.inside("attention", region, "attention"):
-        asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
-        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, asked, k), v)
-        mixed = mixed if split else trace.lin("attention.narrow", mixed, dtype=q.dtype)
-    with text.inside("attention", "block"):
-        mixed = trace.pin(mixed, "block", "")
-        mixed = trace.lin("attention.narrow", mixed, dtype=q.dtype) if split else mixed
-        return text.linear("attention.out", ("b", "s", "h"), mixed, "Wo")
+    Over split tokens it owes a sum, which is paid in full precision before; else it is narrow when its kernel ends.
+    """
+    trace, owes = text.trace, not mixed.type.complete
+    if not owes:
+        with text.inside("attention", mixed.region, "attention"):
+            mixed = trace.lin("attention.narrow", mixed, dtype=dtype)
+    mixed = trace.pin(mixed, "block", "")
+    return trace.lin("attention.narrow", mixed, dtype=dtype) if owes else mixed

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.cache import CACHES, Sampling, Served, attention, sampled
-from tpsim.program.kinds import ALIKE
+from tpsim.program.cache import CACHES, Sampling, Served, attention, latent_attention, sampled
+from tpsim.program.kinds import ALIKE, model_kind
 from tpsim.program.lower import ROOT, leaves_of, stacks_of
-from tpsim.program.model import Attention
+from tpsim.program.model import Attention, Latent
 from tpsim.program.op import Array, Program
 from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import forward
@@ -60,8 +60,8 @@ def lower_serving(
         practice,
         dtypes,
         weights,
-        others={Attention: attention},
-        caches=_caches(trace, weights, dtypes),
+        others={Attention: attention, Latent: latent_attention},
+        caches=_caches(trace, model, weights, dtypes),
         reads=serving.cached,
         last=serving.phase == "prefill",
         sampling=serving.sampling,
@@ -75,14 +75,14 @@ def lower_serving(
 
 
 def _caches(
-    trace: Trace, weights: dict[tuple[str, int | None], Array], dtypes: Dtypes
+    trace: Trace, model: Model, weights: dict[tuple[str, int | None], Array], dtypes: Dtypes
 ) -> dict[tuple[str, int | None], Array]:
     """The caches of every traced layer, each where the layer is."""
     homes = {layer: trace.producer[weight].where for (name, layer), weight in weights.items() if name == "Wo"}
     caches: dict[tuple[str, int | None], Array] = {}
     for layer, where in homes.items():
         with trace.at(where):
-            for name, dims in CACHES.items():
+            for name, dims in CACHES[type(model.kinds[model_kind(where.kind)].attention)].items():
                 dtype = dtypes.cache or dtypes.activations
                 caches[name, layer] = trace.leaf(f"cache.{name}", dims, "cache", dtype, "cache")
     return caches
