@@ -7,6 +7,7 @@ import json
 import pytest
 
 import tpsim
+from tpsim.cost.memory import local_bytes
 from tpsim.quantity.errors import InputError
 
 DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
@@ -59,6 +60,46 @@ def test_a_token_takes_as_much_of_the_cache_as_published_shapes_say(model, due):
     plan = served(model, tp=1, context=8)
     assert plan.serve.cache_bytes_per_token == due
     assert plan.memory.cache_bytes == 8 * due
+
+
+LATENT = """\
+tpsim: model/2
+name: deepseek-v3-without-experts
+source: {title: config.json of DeepSeek-V3, read: 2026-11-21}
+hidden: 7168
+vocab: 129280
+blocks:
+  latent: {attention: mla, heads: 128, query_rank: 1536, kv_rank: 512, nope: 128, rope: 64, value: 128}
+  dense: {ffn: mlp, kind: swiglu, hidden: 18432}
+layers:
+  - {repeat: 61, of: [latent, dense]}
+"""
+
+
+@pytest.fixture(scope="module")
+def latents(tmp_path_factory):
+    """Decoding with the attention of DeepSeek-V3, which keeps latents: 512 + 64 numbers a token and layer."""
+    path = tmp_path_factory.mktemp("models") / "latent.yaml"
+    path.write_text(LATENT, encoding="utf-8")
+    return served(str(path), batch=8, context=4096)
+
+
+def test_latents_take_70_kb_a_token_and_are_copied_where_heads_are_split(latents):
+    assert latents.serve.cache_bytes_per_token == 61 * 576 * 2 == 70_272
+    assert latents.serve.copies == 8
+    split = served(latents.question.stated.file.model, batch=8, context=4096, overrides=["layout.cache=sequence"])
+    assert split.serve.copies == 1
+    assert split.memory.cache_bytes * 8 == latents.memory.cache_bytes
+
+
+def test_absorbed_attention_over_latents_does_more_work_on_fewer_bytes(latents):
+    """Per query and cached token 2 x 128 x (576 + 512) FLOPs of 1,152 bytes: 241.8 FLOPs a byte."""
+    (one,) = (kernel for kernel in latents.lowered.kernels if kernel.where.kernel == "attention")
+    pairs = 8 * 4096
+    flops = one.flops(latents.sizes) * 8 / pairs  # heads lie on 8 chips
+    cached = sum(local_bytes(x, latents.sizes) for x in one.reads if x.role == "cache") / pairs
+    assert (flops, cached) == (278_528, 1_152)
+    assert flops / cached == pytest.approx(241.8, rel=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +292,13 @@ def test_weights_and_cache_in_fewer_bytes_take_fewer_seconds_and_travel_as_befor
     pauses_s = 80 * 14 * 2e-6
     assert fewer.step.compute_s - pauses_s == pytest.approx((llama.step.compute_s - pauses_s) / 2, rel=0.05)
     assert [row.logical_bytes for row in fewer.rows] == [row.logical_bytes for row in llama.rows]
+
+
+@pytest.mark.parametrize(("dtype", "bytes_each"), [("fp8_128", 33 / 32), ("mxfp4", 17 / 32), ("int4", 1 / 2)])
+def test_blocks_that_share_a_scale_count_it(llama, dtype, bytes_each):
+    plan = served(batch=32, context=4096, hw=DATASHEET, param_dtype=dtype, cache_dtype=dtype)
+    assert plan.memory.parameters_bytes / llama.memory.parameters_bytes == pytest.approx(bytes_each / 2)
+    assert plan.memory.cache_bytes / llama.memory.cache_bytes == pytest.approx(bytes_each / 2)
 
 
 def test_a_plan_of_inference_says_so_in_its_document_and_its_verdict(llama):

@@ -17,6 +17,18 @@ SCENARIO = {
     "layout": {"tp": "tensor", "dp": "data"},
     "workload": {"kind": "decode", "batch": 8, "context": 16},
 }
+LATENT = """\
+tpsim: model/2
+name: latent
+source: {title: none, read: 2026-11-22}
+hidden: 64
+vocab: 64
+blocks:
+  latent: {attention: mla, heads: 8, query_rank: 16, kv_rank: 16, nope: 8, rope: 4, value: 8}
+  dense: {ffn: mlp, kind: swiglu, hidden: 128}
+layers:
+  - {repeat: 2, of: [latent, dense]}
+"""
 ROWS = {
     "heads": ["layout.cache=heads"],
     "batch": ["layout.cache=batch"],
@@ -32,6 +44,9 @@ ROWS = {
         "placement=null",
         "layout={tp: tensor, pp: pipe, cache: sequence}",
     ],
+    "latents, absorbed": ["model=LATENT"],
+    "latents, absorbed, by batch": ["model=LATENT", "layout.cache=batch"],
+    "latents, absorbed, by sequence": ["model=LATENT", "layout.cache=sequence", "workload.cache_dtype=fp8_128"],
     "a prompt": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.cache=sequence"],
     "a prompt behind cached tokens": [
         "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",
@@ -43,9 +58,18 @@ ROWS = {
 """Every way that the cache is split, phases and number formats: held against one device."""
 
 
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory):
+    """A small model with latent attention, as a file."""
+    path = tmp_path_factory.mktemp("models") / "latent.yaml"
+    path.write_text(LATENT, encoding="utf-8")
+    return str(path)
+
+
 @pytest.mark.parametrize("overrides", ROWS.values(), ids=ROWS)
-def test_every_way_of_splitting_a_cache_gives_the_values_and_moves_the_bytes_that_are_claimed(overrides):
-    found = verify(SCENARIO, overrides=overrides)
+def test_every_way_of_splitting_a_cache_gives_the_values_and_moves_the_bytes_that_are_claimed(overrides, latent):
+    """Of latents decoding is absorbed and a prompt is not: that both are equal is what the check of the cache says."""
+    found = verify(SCENARIO, overrides=[one.replace("LATENT", latent) for one in overrides])
     (run,) = found.runs
     assert found.ok, found.verdict
     checks = ["values", "blocks", "collectives", "links", "formulas", "memory"]

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
-MEMORY = ("parameters", "gradients", "optimizer", "cache", "static")
+MEMORY = ("parameters", "gradients", "optimizer", "static")
+CACHE = "cache"
+"""What inference holds, and training does not."""
+
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
 
@@ -47,13 +50,9 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
-    trained = result.serve is None
     served = {f"serve.{one}": what for one, (what, _) in SERVED.items() if result.serve and one in result.serve}
-    return {**calls, **{name: what for name, what in numbers().items() if not (trained and name == CACHE)}, **served}
-
-
-CACHE = "memory.cache"
-"""What inference holds, and training does not."""
+    cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
+    return {**calls, **numbers(), **cache, **served}
 
 
 def numbers() -> dict[str, str]:
@@ -187,11 +186,10 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part in OVER_TIME:
         yield from OVER_TIME[part](result)
-    if part not in MEMORY:
+    cached = part == CACHE and result.memory.cache_bytes is not None
+    if part not in MEMORY and not cached:
         return
     program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
-    if part == "cache" and result.memory.cache_bytes is None:
-        return
     if work := result.question.inference:
         result = replace(result, sizes=sizes_of(replace(result.question, workload=work.held)))
     yield derived(

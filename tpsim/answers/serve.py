@@ -90,6 +90,13 @@ class Serve(Record):
         return largest_batch(self.plan.question, self.plan.lowered, self.plan.shelf)
 
     @property
+    def copies(self) -> Number:
+        """How many chips hold the same part of the cache."""
+        plan, tokens = self.plan, self.work.global_batch * self.work.longest
+        held = total(one.cache_bytes for one in plan.each) * plan.chips
+        return float(held / (len(plan.each) * self.cache_bytes_per_token * tokens))
+
+    @property
     def demanded(self) -> dict[str, float]:
         """What a scenario may require of it."""
         known = {"ttft": self.ttft_s, "tpot": self.tpot_s, "tokens_per_s_user": self.tokens_per_s_user}

@@ -75,4 +75,6 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         yield f"prompts {whole} = compute {compute} + exposed communication {exposed}; all are read at once"
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
+    if serve.copies > 1:
+        yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
     yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"

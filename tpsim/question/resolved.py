@@ -63,7 +63,7 @@ def resolved(question: Question) -> dict[str, Any]:
 
 def _work(question: Question) -> dict[str, Any]:
     """What a step computes: of inference as it is stated."""
-    stated = question.stated.file.workload
+    stated: Any = question.stated.file.workload
     return stated.said if isinstance(stated, InferenceFields) else asdict(question.workload)
 
 

@@ -12,6 +12,9 @@ from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Document, Strict
 from tpsim.question.scenario_file import Count, ScenarioFile, WorkloadFields
 
+Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
+"""What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
+
 NUMBERS = ("dtype", "param_dtype", "cache_dtype")
 """Fields that are number formats, which say nothing of what is computed."""
 
@@ -21,8 +24,8 @@ class InferenceFields(Strict):
 
     batch: Count = Field(1, description="sequences")
     dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
-    param_dtype: Dtype | None = None
-    cache_dtype: Dtype | None = Field(None, description="of keys and values in the cache; none: that of activations")
+    param_dtype: Stored | None = None
+    cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
     sampling: Literal["gather", "argmax"] = Field(
         "gather", description="how the next token is found where the vocabulary is split"
     )
