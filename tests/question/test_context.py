@@ -6,6 +6,9 @@ import pytest
 
 from tpsim.answers.plan import plan
 from tpsim.answers.search import search
+from tpsim.cost.compute import kernel_s
+from tpsim.cost.kept import held_bytes
+from tpsim.program.lives import lives
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 
@@ -65,7 +68,7 @@ def test_an_order_that_gives_each_device_two_pieces_needs_a_sequence_that_divide
         " pieces\n --> command line:1:20\n  |\n1 | --set workload.seq=8196\n"
         "  |                    ^^^^ write 8192 or 8200, or practice: {order: contiguous}"
     )
-    assert asked("workload.seq=8196").practice.order == "contiguous"
+    assert asked("workload.seq=8196", "practice.order=contiguous").practice.order == "contiguous"
 
 
 def test_zero_divides_hidden_over_context_and_data():
@@ -124,3 +127,57 @@ def test_neighbours_take_the_busiest_device_longer_than_a_fair_share_and_move_th
         s = BASE["workload"]["seq"]
         ratio = other.run_flops(unfair.sizes) / one.run_flops(fair.sizes)
         assert float(ratio) == pytest.approx((s * 7 / 4 + 1) / (s + 1), rel=1e-12)
+
+
+def ring(seq, how="ring", *, regather=True):
+    """One layer whose keys and values travel over a network."""
+    return plan(
+        {
+            **BASE,
+            "model": {"extends": "llama-3-8b", "layers": 1, "params": None},
+            "mesh": {"context": 8},
+            "placement": {"context": "network"},
+            "layout": {"cp": "context", "context": how},
+            "practice": {"base": "ideal", "overlap": {"tensor": "none"}, "regather": regather},
+            "workload": {"seq": seq, "global_batch": 1, "dtype": "bf16"},
+        }
+    )
+
+
+@pytest.mark.parametrize("seq", [8192, 16384, 131072])
+def test_hops_are_exposed_by_what_each_takes_longer_than_a_block(seq):
+    """T = block + (n - 1) * max(block, hop): n - 1 hops beside n blocks, the first of which is a device's own."""
+    n, result = 8, ring(seq)
+    seconds = {
+        one.where.act: kernel_s(one, result.sizes, result.question.machine, "bf16", None)
+        for one in result.lowered.kernels
+        if one.mask
+    }
+    for phase, act, arrays in (("forward", "F", 2), ("backward", "B", 4)):
+        rows = [row for row in result.rows if row.call.streamed and row.phase == phase]
+        assert len(rows) == arrays
+        hop, block = sum(row.time_s for row in rows) / (n - 1), seconds[act] / n
+        assert sum(row.exposed_s for row in rows) == pytest.approx((n - 1) * max(0, hop - block), rel=1e-9)
+
+
+def test_a_ring_sends_what_a_gather_does_waits_less_and_keeps_its_own_block_alone():
+    streamed, gathered = ring(131072), ring(131072, "gather")
+    for phase in ("forward", "backward"):
+        sent = [
+            sorted((row.collective, row.wire_bytes_per_device, row.formula) for row in one.rows if row.phase == phase)
+            for one in (streamed, gathered)
+        ]
+        assert sent[0] == sent[1]
+    assert streamed.step.time_s < gathered.step.time_s
+    keys, kept = 131072 * 1024 * 2, ring(131072, "gather", regather=False)
+    assert kept.memory.kept_bytes - streamed.memory.kept_bytes == 2 * keys * 7 // 8
+    streams = lives(streamed.lowered.program).streamed
+    assert len(streams) == 6  # keys and values in forward, again in backward, and their cotangents
+    assert {held_bytes(x, streamed.sizes, (), axes) for x, axes in streams.items()} == {2 * keys // 8}
+
+
+def test_attention_that_makes_all_scores_at_once_has_no_ring():
+    assert "error[not-streamed]: attention: plain makes all scores at once" in refused(
+        "practice.base=megatron", "practice.attention=plain"
+    )
+    assert asked("practice.base=megatron", "practice.attention=plain", "layout.context=gather").practice.context

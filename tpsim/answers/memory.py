@@ -119,11 +119,16 @@ class ChipMemory(Memory):
     @property
     def verdict(self) -> str:
         """Whether it fits, the peak, and what it is made of."""
-        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in self.parts.items())
+        return f"{self.brief} ({listed})"
+
+    @property
+    def brief(self) -> str:
+        """Whether it fits, and the peak."""
+        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
         have = show(self.capacity_bytes, "bytes")
-        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have} ({listed})"
+        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
 
 
 def margin(question: Question) -> float:

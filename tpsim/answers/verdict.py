@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
+from tpsim.report.bars import Bar
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
-    yield Line(f"{said}{idle}{''.join(broken.values())}", "time", ok=not broken)
-    yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.fits is not False and not about_memory)
+    brief = inference_brief(plan.serve) if plan.serve else _time_brief(plan)
+    yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
+    held, holds = plan.memory, plan.memory.fits is not False and not about_memory
+    yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
     if plan.run:
         yield Line(plan.run.text, "run")
     if plan.change:
@@ -57,6 +60,18 @@ IN_TURN = {"bubble": "stages that work one after the other"}
 
 HALF = 0.5
 """The share of compute from which it is bound by what makes it."""
+
+
+def inference_brief(serve: Serve) -> str:
+    """First token and those that follow, in a few words."""
+    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
+    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    return ", then ".join(filter(None, (first, each)))
+
+
+def _time_brief(plan: PlanResult) -> str:
+    """A step and what binds it, in a few words."""
+    return f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
 
 
 def _waited(plan: PlanResult) -> str:
@@ -108,3 +123,26 @@ def percent(share: float) -> str:
     '27.6 %'
     """
     return f"{100 * share:.3g} %"
+
+
+def bars(plan: PlanResult) -> Iterator[Bar]:
+    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
+    step, held = plan.step, plan.memory
+    exposed = sorted(((one.exposed_s, axis) for axis, one in plan.totals["by_axis"].items()), reverse=True)
+    parts = {
+        "compute": step.compute_s,
+        **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
+        "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
+        "bubble": step.bubble_s,
+        "host": step.host_s,
+    }
+    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
+    yield Bar("step  ", tuple(shares))
+    bytes_ = {**held.parts, "overheads": held.overhead_bytes}
+    sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
+    capacity = float(held.capacity_bytes)
+    yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
+
+
+MOST_AXES = 3
+"""Axes whose exposed seconds have a part of the bar of their own."""

@@ -15,7 +15,7 @@ from tpsim.cost.memory import local_bytes
 from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
-from tpsim.program.tokens import MASKS, TOKENS, pairs, peak
+from tpsim.program.tokens import MASKS, TOKENS, last_pairs, peak
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ class Kernel:
         """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
         return len(self.products) > 1
 
+    @property
+    def on_scores(self) -> bool:
+        """True if it makes or reads attention's scores."""
+        return _on_scores(self.products)
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)
@@ -72,22 +77,25 @@ class Kernel:
         if not (self.mask and self.skips):
             return self.flops(sizes)
         ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
-        run = self.seen(self.flops(sizes), sizes)
-        alike = not self.ring or self.shared  # of inference each device has as many of the tokens that are read
-        return run if alike else run * peak(self.program.order, sizes.dims["s"], ring, devices)
+        run, dims = self.seen(self.flops(sizes), sizes), sizes.dims
+        if not self.ring or self.shared:  # of inference each device has as many of the tokens that are read
+            return run
+        return run * peak(self.mask, self.program.order, dims["s"], ring=ring, devices=devices, w=dims.get("w", 0))
 
     def seen(self, flops: Any, sizes: Sizes) -> Any:
         """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
-        if not self.mask:
-            return flops
-        s, t = sizes.dims["s"], sizes.dims["t"]
-        return over(flops * pairs(self.mask, s, t), s * t)
+        s, t, w = (sizes.dims.get(dim, 1) for dim in "stw")
+        return over(flops * last_pairs(self.mask, s, t, w), s * t) if self.mask else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:
         """The axes that split the tokens of its scores."""
         scores = next(x for op in self.products for x in (*op.inputs, op.output) if {*x.dims} >= TOKENS)
         return tuple(axis for dim in sorted(TOKENS) for axis in scores.type.axes(dim))
+
+    def peak(self, sizes: Sizes) -> Any:
+        """What the device with most rows has over the mean."""
+        return sizes.peak({dim for op in self.products for x in op.inputs for dim in x.dims})
 
     def useful_flops(self, sizes: Sizes) -> Any:
         """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
@@ -208,8 +216,7 @@ class _Gathering:
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
-            scores = any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
-            mask = masks.get(ops[0].where.kind, "") if scores else ""
+            mask = masks.get(ops[0].where.kind, "") if _on_scores(products) else ""
             yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program, shared=shared)
 
     def _place(self, op: Op) -> None:
@@ -316,6 +323,10 @@ class _Gathering:
 
 
 OUTSIDE = -1
+
+
+def _on_scores(products: Iterable[Einsum]) -> bool:
+    return any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
 
 
 def _selects_slots(op: Op) -> bool:

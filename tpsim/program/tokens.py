@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.quantity.size import over
+from tpsim.quantity.size import floor_over, over, smallest
 
 if TYPE_CHECKING:
     from tpsim.quantity.size import Size
@@ -40,34 +40,55 @@ def split(order: Order, n: int) -> int:
     return 2 * n if order == "zigzag" else n
 
 
-def causal_pairs(rows: Size) -> Any:
-    """Pairs of a query and a key not behind it, of the first so many queries."""
+def _causal(rows: Size, _: Size) -> Any:
     return over(rows * (rows + 1), 2)
 
 
-MASKS: Mapping[str, Callable[[Size], Any]] = {"causal_mask": causal_pairs}
-"""Index function of a mask -> the pairs that it lets through, of the first so many queries."""
+def _window(rows: Size, w: Size) -> Any:
+    inside = smallest(rows, w)
+    return _causal(inside, w) + (rows - inside) * w
 
 
-def pairs(mask: str, s: Size, t: Size) -> Any:
-    """Pairs of a query and a key that a mask lets through, of the last s of t tokens by all of them.
+def _chunk(rows: Size, w: Size) -> Any:
+    full = floor_over(rows, w)
+    return full * _causal(w, w) + _causal(rows - full * w, w)
 
-    Causal: a share of (s + 1)/(2*s) of s by s, and all of one by t.
+
+MASKS: Mapping[str, Callable[[Size, Size], Any]] = {
+    "causal_mask": _causal,
+    "window_mask": _window,
+    "chunk_mask": _chunk,
+}
+"""Index function of a mask -> the pairs that it lets through, of the first so many queries; w: of its window."""
+
+
+def pairs(mask: str, s: Size, w: Size = 0) -> Any:
+    """Pairs of a query and a key, of s by s, that a mask lets through.
+
+    Of s*s these are: causal (s + 1)/(2*s); a window (w - w*(w - 1)/(2*s))/s; chunks (w + 1)/(2*s) where they fill s.
     """
-    return MASKS[mask](t) - MASKS[mask](t - s)
+    return MASKS[mask](s, w)
 
 
-def peak(order: Order, s: Size, ring: Size, devices: Size) -> Any:
-    """Pairs of a causal mask on the busiest device over their mean.
+def last_pairs(mask: str, s: Size, t: Size, w: Size = 0) -> Any:
+    """The same of the last s of t queries by all t: of one token itself and those before it."""
+    return MASKS[mask](t, w) - MASKS[mask](t - s, w)
+
+
+def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:
+    """Pairs of a mask on the busiest device over their mean.
 
     ring     shards of the queries, or of the keys, where the pairs are made
     devices  that share the tokens; more than these where the rest of them split heads there
 
-    Contiguous: the last of n has s*s/n - s*s/(2*n*n) of s*s/2, which is (2n - 1)/n times the mean as s grows; zigzag:
-    all alike; striped: the last is one token ahead of the next (Brandon et al. 2023, arXiv 2311.09431).
+    Contiguous: the last one is, with (2*n - 1)/n times the mean under a causal mask as s grows. Zigzag: the one whose
+    two pieces meet in the middle; under a causal mask, and under chunks that pieces fill or are filled by, all are
+    alike. Striped, under a causal mask: the last is a token ahead of the next (Brandon et al. 2023, arXiv 2311.09431).
     """
-    if order == "zigzag":
-        return 1
     if order == "striped":
         return over(s + 1 + devices - over(devices, ring), s + 1)
-    return over(over(s * (2 * ring - 1), ring) + 1, s + 1)
+    if order == "zigzag" and mask != "window_mask":
+        return 1
+    end = over(s * (ring + 1), 2 * ring) if order == "zigzag" else s
+    busiest = MASKS[mask](end, w) - MASKS[mask](end - over(s, ring), w)
+    return over(busiest * ring, pairs(mask, s, w))

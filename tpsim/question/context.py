@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.tokens import Order
     from tpsim.question.divisibility import At
@@ -50,14 +51,29 @@ def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | No
     said: Literal["gather", "ring"] | None = None
     if context:
         said = "ring" if context.all == "ring" or context.ring else None
-        said = "gather" if context.all == "gather" or context.gather else said
+        said = "gather" if context.all in ("gather", "heads") or context.gather else said
     if said and other and said != other:
         message = f"layout.context is {said} and practice.context {other}"
         raise InputError.one("context-twice", message, at("practice", "context"), "keep one of both")
-    if "ring" in (said, other):
-        message = "context: ring (keys and values block after block beside attention) is not supported yet"
-        raise InputError.one("not-supported-yet", message, at("layout", "context"), "write gather, or heads")
     return said or other
+
+
+def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None:
+    """Refuse what is not modelled of a shared sequence. Raises InputError.
+
+    Keys and values block after block where all scores are made at once, or where most blocks are hidden; stripes of a
+    window.
+    """
+    practice, masks = practice.under(laid), {getattr(block, "mask", "causal") for block in model.attentions}
+    if practice.context == "ring" and masks != {"causal"}:
+        message = f"blocks of keys and values that a {max(masks)} hides travel in vain, which is not modelled"
+        raise InputError.one("not-streamed", message, at("layout", "context"), "write context: gather, or heads")
+    if practice.order == "striped" and masks != {"causal"}:
+        message = f"how stripes share out what a {max(masks)} leaves is not modelled"
+        raise InputError.one("not-striped", message, at("practice", "order"), "write zigzag, or contiguous")
+    if practice.context == "ring" and practice.attention == "plain":
+        message = "attention: plain makes all scores at once, so that keys and values cannot come block after block"
+        raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")
 
 
 def order_of(file: ScenarioFile) -> Order:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tpsim.quantity.errors import InputError, Place, did_you_mean
+from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.question import Limit
 
@@ -36,23 +36,19 @@ SERVED: Mapping[str, Mapping[str, Dimension]] = {
 BOUNDS = {**LIMITS, **SERVED["serve"]}
 
 
-def limits(require: Mapping[str, str], at: At, at_key: At, *, kind: str) -> Iterator[Limit]:
-    """The demands of a scenario, read: ``{step: < 30 s}``; `at` says where a demand stands, `at_key` where its name.
+def limits(require: Mapping[str, str], at: At, *, kind: str) -> Iterator[Limit]:
+    """The limits of a scenario, read: ``{step: < 30 s}``; `at` says where one stands.
 
     kind  of workload
 
-    Raises InputError for a name that cannot be required, and for a bound that cannot be read.
+    Raises InputError for a bound that cannot be read, and for what only another kind of workload has.
     """
     known = {**LIMITS, **SERVED.get(kind, {})}
     for name, text in require.items():
         if name not in known:
-            raise InputError.one(
-                "unknown-requirement",
-                f'"{name}" cannot be required',
-                at_key("require", name),
-                did_you_mean(name, known),
-                "can be required: " + ", ".join(known),
-            )
+            message = f'"{name}" cannot be required of a workload {kind}'
+            remedy = "can be required: " + ", ".join(known)
+            raise InputError.one("unknown-requirement", message, at("require", name), remedy)
         yield _limit(name, text, at("require", name))
 
 

@@ -119,15 +119,23 @@ class Kernel:
     running  sums and maxima over the blocks so far
     now      what is made of the current blocks
     hangs    array -> the running ones that its value hangs on
+    needed   what goes into blocks
     """
 
     run: Run
     ops: Sequence[Op]
-    known: Mapping[Array, Blocks]
+    known: dict[Array, Blocks]
     running: dict[Array, Blocks] = field(default_factory=dict)
     now: dict[Array, Blocks] = field(default_factory=dict)
     hangs: dict[Array, frozenset[Array]] = field(default_factory=dict)
     works: dict[Op, Work] = field(default_factory=dict)
+    needed: set[Array] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """What goes into blocks, directly or not."""
+        for op in reversed(self.ops):
+            if KEYS in op.output.dims or op.output in self.needed:
+                self.needed.update(op.inputs)
 
     def results(self) -> Mapping[Array, Blocks]:
         """What it sums over blocks."""
@@ -139,7 +147,7 @@ class Kernel:
             before = dict(self.running)
             self.now = {x: each[step] for x, (_, each) in streams.items()}
             for op in self.ops:
-                if KEYS in op.output.dims or sums_blocks(op):
+                if KEYS in op.output.dims or sums_blocks(op) or self._of_rows(op):
                     self._do(op, move, sizes, step, before)
         return self.running
 
@@ -148,7 +156,7 @@ class Kernel:
         if isinstance(op, Index):
             work: Work = partial(index_block, op, run.sizes, partial(self._numbers, op.output, move, step))
         else:
-            work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.positions))
+            work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.choose, run.positions))
         held = [self._value(x) for x in op.inputs]
         made = {device: work(device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
         told = [x for x in op.inputs if x not in self.known]
@@ -157,8 +165,15 @@ class Kernel:
         )
         if sums_blocks(op):
             self.running[op.output] = self._merged(op, before, made) if op.output in before else made
+        elif KEYS not in op.output.dims:
+            rows = self.running if any(x in self.running for x in told) else self.known
+            rows[op.output] = made
         else:
             self.now[op.output] = made
+
+    def _of_rows(self, op: Op) -> bool:
+        """True for what is made of sums over blocks, row by row, and goes into blocks."""
+        return op.output in self.needed and any(x in self.running or x in self.known for x in op.inputs)
 
     def _numbers(self, array: Array, move: Move, step: int, device: Device) -> list[Positions]:
         """The global indices of an array that is as wide as the block of a step."""
@@ -209,7 +224,7 @@ def _of_rows(run: Run, ops: Sequence[Op]) -> dict[Array, Blocks]:
     if any(isinstance(op, Max) for op in ops):
         return {}
     sums = [op.output for op in ops if sums_blocks(op)]
-    row = next(x for x in sums if any(x in op.inputs and KEYS in op.output.dims for op in ops))
+    row = next(x for x in sums if "d" not in x.dims)
     out = next(x for op in ops if isinstance(op, Einsum) for x in op.inputs if x.name == MIXED)
     loops, name = ops[0].where.loops, MIXED.removeprefix("d.")
     mixed = next(op.output for op in run.program.ops if op.output.name == name and op.where.loops == loops)

@@ -107,15 +107,15 @@ def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
 
 def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     """How much of each value a query takes: the softmax of scores, which may be capped before."""
-    trace = text.trace
+    trace, sinks = text.trace, text.use("sinks") if block.sinks else None
     scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
         scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
-    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=block.sinks)
+    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=sinks)
 
 
-def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: bool = False) -> Array:
+def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: Array | None = None) -> Array:
     """Softmax of masked, scaled scores over the keys t; a split t owes a max, then a sum."""
     trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != "t")
     hidden = trace.index(mask, ("s", "t"), scores.dtype)
@@ -124,8 +124,8 @@ def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
     total = trace.einsum("attention.sum_exp", rest, weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")
-    if sinks:
-        beside = trace.lin("attention.sink_shifted", text.use("sinks"), top, scales=(ONE, MINUS))
+    if sinks is not None:
+        beside = trace.lin("attention.sink_shifted", sinks, top, scales=(ONE, MINUS))
         total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
     if text.practice.attention == "fused":
         _logsum(text, top, total)
