@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -335,7 +335,7 @@ class Dtypes:
     gradients: str = "f32"
     loss: str = "f32"
     optimizer: str = "f32"
-    cache: str | None = None
+    cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         question.dtypes,
         question.mesh.order,
         *(("stages",) if question.schedule else ()),
-        *((work.serving,) if (work := question.inference) else ()),
+        *((work.serving, question.dtypes.cache) if (work := question.inference) else ()),
     )
 
 
