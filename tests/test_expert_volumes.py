@@ -13,6 +13,7 @@ from tests.models import LLAMA, mixture
 from tests.program.test_experts import ORDER
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.compute import compute
+from tpsim.cost.kept import kept
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import local_bytes
 from tpsim.cost.rollup import collectives, price
@@ -20,7 +21,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile, timing
 from tpsim.machine.timing import pause_s
 from tpsim.program.dims import completed
-from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
 from tpsim.question.routing import filled
 from tpsim.question.scenario_file import Assume
@@ -162,6 +163,16 @@ def test_chance_fills_the_fullest_rank_as_simulations_have_it(experts, top, rank
     sizes = sizes_of(64, experts, top, tokens, E=ranks)
     assume = Assume.model_validate({"routing": {"load": "uniform"}})
     assert filled(assume, MODEL, EXCHANGED, sizes.dims, sizes.axes) == pytest.approx(peak, abs=5e-4)
+
+
+def test_experts_keep_their_rows_and_what_is_as_wide_as_they_are():
+    """Rows for dW1 and dWgate, both factors, what W2 reads; weighed at the tokens, the rows that come back, too."""
+    sizes, tokens = sizes_of(4096, 8, 2, 4096, E=8), Practice(rows=Rows(gates="tokens"))
+    for of, more in ((PROGRAMS["exchanged"], []), (lower(MODEL, EXCHANGED, tokens, Dtypes(), ORDER), ["combine.rows"])):
+        held = [one.array for one in kept(of, sizes) if one.maker.where.act == "F" and one.array.filled]
+        wide = [x.name for x in held if x.dims[2:] == ("y",)]
+        assert [x.name for x in held if x.dims[2:] == ("h",)] == ["dispatch.rows", *more]
+        assert wide == ["experts.up", "experts.gate", "experts.act" if more else "experts.weighed"]
 
 
 def test_a_capacity_pads_every_expert_to_it():

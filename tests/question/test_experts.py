@@ -30,6 +30,8 @@ def refusal(*overrides, scenario=SCENARIO):
         (["assume.routing.load=0.5"], "0.5"),
         (["assume.routing.load=most"], "most"),
         (["practice.rows.gates=nowhere"], "nowhere"),
+        (["practice.rows.dispatch=node"], "one row for all experts of a token on a node) is not modelled yet"),
+        (["practice.rows.overlap=pair"], "exchanges beside another microbatch) is not modelled yet"),
     ],
 )
 def test_experts_lie_where_tokens_or_products_are_split(overrides, expected):

@@ -56,6 +56,27 @@ def test_experts_whose_states_are_sharded_give_what_one_device_gives(zero):
     assert difference(sharded, whole(model=SHARED, practice=PRACTICES["megatron"])) < 1e-10
 
 
+@pytest.mark.parametrize("recompute", [("full",), ("dispatch.rows",)], ids=["layers", "rows"])
+def test_rows_that_are_recomputed_travel_again(recompute):
+    again = Practice(recompute=recompute)
+    sharded = run(WAYS["expert tensor parallel"][0], CUBE, practice=again)
+    assert difference(sharded, whole(practice=again)) < 1e-10
+    replayed = [one.op.output.name for one in sharded.causes if one.op.where.again and one.op.output.filled]
+    assert replayed[:2] == ["dispatch.rows"] * 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_experts_anywhere_give_what_one_device_gives(seed):
+    """Tokens, experts, what splits each, and states over any axes in any order."""
+    rng = np.random.default_rng(seed)
+    b, n, y = (tuple(map(str, rng.permutation(list(CUBE))[: rng.integers(0, 4)])) for _ in range(3))
+    s = tuple(axis for axis in CUBE if axis not in b)[: rng.integers(0, 2)]
+    table = {"*": {"b": b, "n": n, "y": tuple(axis for axis in y if axis not in n)}, "stored": {"h": b}}
+    if rng.random() < 0.5:
+        table |= {"residual": {"s": s}, "routed": {"b": b[: rng.integers(0, 4)], "s": s}}
+    assert difference(run(Layout(table), CUBE), whole()) < 1e-10
+
+
 @pytest.mark.parametrize("model", [BIASED, SHARED], ids=["biased", "shared"])
 @pytest.mark.parametrize("practice", [PLAIN, TOKENS], ids=["gates at experts", "gates at tokens"])
 def test_switches_of_experts_give_what_one_device_gives(model, practice):
