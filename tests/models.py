@@ -76,7 +76,6 @@ GEMMA = replace(blocks(QWEN, {"kv_heads": 1}), name="small-gemma")
 """One key/value head for all queries: no tensor parallelism splits it."""
 
 
-
 def mixture(**fields):
     """LLAMA with experts in place of its MLP."""
     (kind,) = LLAMA.kinds.values()

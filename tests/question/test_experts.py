@@ -10,7 +10,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 
 SCENARIO = "mixtral-8x7b-h100"
-ELSEWHERE = "layout.ep names idle, which is no axis of dp or tp"
+ELSEWHERE = "layout.ep names idle, which is no axis of dp or cp or tp"
 
 
 def refusal(*overrides, scenario=SCENARIO):

@@ -16,10 +16,11 @@ from tpsim.reference.compare import compared
 from tpsim.reference.derivative import slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
-from tpsim.reference.routing import balanced, drawn, own
+from tpsim.reference.routing import drawn, evenly, own
 
 CUBE = {"R": 2, "E": 2, "X": 2}
 PLAIN = Practice()
+EVEN = evenly()
 TOKENS = Practice(rows=Rows(gates="tokens"))
 BIASED = mixture(bias=True, kind="gelu", normalise=False)
 SHARED = mixture(shared=8, score="sigmoid", choice_bias=True)
@@ -51,7 +52,7 @@ def test_every_way_of_rows_gives_what_one_device_gives(name):
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_experts_whose_states_are_sharded_give_what_one_device_gives(zero):
-    largest = layout(dp=("R", "E"), tp=("X",), sequence_parallel=True, ep=("E",), etp=("X",), zero=zero)
+    largest = layout(dp=("E",), cp=("R",), tp=("X",), sequence_parallel=True, ep=("E",), etp=("X",), zero=zero)
     sharded = run(largest, CUBE, model=SHARED, practice=PRACTICES["megatron"])
     assert difference(sharded, whole(model=SHARED, practice=PRACTICES["megatron"])) < 1e-10
 
@@ -186,8 +187,8 @@ def test_a_drawn_routing_sends_exactly_its_own_rows(skew):
 
 
 def test_tokens_that_choose_evenly_leave_no_row_empty():
-    sharded = run(WAYS["over part of dp"][0], CUBE, balanced, rows=16)
-    alone = whole(balanced, rows=16)
+    sharded = run(WAYS["over part of dp"][0], CUBE, EVEN, rows=16)
+    alone = whole(EVEN, rows=16)
     assert difference(sharded, alone) < 1e-10
     rows = next(op.output for op in sharded.program.ops if op.output.name == "experts.out")
     assert set(sharded.elements(rows).values()) == {4 * 8 * MIXTURE.hidden}  # 4 of 8 experts, 16 rows over R

@@ -16,6 +16,8 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
+from tpsim.program.kinds import counted
+from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity.errors import InputError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
+    from tpsim.program.kinds import Layers
     from tpsim.program.layout import Practice
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
@@ -71,7 +74,7 @@ def shrink(question: Question) -> Question:
     return replace(
         question,
         stated=_balanced(question),
-        model=shrunk_model(question.model, dims, sum(split) or LAYERS),
+        model=shrunk_model(question.model, dims, sum(split) or LAYERS * len(question.model.kinds)),
         practice=shrunk_practice(question),
         mesh=mesh,
         placement=placement,
@@ -253,13 +256,19 @@ def _types(program: Program) -> Iterator[Sharding]:
             yield from (move.after for move in op.moves)
 
 
+def _fewer(model: Model, layers: int) -> Layers:
+    """So many layers in place of a stack: as many of each kind, in the order in which they first stand."""
+    kinds = tuple(counted(model.stack))
+    return merged((kinds[place * len(kinds) // layers], 1) for place in range(layers))
+
+
 def shrunk_model(model: Model, dims: Mapping[str, int], layers: int = LAYERS) -> Model:
     """The model with these dims; a padded vocabulary stays a padded one."""
     return replace(
         model,
         hidden=dims["h"],
         kinds={name: kind.resized(dims) for name, kind in model.kinds.items()},
-        stack=((next(iter(model.kinds)), layers),),
+        stack=_fewer(model, layers),
         vocab=dims["v"] - (model.vocab != model.vocab_padded),
         vocab_padded=dims["v"],
         max_positions=dims["p"] if model.max_positions else None,

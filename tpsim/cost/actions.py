@@ -62,7 +62,7 @@ class Actions:
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
-        return self._overlap(call) != "none"
+        return call.streamed or self._overlap(call) != "none"
 
     def splits(self, call: Collective) -> bool:
         """True if products are cut to run beside a call's steps."""

@@ -116,6 +116,11 @@ class Collective:
         return self.kind != "send" and not {*self.program.pipe}.isdisjoint(self.axes)
 
     @property
+    def streamed(self) -> bool:
+        """True if its blocks travel one after another, beside what is made of each."""
+        return self.parts[0].move.streamed
+
+    @property
     def grows(self) -> bool:
         """True if its bytes grow with the tokens of a step."""
         return any("b" in part.move.before.dims for part in self.parts)
@@ -156,6 +161,7 @@ class Collective:
             self.axes,
             self.parts[0].move.reordered,
             self.parts[0].move.members,
+            self.parts[0].move.streamed,
             tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
         )
 

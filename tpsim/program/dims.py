@@ -106,6 +106,7 @@ def loop(name: str) -> Quantity:
 ROLES: Mapping[str, Quantity] = {
     "tp": Quantity("t", "tensor parallelism"),
     "dp": Quantity("d", "data parallelism"),
+    "cp": Quantity("C", "context parallelism"),
     "pp": Quantity("stages", "pipeline parallelism"),
 }
 """What mesh axes are for; the symbol is that of all axes of a role together."""

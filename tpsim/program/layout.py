@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.keeps import KEEPS, Extra
+
+if TYPE_CHECKING:
+    from tpsim.program.tokens import Order
 
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
@@ -181,6 +184,10 @@ class Practice:
     keeps                  what a stack keeps beside what its kernels need
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
+    context                keys and values of other devices are gathered before attention reads them (gather), or block
+                           after block beside what it makes of them (ring); None where none has other tokens
+    order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
+                           one from the end (zigzag), every so manieth (striped); None as for context
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
     overlap                which sorts of collectives run beside compute
@@ -202,6 +209,8 @@ class Practice:
     recompute_layers: int | None = None
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
+    context: Literal["gather", "ring"] | None = "gather"
+    order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"
     overlap: Overlap = Overlap()
@@ -221,18 +230,22 @@ class Practice:
         return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:
-        """These switches as `layout` lets them be: one array holds what is sharded alike.
+        """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.
 
         Where the queries of a kv head lie on axes (tp beyond the kv heads), fused queries would be repeated over them
         as keys and values must be; they have an array of their own.
         """
+        context, order = (self.context, self.order) if layout.roles.get("cp") else (None, None)
         regions = [name for name, region in REGIONS.items() if region.weights]
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
-        return replace(self, qkv="fused_kv") if apart and self.qkv == "fused" else self
+        qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
+        return replace(self, qkv=qkv, context=context, order=order)
 
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(
+        context="ring",
+        order="zigzag",
         overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
         rows=Rows(overlap="beside"),
     ),
@@ -242,6 +255,8 @@ PRACTICES: Mapping[str, Practice] = {
         qkv="fused",
         coalesce=True,
         keeps=KEEPS["megatron"],
+        context="ring",
+        order="zigzag",
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
@@ -249,6 +264,7 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
     ),
     "deepspeed": Practice(
@@ -303,11 +319,17 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism (an MLP or the heads), data parallelism (the batch), stages, experts."""
+        """The axes of tensor parallelism (the heads), data (the batch), context (its tokens), experts, stages."""
         default = self.table.get("*", {})
-        others = {"pp": self.stages, "ep": default.get("n", ()), "etp": default.get("y", ())}
-        used = {role: axes for role, axes in others.items() if axes}
-        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **used}
+        others = {"cp": "s", "ep": "n", "etp": "y"}
+        some = {role: axes for role, dim in others.items() if (axes := default.get(dim, ()))}
+        stages = {"pp": self.stages} if self.stages else {}
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **some, **stages}
+
+    @property
+    def data(self) -> Axes:
+        """The axes that split the tokens of a step: gradients of parameters owe a sum over them."""
+        return (*self.roles["dp"], *self.roles.get("cp", ()))
 
     @property
     def stages(self) -> Axes:
@@ -345,6 +367,8 @@ def layout(
     *,
     tp: Axes = (),
     dp: Axes = (),
+    cp: Axes = (),
+    heads: Axes = (),
     pp: Axes = (),
     zero: int = 0,
     sequence_parallel: bool = False,
@@ -354,28 +378,35 @@ def layout(
     etp: Axes = (),
     whole: Collection[str] = (),
 ) -> Layout:
-    """The table that tp, dp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
+    """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
 
     tp        axes of tensor parallelism, major first
     dp        axes of data parallelism
+    cp        axes of context parallelism: they split the tokens of a sequence
+    heads     the last of these, which split heads instead inside attention (Ulysses)
     pp        the axis of pipeline stages
-    zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp
+    zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp and cp
     cut       dim -> axes that split the stream where it is sent
-    kv_split  how many leading tp axes shard the kv heads; the rest shard the queries of a kv head (None: all shard
-              kv heads)
-    ep        axes, of dp or tp or both, that experts lie on, major first
+    kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
+              all shard kv heads)
+    ep        axes, of dp, cp and tp, that experts lie on, major first
     etp       axes of tp that split each expert
-    whole     dims that ZeRO must not shard because dp does not divide them (h, d or f)
+    whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     """
-    split = len(tp) if kv_split is None else kv_split
+    inside, data = (*tp, *heads), (*dp, *cp)
+    split = len(inside) if kv_split is None else kv_split
     table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
     table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
+    if cp:
+        table["*"]["s"] = cp
+    if heads:
+        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:split], "r": inside[split:]}
     if pp:
         table["*"][LAYERS] = pp
     if sequence_parallel:
-        table["residual"] = {"s": tp}
+        table["residual"] = {"s": (*cp, *tp)}
     if cut:
         table["cut"] = dict(cut)
-    flat = {dim: axes for dim, axes in {"h": dp, "d": dp, "f": (*tp, *dp)}.items() if dim not in whole}
-    table |= {name: flat for name, region in REGIONS.items() if dp and region.zero and zero >= region.zero}
+    flat = {dim: axes for dim, axes in {"h": data, "d": data, "f": (*tp, *data)}.items() if dim not in whole}
+    table |= {name: flat for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

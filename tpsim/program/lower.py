@@ -88,7 +88,8 @@ def lower(
     settled = [array for name, array in results.items() if name.startswith("grad.")]
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    return Program(parted(trace.ops, backward.stream, settled), order, traced, layout.table, results)
+    ops = parted(trace.ops, backward.stream, settled)
+    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
 
 
 def _stacks(

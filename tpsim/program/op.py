@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
+    from tpsim.program.tokens import Order
 
 Act = Literal["F", "B", "W", "U"]
 """Forward; backward to the cotangent of the stream; backward to gradients of parameters; update."""
@@ -255,6 +256,7 @@ class Program:
     traced   loop, or kind of layers -> how many of its runs are traced: each stands for as many real ones
     table    region -> dim -> axes, as `layout` stated it
     results  named arrays to compare: "loss", "grad.<param>", "new.<param>"
+    order    in which devices have the tokens of a sequence
     """
 
     ops: tuple[Op, ...]
@@ -262,6 +264,12 @@ class Program:
     traced: Mapping[str, int]
     table: Mapping[str, Mapping[str, tuple[str, ...]]]
     results: Mapping[str, Array] = field(default_factory=dict)
+    order: Order = "contiguous"
+
+    @property
+    def sharing(self) -> tuple[str, ...]:
+        """The mesh axes whose devices have some tokens of each sequence."""
+        return self.table.get("*", {}).get("s", ())
 
     @property
     def pipe(self) -> tuple[str, ...]:

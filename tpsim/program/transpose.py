@@ -79,7 +79,12 @@ class Backward:
         self.outside = {x for op in forward for x in op.inputs if self._kernel(made[x]) != self._kernel(op)}
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
+        streamed = {self._kernel(op): x for op in forward for x in op.inputs if op.where.kernel and self._streamed(x)}
+        read = {key: [x for op in forward for x in op.inputs if self._kernel(op) == key] for key in streamed}
         for op in reversed(forward):
+            with self.trace.at(replace(op.where, act="B"), op.output.region):
+                for x in filter(self._streamed, read.pop(self._kernel(op), ())):
+                    self._saved(x)  # blocks come to a kernel side by side
             if isinstance(op, Reshard) and op.inputs[0].role == "param":
                 with self.trace.at(replace(op.where, act="B"), op.output.region):
                     self._saved(op.output)  # frameworks gather a dropped group of weights whole, read or not
@@ -183,7 +188,9 @@ class Backward:
         target = Sharding(x.dims, x.type.on, frozenset(owed))
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
-        self.bags[x].append(self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output)))
+        streamed = self._streamed(op.output)
+        back = self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output), streamed=streamed)
+        self.bags[x].append(back)
 
     # --- bags ---
 
@@ -224,7 +231,14 @@ class Backward:
         """True for what was gathered and the practice drops; rows that travelled to their experts are kept."""
         if not isinstance(op, Reshard) or op.output.filled or not any(move.kind == "all_gather" for move in op.moves):
             return False
+        if self._streamed(op.output):
+            return True  # nobody ever has all of it
         return self.practice.reshard_after_forward if op.inputs[0].role == "param" else self.practice.regather
+
+    def _streamed(self, x: Array) -> bool:
+        """True for what comes block after block to who reads it."""
+        op = self.trace.producer[x]
+        return isinstance(op, Reshard) and any(move.streamed for move in op.moves)
 
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""

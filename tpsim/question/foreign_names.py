@@ -56,6 +56,15 @@ _OTHERS = {
     ),
     "layout.etp": ("etp", "expert_tensor_parallel_size"),
     "assume.routing.drop": ("capacity_factor", "moe_expert_capacity_factor", "expert_capacity_factor"),
+    "layout.cp": (
+        "cp_size",
+        "context_parallel",
+        "context_parallelism",
+        "context_parallel_size",
+        "context_parallel_degree",
+        "ici_context_parallelism",
+    ),
+    "layout.context": ("cp_comm_type", "ulysses", "ulysses_degree", "ring_attention"),
     "layout.sequence_parallel": ("sequence_parallel_enabled", "enable_sequence_parallel", "sequence_parallelism"),
     "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp", "sharding_stage"),
     "workload.global_batch": (
@@ -168,16 +177,6 @@ FOREIGN: Mapping[str, str] = (
 
 _LATER = {
     "offload of states or activations": ("offload", "cpu_offload", "offload_optimizer", "offload_param"),
-    "context parallelism": (
-        "cp",
-        "context",
-        "cp_size",
-        "context_parallel",
-        "context_parallel_size",
-        "context_parallel_degree",
-        "ici_context_parallelism",
-        "ulysses",
-    ),
 }
 
 NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items() for word in words}

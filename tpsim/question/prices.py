@@ -48,7 +48,11 @@ def pricer(question: Question) -> Pricer:
         if move.kind == "send" and question.schedule:
             return slowest_send(question, question.schedule, move.axes, volume)
         route = route_over(question, move)
-        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, move.kind)
+        known = (
+            not move.streamed
+            and force.algorithm is not None
+            and force.algorithm in timing.algorithms(machine, route, move.kind)
+        )
         return timing.time(
             machine,
             route,
@@ -56,9 +60,10 @@ def pricer(question: Question) -> Pricer:
             volume,
             cost_model=question.cost_model,
             launch=force.launch,
-            algorithm=force.algorithm if known or question.cost_model == "book" else None,
+            algorithm=force.algorithm if known or (question.cost_model == "book" and not move.streamed) else None,
             protocol=force.protocol,
             change=question.placement.change(move),
+            streamed=move.streamed,
         )
 
     return seconds

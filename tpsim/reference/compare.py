@@ -100,9 +100,9 @@ def _comparable(op: Op) -> bool:
 
 
 def _as(array: Array, other: Array, sharded: Run, whole: Run) -> Block:
-    """The value of `other` on one device, its dims in the order of `array`, and the rows of experts in its order."""
+    """The value of `other` on one device, its dims, its tokens and the rows of experts in the order of `array`."""
     (block,) = whole.blocks[other].values()
-    value = np.asarray(block.transpose([other.dims.index(dim) for dim in array.dims]))
+    value = sharded.placed(block.transpose([other.dims.index(dim) for dim in array.dims]), array.dims)
     return reordered(sharded, array, whole, other, value) if array.filled else value
 
 

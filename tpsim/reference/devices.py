@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,6 +177,20 @@ class Devices:
         else:
             tally = self._ragged(run, move, segments, self._group(move, members, filled))
         return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
+
+    def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:
+        """Every device's block on the next device along the axes of a move, and what was sent for it."""
+        segments = tuple(segment for part in parts for segment in part.segments)
+        members = self.network.members(move.axes, segments)
+        hop = replace(move, kind="permute")
+        group = _Shifted(self, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
+        run = self._plan(hop, group, parts, segments)
+        stores = group.stores(run.switches)
+        for each in self._messages(run, stores.shape[-1]):
+            self._step(each, run, stores, np.add)
+        moved = group.moved(stores)
+        tally = self._tally(run, hop, segments, members, stores.shape[-1])
+        return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, "int8", "")
 
     def _plan(self, move: Move, group: _Group, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":
@@ -394,6 +408,15 @@ class _Group:
         if len(wanted) != len(devices) or set(held) != set(wanted):
             raise ValueError(f"{self.move.before} -> {self.move.after} is no permute over {self.move.axes}")
         return [wanted[window] for window in held]
+
+
+class _Shifted(_Group):
+    """Blocks that go to the next device, as the mesh counts them."""
+
+    def targets(self) -> list[int]:
+        """The same in every group."""
+        place = {at: rank for rank, at in enumerate(map(int, self.order))}
+        return [place[(int(at) + 1) % self.n] for at in self.order]
 
 
 class _Counter:

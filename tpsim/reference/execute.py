@@ -15,13 +15,15 @@ import numpy as np
 
 from tpsim.program.lives import lives
 from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, Program, Reshard
+from tpsim.program.tokens import TOKENS, positions
+from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import Choice, Table, carried, emptied, marks, own
 from tpsim.reference.wiring import Wiring, rings
-from tpsim.reference.works import Work, work_of
+from tpsim.reference.works import Positions, Work, work_of
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Where
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.collectives import Part
+    from tpsim.reference.streamed import Steps
 
 Inputs = Callable[[str, tuple[int, ...]], Block]
 """Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
@@ -46,9 +49,13 @@ class Cause:
 class Run:
     """One execution: the blocks of every array, by array, and every collective in the order of the ops.
 
-    works   what each op that was run does on a device: it hangs on sizes alone
-    choose  which experts tokens go to
-    tables  which token fills each row of an expert, by choice
+    works      what each op that was run does on a device: it hangs on sizes alone
+    choose     which experts tokens go to
+    tables     which token fills each row of an expert, by choice
+    positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
+    streams    array that comes block after block -> by which move, and the block that each device has in each step
+    kernels    op of a kernel that reads such arrays -> all ops of the kernel
+    summed     what such kernels have summed over blocks
     """
 
     program: Program
@@ -64,10 +71,24 @@ class Run:
     choose: Choice = own
     tables: dict[Filled, Table] = field(default_factory=dict)
     live: Live = field(init=False)
+    positions: Positions | None = field(init=False)
+    streams: dict[Array, tuple[Move, Steps]] = field(default_factory=dict)
+    kernels: Mapping[Op, tuple[Op, ...]] = field(init=False)
+    summed: dict[Array, Blocks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.live = Live(lives(self.program), self.beside)
+        self.live = Live(lives(self.program), self.beside, self.grid.mesh)
+        self.kernels = streamed.kernels(self.program)
+        order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
+        self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
+
+    def placed(self, whole: Block, dims: Sequence[str]) -> Block:
+        """A value with its tokens in the order in which devices have them."""
+        for place, dim in enumerate(dims):
+            if dim in TOKENS and self.positions is not None:
+                whole = whole.take(self.positions, axis=place)
+        return whole
 
     @property
     def grid(self) -> Grid:
@@ -196,7 +217,8 @@ def label(array: Array, op: Op) -> str:
 def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Leaf):
         shape = tuple(run.sizes[dim] for dim in op.output.dims)
-        scattered = run.grid.scatter(run.inputs(label(op.output, op), shape), op.output.type)
+        value = run.placed(run.inputs(label(op.output, op), shape), op.output.dims)
+        scattered = run.grid.scatter(value, op.output.type)
         return {device: scattered[device] for device in run.holders(op.where)}
     if isinstance(op, Reshard):
         return _moved(run, op)
@@ -204,8 +226,12 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return _joined(run, op)
     if isinstance(op, Dispatch | Combine):
         return carried(run, op)
+    if op in run.kernels and streamed.sums_blocks(op):
+        if op.output not in run.summed:
+            run.summed |= streamed.results(run, run.kernels[op])
+        return run.summed[op.output]
     if op not in run.works:
-        run.works[op] = work_of(op, run.grid, run.sizes, run.choose)
+        run.works[op] = work_of(op, run.grid, run.sizes, run.choose, run.positions)
     held = [run.blocks[x] for x in op.inputs]
     made = {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
     return emptied(run, op.output, made) if op.output.filled else made
@@ -225,7 +251,14 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
-        blocks, call = _played(run, move, blocks, parts, op)
+        if move.streamed and move.kind == "all_gather":
+            steps, call = streamed.gathered(run, move, blocks, parts, op)
+            run.streams[op.output] = move, steps
+            blocks = streamed.whole(run, move, steps)
+        elif move.streamed:
+            blocks, call = streamed.scattered(run, move, blocks, parts, op)
+        else:
+            blocks, call = _played(run, move, blocks, parts, op)
         run.causes.append(Cause(op, call))
     return blocks
 

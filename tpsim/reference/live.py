@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpsim.program.lives import Lives, in_microbatch
+from tpsim.program.lives import BUFFERS, Lives, in_microbatch
 from tpsim.reference.devices import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tpsim.algebra.mesh import Mesh
     from tpsim.program.op import Array, Op
     from tpsim.reference.blocks import Device
 
@@ -21,11 +22,13 @@ class Live:
     """What devices hold of the arrays that microbatches make, beside states.
 
     beside  name of an array -> bytes per element that a stack keeps as long as it is there
+    mesh    whose devices they are
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
 
     lives: Lives
-    beside: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, int]
+    mesh: Mesh
     levels: dict[int, list[list[tuple[int, int]]]] = field(default_factory=lambda: defaultdict(list))
     _held: Counter[Device] = field(default_factory=Counter)
     _most: Counter[Device] = field(default_factory=Counter)
@@ -38,7 +41,9 @@ class Live:
         if array not in self.lives.makers:
             return
         each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
-        self._sizes[array] = {device: many * each for device, many in elements.items()}
+        ways = self.mesh.size(*self.lives.streamed.get(array, ()))
+        there = min(BUFFERS, ways)
+        self._sizes[array] = {device: many * there // ways * each for device, many in elements.items()}
         self._left[array] = len(self.lives.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size
