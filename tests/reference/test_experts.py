@@ -10,6 +10,8 @@ import pytest
 from tests.models import MIXTURE, mixture
 from tests.program.test_experts import GATHERED, WAYS
 from tpsim.algebra.mesh import Mesh
+from tpsim.cost.memory import local_bytes
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
 from tpsim.reference.compare import compared
@@ -184,6 +186,9 @@ def test_a_drawn_routing_sends_exactly_its_own_rows(skew):
     there = next(op.output for op in sharded.program.ops if op.output.name == "experts.out")
     assert list(sharded.elements(there).values()) == list(MIXTURE.hidden * rows.sum(axis=0))
     assert difference(sharded, whole(choose)) < 1e-10
+    held, peak = 2 * MIXTURE.hidden * rows.sum(axis=0), rows.sum(axis=0).max() / rows.sum(axis=0).mean()
+    full = Sizes(MIXTURE.dims(sequences=8, seq=8), {"E": 4}, {}, peaks={"c": peak})
+    assert local_bytes(there, full) == held.max()
 
 
 def test_tokens_that_choose_evenly_leave_no_row_empty():
