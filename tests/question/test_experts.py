@@ -66,6 +66,15 @@ def test_what_is_assumed_of_routing_is_said_and_moves_seconds_alone():
     assert after.totals["by_op"]["rows"].wire_bytes_per_device == before.totals["by_op"]["rows"].wire_bytes_per_device
 
 
+@pytest.mark.parametrize("planner", ["book", "cheapest"])
+def test_rows_need_not_come_out_even(planner):
+    """37 tokens of each of 64 sequences choose 2 of 8 experts: 592 rows for each, 74 from each of 8 data ranks."""
+    found = priced(resolve(SCENARIO, overrides=["workload.seq=37", "assume.routing.drop=1.1", f"planner={planner}"]))
+    (row,) = (row for row in found.rows if row.array == "combine.rows")
+    assert row.logical_bytes == pytest.approx(1.1 * 64 * 37 * 2 * 4096 * 2 / 8)
+    assert found.verdict
+
+
 def test_a_capacity_is_planned_and_not_verified():
     question = resolve(SCENARIO, overrides=["assume.routing.drop=1.25"])
     (row,) = (row for row in priced(question).rows if row.array == "dispatch.rows")
