@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tpsim.answers import course
+from tpsim.cost.rollup import ROWS
 from tpsim.cost.segments import joined
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.kinds import ALIKE
@@ -32,7 +33,7 @@ def pictures(plan: PlanResult) -> Iterator[Picture]:
 
 # A layer --------------------------------------------------------------------------------------------------------------
 
-LANES = {COMPUTE: "compute", "tensor": "activations", "gradients": "gradients", "weights": "weights"}
+LANES = {COMPUTE: "compute", "tensor": "activations", ROWS: "rows", "gradients": "gradients", "weights": "weights"}
 """What runs on each lane; all but the first are of collectives."""
 
 PHASES = {"F": "forward", "BW": "backward"}

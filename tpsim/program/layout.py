@@ -419,7 +419,7 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
-    ep        axes, of dp or tp or both, that experts lie on, major first
+    ep        axes, of dp, cp and tp, that experts lie on, major first
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     """
