@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tpsim.answers.model import model_show
 from tpsim.program.counts import mtp_count, parameter_count
-from tpsim.program.model_file import load_model
+from tpsim.program.model_file import load_model, with_fields
 from tpsim.quantity.errors import InputError
 
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"
@@ -162,6 +163,13 @@ def test_a_sliding_window_is_a_mask_where_it_is_used() -> None:
 def test_layers_are_of_the_kinds_that_the_config_lays_out(name: str, first: list[tuple[str, int]]) -> None:
     model = load_model(CONFIGS / f"{name}.json").model
     assert list(model.stack[: len(first)]) == first
+
+
+@pytest.mark.parametrize("name", ["llama-4-maverick", "deepseek-v3", "gpt-oss-20b", "mistral-7b", "qwen3-8b", "gpt2"])
+def test_a_config_with_a_field_changed_is_the_same_model_but_for_that(name: str) -> None:
+    read = load_model(CONFIGS / f"{name}.json")
+    changed = with_fields(read, {"vocab_padded": 2 * read.model.vocab}, lambda *_: None).model
+    assert replace(changed, vocab_padded=read.model.vocab) == read.model
 
 
 def test_a_folder_of_hugging_face_is_read_by_its_config(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         name: {switch: value for switch, value in asdict(practice).items() if value != ideal[switch]}
         for name, practice in PRACTICES.items()
     }
+    rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
+    assert all(one == {"gates": "experts", "overlap": "none"} for one in rows.values())
+    assert ideal["rows"] == {"gates": "experts", "overlap": "beside"}
     assert switches == {
         "ideal": {},
         "megatron": {

@@ -57,6 +57,11 @@ class Kernel:
         """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
         return len(self.products) > 1
 
+    @property
+    def on_scores(self) -> bool:
+        """True if it makes or reads attention's scores."""
+        return _on_scores(self.products)
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)
@@ -85,6 +90,10 @@ class Kernel:
         """The axes that split the tokens of its scores."""
         scores = next(x for op in self.products for x in (*op.inputs, op.output) if {*x.dims} >= TOKENS)
         return tuple(axis for dim in sorted(TOKENS) for axis in scores.type.axes(dim))
+
+    def peak(self, sizes: Sizes) -> Any:
+        """What the device with most rows has over the mean."""
+        return sizes.peak({dim for op in self.products for x in op.inputs for dim in x.dims})
 
     def useful_flops(self, sizes: Sizes) -> Any:
         """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
@@ -204,8 +213,7 @@ class _Gathering:
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
-            scores = any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
-            mask = masks.get(ops[0].where.kind, "") if scores else ""
+            mask = masks.get(ops[0].where.kind, "") if _on_scores(products) else ""
             yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program)
 
     def _place(self, op: Op) -> None:
@@ -308,6 +316,10 @@ class _Gathering:
 
 
 OUTSIDE = -1
+
+
+def _on_scores(products: Iterable[Einsum]) -> bool:
+    return any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
 
 
 def _selects_slots(op: Op) -> bool:

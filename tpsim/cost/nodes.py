@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tpsim.cost.rollup import RECOMPUTED
+from tpsim.cost.rollup import RECOMPUTED, ROWS
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
 from tpsim.quantity.size import largest, over
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
 LANE: Mapping[str, str] = {
     **dict.fromkeys(("activation", RECOMPUTED), TENSOR),
+    ROWS: ROWS,
     "gradient": GRADIENTS,
     **dict.fromkeys(("param", "state"), WEIGHTS),
 }

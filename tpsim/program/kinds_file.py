@@ -157,14 +157,22 @@ def kind_names(pairs: Sequence[Pair]) -> dict[Pair, str]:
 
 
 def as_file(model: Model, source: str) -> dict[str, Any]:
-    """A model as the fields of a file."""
+    """A model as the fields of a file, which calls its kinds alike."""
+    one, other = ({kind.attention for kind in model.kinds.values()}, {kind.ffn for kind in model.kinds.values()})
+
+    def pair(kind: str) -> list[str]:
+        if len(model.kinds) == 1:
+            return ["attention", "ffn"]
+        first, _, second = kind.partition("_")
+        return ["attention", kind] if len(one) == 1 else [kind, "ffn"] if len(other) == 1 else [first, second]
+
     blocks = {
-        f"{sort}_{name}": block.model_dump(exclude_none=True)
-        for name, kind in model.kinds.items()
-        for sort, block in (("attention", kind.attention), ("ffn", kind.ffn))
+        name: block.model_dump(exclude_none=True)
+        for kind, made in model.kinds.items()
+        for name, block in zip(pair(kind), (made.attention, made.ffn), strict=True)
     }
-    layers = [{"repeat": many, "of": [f"attention_{kind}", f"ffn_{kind}"]} for kind, many in model.stack]
+    layers = [{"repeat": many, "of": pair(kind)} for kind, many in model.stack]
     kind, depth = model.mtp or ("", 0)
-    mtp = {"mtp": {"depth": depth, "of": [f"attention_{kind}", f"ffn_{kind}"]}} if kind else {}
+    mtp = {"mtp": {"depth": depth, "of": pair(kind)}} if kind else {}
     same = {name: getattr(model, name) for name in (*SAME, "vocab_padded")}
     return {"tpsim": "model/2", "source": {"title": source}, **same, "blocks": blocks, "layers": layers, **mtp}

@@ -62,13 +62,15 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "routed": Region(carries=True, weights=True, like="residual"),
+    "experts": Region(carries=True, weights=True),
     "vocab": Region(),
     "stored": Region(weights=True, zero=3),
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, logits."""
+blocks, attention's heads, tokens as they are routed and rows at their experts, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]
@@ -143,6 +145,19 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How rows of tokens go to experts and come back.
+
+    gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
+             to the rows that come back, which are kept for it (tokens)
+    overlap  whether these exchanges run beside compute
+    """
+
+    gates: Literal["experts", "tokens"] = "experts"
+    overlap: Literal["none", "beside"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
     """Stated switches in which frameworks differ; each is a policy, none names a collective.
 
@@ -178,6 +193,7 @@ class Practice:
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
+    rows                   how rows go to experts and come back
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -200,6 +216,7 @@ class Practice:
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()
     bucket: Bucket = Bucket()
+    rows: Rows = Rows()
 
     @property
     def counts_elements(self) -> bool:
@@ -208,8 +225,9 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as a scenario states them."""
-        return {**asdict(self), "keeps": dict(self.keeps)}
+        """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
+        found = {**asdict(self), "keeps": dict(self.keeps)}
+        return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.
@@ -229,6 +247,7 @@ PRACTICES: Mapping[str, Practice] = {
         context="ring",
         order="zigzag",
         overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
+        rows=Rows(overlap="beside"),
     ),
     "megatron": Practice(
         regather=True,
@@ -300,10 +319,12 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism (an MLP or the heads), data (the batch), context (its tokens), stages."""
+        """The axes of tensor parallelism (the heads), data (the batch), context (its tokens), experts, stages."""
         default = self.table.get("*", {})
-        some = {role: axes for role, axes in {"cp": default.get("s", ()), "pp": self.stages}.items() if axes}
-        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **some}
+        others = {"cp": "s", "ep": "n", "etp": "y"}
+        some = {role: axes for role, dim in others.items() if (axes := default.get(dim, ()))}
+        stages = {"pp": self.stages} if self.stages else {}
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **some, **stages}
 
     @property
     def data(self) -> Axes:
@@ -353,6 +374,8 @@ def layout(
     sequence_parallel: bool = False,
     cut: Mapping[str, Axes] | None = None,
     kv_split: int | None = None,
+    ep: Axes = (),
+    etp: Axes = (),
     whole: Collection[str] = (),
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
@@ -366,11 +389,14 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
+    ep        axes, of dp or tp or both, that experts lie on, major first
+    etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     """
     inside, data = (*tp, *heads), (*dp, *cp)
     split = len(inside) if kv_split is None else kv_split
     table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
+    table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
     if cp:
         table["*"]["s"] = cp
     if heads:

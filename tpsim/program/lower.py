@@ -71,7 +71,9 @@ def lower(
         with trace.at(trace.producer[weight].where):
             results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
 
-    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in weights.items()}
+    untrained = {one.name for one, *_ in _homes(model, practice, stacks) if not one.trained}
+    trained = ((key, weight) for key, weight in weights.items() if key[0] not in untrained)
+    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in trained}
     for label, weight in labels.items():
         where = trace.producer[weight].where
         with trace.at(where):

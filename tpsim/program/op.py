@@ -7,7 +7,7 @@ stand for many: an op says in which loops it stands, and `Program.times` how oft
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import LAYERS
@@ -35,6 +35,17 @@ Again = Literal["", "gather", "kernel", "replay"]
 Role = Literal["param", "activation", "index", "gradient", "state"]
 
 
+class Filled(NamedTuple):
+    """What fills the rows of an array: one row for every expert that a token chose, in the order of the tokens.
+
+    chosen  the choice, an index array over tokens and experts
+    slots   the axes that split the rows where they are born: each part holds the rows of its own devices' tokens
+    """
+
+    chosen: Array
+    slots: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
     """A value of the program: a name, a type, and what it is for.
@@ -42,6 +53,7 @@ class Array:
     region  where its sharding is decided (residual, block, heads, vocab, stored, grad, state)
     dtype   a key of the workload's dtypes, e.g. ``bf16``; bytes on the wire are counted in it
     active  True if it depends differentiably on a parameter
+    filled  of an array over ragged rows, what fills them
     """
 
     name: str
@@ -50,6 +62,7 @@ class Array:
     dtype: str
     role: Role = "activation"
     active: bool = False
+    filled: Filled | None = None
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -214,6 +227,19 @@ class Reshard(Op):
     """A change of type: none, one or several moves. Also the edge of a region, where it may move nothing."""
 
     moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dispatch(Op):
+    """Of what tokens have, a row for every expert that each has chosen: ``[b, s, h]`` to ``[n, c, h]``.
+
+    The second input is the choice. Of an array over experts (gates) a row gets the element of its own.
+    """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combine(Op):
+    """Rows added up where their tokens are, ``[n, c, h]`` to ``[b, s, h]``: the transpose of a `Dispatch`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from tpsim.algebra import reshard
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined
+from tpsim.program.dims import RAGGED
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -242,7 +243,8 @@ class Trace:
         role: Role = "index" if all(x.role == "index" for x in xs) else "activation"
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
-        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active)
+        filled = next((x.filled for x in xs if x.filled and RAGGED in type_.dims), None)
+        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
 
 
 def _streamed(moves: tuple[Move, ...]) -> tuple[Move, ...]:

@@ -13,10 +13,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
+from tpsim.program.dispatch import combine, dispatch
 from tpsim.program.kernels import keeps, kind
 from tpsim.program.kinds import keeps_all
 from tpsim.program.layout import FULL, REGIONS
-from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
+from tpsim.program.op import (
+    Array,
+    Bcast,
+    Combine,
+    Dispatch,
+    Einsum,
+    Index,
+    Leaf,
+    Lin,
+    Map,
+    Max,
+    Op,
+    Rename,
+    Reshard,
+    Scale,
+)
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
@@ -119,6 +135,8 @@ class Backward:
             return trace.rename(_d(x), dy, new, old)
         if isinstance(op, Bcast):
             return self._summed(dy, x)
+        if isinstance(op, Dispatch | Combine):
+            return self._rows(op, x, dy)
         raise NotImplementedError(type(op).__name__)
 
     # --- the rules, one per op ---
@@ -134,6 +152,15 @@ class Backward:
             return self.trace.bcast(_d(x), dy, x.type)
         out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=x.dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
+
+    def _rows(self, op: Dispatch | Combine, x: Array, dy: Array) -> Array:
+        """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
+        trace, chosen = self.trace, op.inputs[1]
+        if isinstance(op, Combine):
+            return dispatch(trace, _d(x), dy, chosen, x.type)
+        made = combine(trace, _d(x), dy, chosen, x.type)
+        to = Sharding(x.dims, x.type.on, made.type.owes)
+        return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
 
     def _summed(self, dy: Array, x: Array) -> Array:
         """`dy` summed over the dims that `x` was broadcast along, in the order of the dims of `x`."""
@@ -201,8 +228,8 @@ class Backward:
         return bool(kernel) and op.output not in self.outside and not keeps(kernel, op.output, self.practice)
 
     def _gathered(self, op: Op) -> bool:
-        """True for what was gathered and the practice drops."""
-        if not isinstance(op, Reshard) or not any(move.kind == "all_gather" for move in op.moves):
+        """True for what was gathered and the practice drops; rows that travelled to their experts are kept."""
+        if not isinstance(op, Reshard) or op.output.filled or not any(move.kind == "all_gather" for move in op.moves):
             return False
         if self._streamed(op.output):
             return True  # nobody ever has all of it

@@ -12,6 +12,7 @@ from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
+from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -62,15 +63,20 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sequence_parallel = bool(fields and fields.sequence_parallel)
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
     heads = heads_axes(fields, at) if fields else ()
+    for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())) if fields else ():
+        for axis in axes:
+            known_axis(axis, mesh, at, "layout", role)
+    ep, etp = expert_axes(fields, model, at)
     sends = fields.cut if fields else {}
-    _check_table({"cut": sends}, mesh, lambda *keys: at("layout", *keys[1:]))
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
             *workload_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
+            *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
         )
     )
@@ -88,6 +94,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         sequence_parallel=sequence_parallel,
         cut=split.renamed(sends),
         kv_split=split.kv_split,
+        **split.renamed({"ep": ep, "etp": etp}),
         whole=whole,
     )
     assumptions = (*split.assumptions, *_whole_notes(model, whole, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
@@ -202,7 +209,7 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     table = file.shardings or {}
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
-    _check_table(table, mesh, at)
+    _check_table(table, mesh, sizes, at)
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards, cp = mesh.size(*made.roles["dp"]), made.roles.get("cp", ())
     problems = workload_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
@@ -212,8 +219,8 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
 
 
-def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, at: At) -> None:
-    split = [name for name, one in DIMS.items() if one.split]
+def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Mapping[str, int], at: At) -> None:
+    split = [name for name, one in DIMS.items() if one.split and name in sizes]
     for region, entries in table.items():
         if region not in REGIONS:
             raise unknown(region, "region of a sharding table", REGIONS, at("shardings", region), listing="regions")

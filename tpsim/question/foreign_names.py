@@ -45,6 +45,17 @@ _PP = (
     "stages",
 )
 _OTHERS = {
+    "layout.ep": (
+        "ep",
+        "ep_size",
+        "expert_parallel",
+        "expert_model_parallel_size",
+        "expert_parallel_size",
+        "expert_parallel_degree",
+        "ici_expert_parallelism",
+    ),
+    "layout.etp": ("etp", "expert_tensor_parallel_size"),
+    "assume.routing.drop": ("capacity_factor", "moe_expert_capacity_factor", "expert_capacity_factor"),
     "layout.cp": (
         "cp_size",
         "context_parallel",
@@ -131,6 +142,7 @@ _OTHERS = {
 
 _OF_ANOTHER_UNIT = {
     "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
+    "model, whose file says its experts": ("experts", "expert", "num_experts"),
     "recompute.layers, which is of each chunk; without it all are": (
         "recompute_method",
         "activations_checkpoint_method",
@@ -165,18 +177,6 @@ FOREIGN: Mapping[str, str] = (
 
 _LATER = {
     "offload of states or activations": ("offload", "cpu_offload", "offload_optimizer", "offload_param"),
-    "expert parallelism": (
-        "ep",
-        "experts",
-        "expert",
-        "ep_size",
-        "expert_parallel",
-        "expert_model_parallel_size",
-        "expert_parallel_size",
-        "expert_parallel_degree",
-        "ici_expert_parallelism",
-        "num_experts",
-    ),
 }
 
 NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items() for word in words}

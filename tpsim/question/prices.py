@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import timing
+from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +29,12 @@ def sizes_of(question: Question) -> Sizes:
     """
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
+    dims, peaks = routed(question, dims, question.mesh.axes)
     stages, chunks = question.stages, question.schedule.chunks if question.schedule else 1
     most = max(range(stages.ranks), key=stages.layers)
     loops = {**stages.loops(most), "microbatches": workload.microbatches, "chunks": chunks}
     stack = question.model.layers if question.schedule else 0
-    return Sizes(dims, question.mesh.axes, loops, question.layout.roles, stack)
+    return Sizes(dims, question.mesh.axes, loops, question.layout.roles, stack, peaks=peaks)
 
 
 def pricer(question: Question) -> Pricer:

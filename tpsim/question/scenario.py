@@ -30,6 +30,7 @@ from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
+from tpsim.question.routing import check_routing
 from tpsim.question.shelf import Shelf
 from tpsim.question.stated import Source, Stated, stated
 
@@ -82,7 +83,7 @@ def resolve(
         practice=practice,
         dtypes=_dtypes(file.workload),
         workload=workload,
-        limits=tuple(limits(file.require, read.at, read.at_key)),
+        limits=tuple(limits(file.require.limits, read.at)),
         planner=file.planner,
         force=_forced(read),
         schedule=schedule,
@@ -119,6 +120,7 @@ def _check(question: Question) -> None:
     with _pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
+    check_routing(question.assume, question.model, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 
@@ -218,7 +220,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
 def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
-    groups = ("overlap", "ahead", "bucket")
+    groups = ("overlap", "ahead", "bucket", "rows")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     if said := stated_context(read.file, read.at):
         changed["context"] = said

@@ -11,6 +11,7 @@ from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
+from tpsim.question.require_fields import RequireFields
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -74,6 +75,8 @@ class LayoutFields(Strict):
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
+    ep: Axes = Field(default=(), description="of dp or tp: where experts lie")
+    etp: Axes | None = Field(default=None, description="of tp: what splits each expert; none: what ep leaves of tp")
     cut: dict[str, Axes] = Field(
         default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"
     )
@@ -127,6 +130,15 @@ class BucketFields(Strict):
         return {"of": value} if isinstance(value, str) else value
 
 
+class RowsFields(Strict):
+    """How rows go to experts and come back, where the bundle has it otherwise."""
+
+    noun: ClassVar[str] = "a switch of rows"
+
+    gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
+    overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
+
+
 class PracticeFields(Strict):
     """A named bundle of switches, and single switches changed in it."""
 
@@ -148,6 +160,7 @@ class PracticeFields(Strict):
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
     overlap: OverlapFields | None = None
+    rows: RowsFields | None = None
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, _OrShort("string")] | None = None
 
@@ -246,6 +259,19 @@ class PriceFields(ValueFields):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class RoutingFields(Strict):
+    """How tokens choose experts."""
+
+    noun: ClassVar[str] = "a field of routing"
+
+    load: Literal["balanced", "uniform"] | Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        default="balanced", description="rows of the fullest rank over the mean; uniform: as chance has it"
+    )
+    drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
+    )
+
+
 class Assume(Strict):
     """What is assumed about the run."""
 
@@ -253,6 +279,7 @@ class Assume(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads)
+    routing: RoutingFields = RoutingFields()
     mfu: Literal["full", "causal"] = Field(
         default="full", description="what shares of peak count of attention: its whole s by s, or what its mask shows"
     )
@@ -300,7 +327,7 @@ class ScenarioFile(Strict):
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
     assume: Assume = Assume()
-    require: dict[str, str] = Field(default_factory=dict)
+    require: RequireFields = RequireFields()
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"
     planner: Literal["book", "cheapest"] = "book"

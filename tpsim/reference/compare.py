@@ -15,6 +15,7 @@ import numpy as np
 
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
 from tpsim.reference.execute import label
+from tpsim.reference.routing import reordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,9 +100,10 @@ def _comparable(op: Op) -> bool:
 
 
 def _as(array: Array, other: Array, sharded: Run, whole: Run) -> Block:
-    """The value of `other` on one device, its dims and its tokens in the order of `array`."""
+    """The value of `other` on one device, its dims, its tokens and the rows of experts in the order of `array`."""
     (block,) = whole.blocks[other].values()
-    return sharded.placed(block.transpose([other.dims.index(dim) for dim in array.dims]), array.dims)
+    value = sharded.placed(block.transpose([other.dims.index(dim) for dim in array.dims]), array.dims)
+    return reordered(sharded, array, whole, other, value) if array.filled else value
 
 
 @dataclass(slots=True)

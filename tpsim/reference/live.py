@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.op import Array, Op
-    from tpsim.reference.blocks import Blocks, Device
+    from tpsim.reference.blocks import Device
 
 
 @dataclass(slots=True)
@@ -35,15 +35,15 @@ class Live:
     _sizes: dict[Array, dict[Device, int]] = field(default_factory=dict)
     _left: dict[Array, int] = field(default_factory=dict)
 
-    def made(self, op: Op, blocks: Blocks) -> None:
-        """The output of `op` is there."""
+    def made(self, op: Op, elements: Mapping[Device, int]) -> None:
+        """The output of `op` is there, with so many elements on every device that has it."""
         array = op.output
         if array not in self.lives.makers:
             return
         each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
         ways = self.mesh.size(*self.lives.streamed.get(array, ()))
         there = min(BUFFERS, ways)
-        self._sizes[array] = {device: block.size * there // ways * each for device, block in blocks.items()}
+        self._sizes[array] = {device: many * there // ways * each for device, many in elements.items()}
         self._left[array] = len(self.lives.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size

@@ -156,7 +156,7 @@ class Kernel:
         if isinstance(op, Index):
             work: Work = partial(index_block, op, run.sizes, partial(self._numbers, op.output, move, step))
         else:
-            work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.positions))
+            work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.choose, run.positions))
         held = [self._value(x) for x in op.inputs]
         made = {device: work(device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
         told = [x for x in op.inputs if x not in self.known]
