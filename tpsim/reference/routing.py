@@ -150,9 +150,17 @@ def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, 
     return ids, np.where(ids == EMPTY, 0, own_ids)
 
 
+def _in_sequence(run: Run, ids: Table) -> Table:
+    """Tokens as they stand in their sequence, of tokens as devices have them one after another."""
+    if run.positions is None:
+        return ids
+    length = run.sizes["s"]
+    return np.where(ids == EMPTY, EMPTY, ids - ids % length + run.positions[ids % length])
+
+
 def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
-    here, there = _of(mine, array), _of(whole, other)
+    here, there = _in_sequence(mine, _of(mine, array)), _of(whole, other)
     found = np.zeros_like(value)
     at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
     expert, row = np.nonzero(there != EMPTY)
