@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.segments import Segment
     from tpsim.cost.timeline import Ran

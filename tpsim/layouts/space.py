@@ -156,7 +156,7 @@ def spaces(
     several = ("chips",) in varied
     free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
     chips = 0
-    if free and stands(document.data, SHARED):
+    if free and ("cp" in given or stands(document.data, SHARED)):
         message = "layout.cp splits the tokens of a sequence, which no search of the mesh does yet"
         place, remedy = document.key_place(*SHARED), "hold the mesh: leave --chips out; or take cp out of the scenario"
         raise InputError.one("not-supported-yet", message, place, remedy)

@@ -197,7 +197,7 @@ HASH = 12
 """Letters of a hash that a page shows; JSON has all."""
 
 
-ALWAYS_TOLD = ("recompute", "overlap")
+ALWAYS_TOLD = ("recompute", "context", "order", "overlap")
 """Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
 
 
