@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import Kind, dense
+from tpsim.program.model import Kind, Moe, dense
 from tpsim.program.transformer import end_parameters, layer_parameters
 
 
@@ -74,6 +74,17 @@ QWEN = replace(blocks(LLAMA, {"bias": "qkv"}, {"kind": "geglu"}), name="small-qw
 
 GEMMA = replace(blocks(QWEN, {"kv_heads": 1}), name="small-gemma")
 """One key/value head for all queries: no tensor parallelism splits it."""
+
+
+def mixture(**fields):
+    """LLAMA with experts in place of its MLP."""
+    (kind,) = LLAMA.kinds.values()
+    block = Moe(ffn="moe", **{"experts": 8, "top": 2, "hidden": 8, **fields})
+    return replace(LLAMA, name="small-mixture", kinds={ALIKE: Kind(kind.attention, block)})
+
+
+MIXTURE = mixture()
+"""Experts in place of an MLP, two of eight for a token."""
 
 MIDDLE = dense(
     name="middle-llama",

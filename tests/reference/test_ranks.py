@@ -36,11 +36,11 @@ def worst(staged, whole):
     return max(compared(staged, whole), key=lambda one: one.difference)
 
 
-# A schedule knows no model: each model meets each shape once, and each schedule each shape.
-SHAPES = [(2, 2), (2, 4), (3, 6), (4, 4)]
+# A schedule knows no model: each schedule meets few and many microbatches, and each model one more shape.
 STAGED = [
-    *((name, GPT, p, m) for name in SCHEDULES for p, m in SHAPES),
-    *(("1f1b", model, p, m) for model in (LLAMA, QWEN) for p, m in SHAPES[1:3]),
+    *((name, GPT, p, m) for name in SCHEDULES for p, m in ((2, 2), (3, 6))),
+    ("1f1b", LLAMA, 2, 4),
+    ("1f1b", QWEN, 4, 4),
 ]
 
 

@@ -52,6 +52,7 @@ DESCRIBED: tuple[Described, ...] = (
     Described("lock", "file", "tpsim.guard.lock", "Lock", "what tpsim check holds scenarios to"),
     Described("plan", "output", "tpsim.answers.plan", "PlanResult", "what tpsim plan -f json prints"),
     Described("search", "output", "tpsim.answers.search", "SearchResult", "what tpsim search -f json prints"),
+    Described("sweep", "output", "tpsim.answers.sweep", "SweepResult", "what tpsim search --sweep -f json prints"),
     Described("shard", "output", "tpsim.answers.shard", "ShardResult", "what tpsim shard -f json prints"),
     Described(
         "collective", "output", "tpsim.answers.collective", "CollectiveResult", "what tpsim collective -f json prints"

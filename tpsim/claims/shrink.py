@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
     from tpsim.question.question import Question
+    from tpsim.question.stated import Stated
 
 DEVICES = 64
 """Devices of the largest mesh that is run."""
@@ -75,6 +76,7 @@ def shrink(question: Question) -> Question:
     )
     return replace(
         question,
+        stated=_balanced(question),
         model=shrunk_model(question.model, dims, sum(split) or LAYERS * len(question.model.kinds)),
         practice=shrunk_practice(question),
         mesh=mesh,
@@ -85,6 +87,21 @@ def shrink(question: Question) -> Question:
         limits=(),
         resolved={},
     )
+
+
+def _balanced(question: Question) -> Stated:
+    """What is stated, but for the load of experts: tokens choose evenly, so that every call has the mean.
+
+    Raises InputError where rows are dropped: which ones hangs on the number of devices.
+    """
+    stated, routing = question.stated, question.assume.routing
+    if question.model.experts and routing.drop != "none":
+        message = "with a capacity other rows are dropped on fewer devices, so a run cannot be held against one device"
+        raise InputError.one(
+            "capacity-per-device", message, stated.at("assume", "routing"), "verify it with drop: none"
+        )
+    assume = question.assume.model_copy(update={"routing": type(routing)()})
+    return replace(stated, file=stated.file.model_copy(update={"assume": assume}))
 
 
 def shrunk_practice(question: Question) -> Practice:
@@ -210,7 +227,7 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
 
     The tokens as keys are as many as the tokens as queries (t = s), a head's image under rotation is as long as the
     head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens, and more than that
-    if there were more.
+    if there were more. The tokens that a device has of a sequence choose every expert alike often.
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
@@ -219,6 +236,10 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
         if image in sizes:
             sizes[dim] = sizes[image] = lcm(sizes[dim], sizes[image], PAIR if old[dim] % PAIR == 0 else 1)
     sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
+    if "i" in sizes:
+        sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["i"])
+        parts = lcm(*(mesh.size(*type_.axes("s")) for type_ in types if "s" in type_.dims))
+        sizes["s"] = sizes["t"] = sizes["s"] * lcm(sizes["n"], k := sizes["k"] * sizes["s"] // parts) // k
     enough = -(-sizes["s"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["s"] else enough
     return sizes
@@ -257,4 +278,5 @@ def shrunk_model(model: Model, dims: Mapping[str, int], layers: int = LAYERS) ->
         vocab_padded=dims["v"],
         max_positions=dims["p"] if model.max_positions else None,
         params=None,
+        active=None,
     )

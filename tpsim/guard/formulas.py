@@ -24,7 +24,7 @@ from tpsim.machine.algorithms import FORMS, TORUS_FORMS
 from tpsim.machine.forms import TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
-from tpsim.program.dims import DIMS, LOOPS
+from tpsim.program.dims import DIMS, LOOPS, completed
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
@@ -45,7 +45,37 @@ WHOLE = 27_720
 VOLUMES_AND_RANKS = ((WHOLE, 1), (WHOLE, 2), (3 * WHOLE, 3), (5 * WHOLE, 4), (7 * WHOLE, 8))
 """Where a formula of V bytes over n devices is sampled: one device, an odd and an even number, powers of two."""
 
-PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
+PRIMES = (
+    2,
+    3,
+    5,
+    7,
+    11,
+    13,
+    17,
+    19,
+    23,
+    29,
+    31,
+    37,
+    41,
+    43,
+    47,
+    53,
+    59,
+    61,
+    67,
+    71,
+    73,
+    79,
+    83,
+    89,
+    97,
+    101,
+    103,
+    107,
+    109,
+)
 """Sizes of axes and dims at which a program's formulas are sampled."""
 
 
@@ -225,7 +255,7 @@ def sizes(program: Program, shift: int) -> Sizes:
     whole = 1
     for size in axes.values():
         whole *= size
-    dims = {name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)}
+    dims = completed({name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)})
     kinds = enumerate((kind for kind in program.traced if kind not in LOOPS or kind in (RECOMPUTED, KEPT)), 2)
     layers = {ALIKE: PRIMES[shift] * whole, **{kind: PRIMES[at + shift] * whole for at, kind in kinds}}
     return Sizes(dims, axes, {**layers, "microbatches": PRIMES[shift + 1], "chunks": 1})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
+from tpsim.answers.search import search
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_machine import machine_facts
@@ -214,6 +215,8 @@ def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
     for name, one in section.items():
         if isinstance(one, Mapping):
             yield from _flat(one, f"{above}{name}.")
+        elif isinstance(one, list | tuple) and any(isinstance(each, Mapping) for each in one):
+            yield from _flat(dict(zip(map(str, range(len(one))), one, strict=True)), f"{above}{name}.")
         elif isinstance(one, list | tuple):
             yield from [(f"{above}{name}", ", ".join(map(str, one)))] if one else []
         elif one is not None:
@@ -231,7 +234,16 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{one.name}": one.ok for one in plan.require},
+        **_best(plan.question),
     }
+
+
+def _best(question: Question) -> dict[str, bool]:
+    """Whether the best layout of so many chips is the one that the scenario requires."""
+    if question.stated.file.require.best is None:
+        return {}
+    found = search(question.stated.document, chips=question.mesh.devices, top=1)
+    return {"require.best": bool(found.require) and found.ok}
 
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:

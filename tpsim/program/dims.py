@@ -6,9 +6,14 @@ Every letter that a formula prints, and every word for it, is here and nowhere e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
+from tpsim.quantity.size import over, product
+
+RAGGED = "c"
+"""The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +33,14 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Dim(Quantity):
-    """A dim of arrays; split: False for one that no layout may split."""
+    """A dim of arrays.
+
+    split    False for one that no layout may split
+    made_of  other dims that it is the product of, and those that it is over: formulas have these in its place
+    """
 
     split: bool = True
+    made_of: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 DIMS: Mapping[str, Dim] = {
@@ -51,15 +61,26 @@ DIMS: Mapping[str, Dim] = {
     "u": Dim("query_rank", "query latent"),
     "x": Dim("kv_rank", "latent of keys and values"),
     "a": Dim("rotary", "part of a head that is rotated", split=False),
-    "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
     "o": Dim("value_dim", "head dim of values"),
     "n": Dim("experts", "experts"),
     "i": Dim("scored", "experts as the router scores them"),
     "k": Dim("top", "experts that work for a token", split=False),
     "y": Dim("expert_f", "hidden size of an expert"),
     "z": Dim("shared_f", "hidden size of shared experts"),
+    "q": Dim("", "capacity factor", split=False),
+    RAGGED: Dim(
+        "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
+    ),
+    "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
 }
 """The dims of a transformer's arrays."""
+
+
+def completed(dims: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of dims with those that are made of others, as far as there are all of these."""
+    made = {name: dim.made_of for name, dim in DIMS.items() if dim.made_of and {*chain(*dim.made_of)} <= dims.keys()}
+    return {**dims, **{name: over(*(product(dims[one] for one in side) for side in of)) for name, of in made.items()}}
+
 
 LOOPS: Mapping[str, Quantity] = {
     ALIKE: Quantity("L", "layers"),
@@ -86,6 +107,7 @@ def loop(name: str) -> Quantity:
 ROLES: Mapping[str, Quantity] = {
     "tp": Quantity("t", "tensor parallelism"),
     "dp": Quantity("d", "data parallelism"),
+    "cp": Quantity("C", "context parallelism"),
     "pp": Quantity("stages", "pipeline parallelism"),
 }
 """What mesh axes are for; the symbol is that of all axes of a role together."""

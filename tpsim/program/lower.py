@@ -71,7 +71,9 @@ def lower(
         with trace.at(trace.producer[weight].where):
             results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
 
-    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in weights.items()}
+    untrained = {one.name for one, *_ in _homes(model, practice, stacks) if not one.trained}
+    trained = ((key, weight) for key, weight in weights.items() if key[0] not in untrained)
+    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in trained}
     for label, weight in labels.items():
         where = trace.producer[weight].where
         with trace.at(where):
@@ -86,7 +88,8 @@ def lower(
     settled = [array for name, array in results.items() if name.startswith("grad.")]
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    return Program(parted(trace.ops, backward.stream, settled), order, traced, layout.table, results)
+    ops = parted(trace.ops, backward.stream, settled)
+    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
 
 
 def _stacks(

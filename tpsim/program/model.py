@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from tpsim.program.dims import DIMS
+from tpsim.program.dims import DIMS, completed
 from tpsim.program.kinds import ALIKE
 from tpsim.quantity.spec import Strict
 
@@ -142,7 +142,7 @@ class Moe(Strict):
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
         shared = {"z": self.shared} if self.shared else {}
-        return {"n": self.experts, "i": self.experts, "k": self.top, "y": self.hidden, **shared}
+        return {"n": self.experts, "i": self.experts, "k": self.top, "y": self.hidden, "q": 1, **shared}
 
     def resized(self, dims: Mapping[str, int]) -> Moe:
         """The same with dims of these sizes."""
@@ -231,12 +231,20 @@ class Model:
         """f: of the feed-forwards that all tokens share; 0 without any."""
         return next((kind.ffn.hidden for kind in self.kinds.values() if isinstance(kind.ffn, Mlp)), 0)
 
+    @property
+    def experts(self) -> Moe | None:
+        """The experts of its layers; None without any."""
+        return next((kind.ffn for kind in self.kinds.values() if isinstance(kind.ffn, Moe)), None)
+
     def dims(self, *, sequences: int, seq: int) -> Mapping[str, int]:
-        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens."""
+        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
+
+        Rows of an expert are as many as they are on average.
+        """
         ends = {"b": sequences, "s": seq, "t": seq, "h": self.hidden, "v": self.vocab_padded}
         blocks = {dim: size for kind in self.kinds.values() for dim, size in kind.sizes.items()}
         known = {**ends, **blocks, "p": self.max_positions or seq}
-        return {name: known[name] for name in DIMS if name in known}
+        return completed({name: known[name] for name in DIMS if name in known})
 
 
 FLAT = (

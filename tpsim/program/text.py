@@ -23,12 +23,16 @@ MINUS = Scale(-1.0)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter array: its dims, the block that uses it, and in which parts of the stack that stands."""
+    """A parameter array: its dims, the block that uses it, and in which parts of the stack that stands.
+
+    trained  False for one that no gradient changes
+    """
 
     name: str
     dims: tuple[str, ...]
     block: str
     places: tuple[Place, ...] = ("layer",)
+    trained: bool = True
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ class Lowered:
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
-        practice, shards = question.practice, question.mesh.size(*question.layout.roles.get("dp", ()))
+        practice, shards = question.practice, question.mesh.size(*question.layout.data)
         counted = tuple(sizes.dims.items()) if practice.counts_elements else ()
         key = (practice, question.stages, shards, counted, *map(id, calls))
         if key not in self.known:

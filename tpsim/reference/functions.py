@@ -98,6 +98,7 @@ POINTWISE: Mapping[str, Function] = {
     "mul": Function(lambda x, y: x * y, (lambda x, y: y + 0 * x, lambda x, y: x + 0 * y)),
     "div": Function(lambda x, y: x / y, (lambda x, y: 1 / y + 0 * x, lambda x, y: -x / y**2)),
     "exp": Function(np.exp, (lambda made: made,)),
+    "sigmoid": Function(_sigmoid, (lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)),)),
     "log": Function(np.log, (lambda x: 1 / x,)),
     "tanh": Function(np.tanh, (lambda made: 1 - made**2,)),
     "unit": Function(

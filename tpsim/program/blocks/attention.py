@@ -55,10 +55,11 @@ def write(text: Text, block: Attention, x: Array) -> Array:
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = _projected(text, x)
-        q, k = _normed(text, block, q, "q"), _normed(text, block, k, "k")
-    with text.inside("attention", "heads", "attention"):
-        q, k, v = (trace.pin(head, "heads", "") for head in (_rotated(text, block, q), _rotated(text, block, k), v))
+        q, k = (_rotated(text, block, _normed(text, block, x, name)) for x, name in ((q, "q"), (k, "k")))
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
+    with text.inside("attention", "heads", "attention"):
+        streamed = text.practice.context == "ring"
+        q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), _weights(text, block, q, k), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
@@ -85,7 +86,7 @@ def _rotated(text: Text, block: Attention, x: Array) -> Array:
     if text.model.positions != "rope" or not block.rope:
         return x
     turned = tuple("e" if dim == "d" else dim for dim in x.dims)
-    with text.inside("attention", "heads", f"rotary.{x.name}"):
+    with text.inside("attention", "block", f"rotary.{x.name}"):
         table = text.trace.index("rotation", ("s", "d", "e"), x.dtype)
         return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "e", "d")
 
@@ -100,16 +101,16 @@ def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
 
 def _weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     """How much of each value a query takes: the softmax of scores, which may be capped before."""
-    trace = text.trace
+    trace, sinks = text.trace, text.use("sinks") if block.sinks else None
     scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
         scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
-    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=block.sinks)
+    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=sinks)
 
 
-def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: bool = False) -> Array:
-    """Softmax of masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: Array | None = None) -> Array:
+    """Softmax of masked, scaled scores over the keys t, and of sinks; a split t owes a max, then a sum."""
     trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != "t")
     hidden = trace.index(mask, ("s", "t"), scores.dtype)
     scores = trace.lin("attention.masked", scores, hidden, scales=(scale, ONE))
@@ -118,7 +119,7 @@ def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask
     total = trace.einsum("attention.sum_exp", rest, weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")
     if sinks:
-        beside = trace.lin("attention.sink_shifted", text.use("sinks"), top, scales=(ONE, MINUS))
+        beside = trace.lin("attention.sink_shifted", sinks, top, scales=(ONE, MINUS))
         total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
     if text.practice.attention == "fused":
         _logsum(text, top, total)

@@ -34,12 +34,18 @@ def projections(
 
 def write(text: Text, block: Mlp, x: Array) -> Array:
     """Column-split, pointwise, row-split: the output owes a sum wherever f is split."""
-    trace, inner = text.trace, ("b", "s", "f")
     with text.inside("mlp", "block"):
-        x = trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
-        factors = [text.linear("mlp.up", inner, x, "W1", "b1")]
-        if block.kind in GATED:
-            factors.insert(0, text.linear("mlp.gate", inner, x, "Wgate", "bgate"))
-        with text.inside("mlp", "block", "activation.mlp"):
-            act = trace.map("mlp.act", block.kind, *factors)
-        return text.linear("mlp.out", ("b", "s", "h"), act, "W2")
+        x = text.trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
+        return text.linear("mlp.out", ("b", "s", "h"), activated(text, block.kind, ("b", "s", "f"), x), "W2")
+
+
+def activated(text: Text, kind: FeedForward, inner: tuple[str, ...], x: Array, gates: Array | None = None) -> Array:
+    """What the feed-forward of a block multiplies by its second weight; times `gates`, if there are any."""
+    block, region = text.trace.where.block, text.trace.region
+    own = "" if block == "mlp" else f"_{block}"
+    factors = [text.linear(f"{block}.up", inner, x, f"W1{own}", f"b1{own}")]
+    if kind in GATED:
+        factors.insert(0, text.linear(f"{block}.gate", inner, x, f"Wgate{own}", f"bgate{own}"))
+    with text.inside(block, region, f"activation.{block}"):
+        act = text.trace.map(f"{block}.act", kind, *factors)
+        return act if gates is None else text.trace.einsum(f"{block}.weighed", inner, act, gates)
