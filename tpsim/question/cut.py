@@ -96,6 +96,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         kv_split=split.kv_split,
         **split.renamed({"ep": ep, "etp": etp}),
         whole=whole,
+        latents=[dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies],
     )
     assumptions = (*split.assumptions, *_whole_notes(model, whole, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
