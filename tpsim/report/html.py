@@ -65,7 +65,7 @@ def text(document: Document, version: str) -> str:
     """
     from markupsafe import Markup
 
-    style, script = _file("bars.css") + _file("page.css"), _file("page.js")
+    style, script = _file("parts.css") + _file("page.css"), _file("page.js")
     return _rendered(
         "report.html.j2",
         page=document,
@@ -83,7 +83,7 @@ def cell(lines: Sequence[Line], bars: Sequence[Bar], records: Sequence[Mapping[s
     from markupsafe import Markup
 
     table = _shown(_table(records)) if records else None
-    return _rendered("notebook.html.j2", lines=lines, bars=bars, table=table, style=Markup(_file("bars.css")))  # noqa: S704
+    return _rendered("notebook.html.j2", lines=lines, bars=bars, table=table, style=Markup(_file("parts.css")))  # noqa: S704
 
 
 @cache
