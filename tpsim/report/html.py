@@ -187,19 +187,18 @@ def _kind(key: str, values: Sequence[Any]) -> Kind:
 
 def _drawn(picture: Picture) -> dict[str, Any]:
     """A picture twice, as wide as a page and as a phone, with what its colours stand for."""
-    looks = [replace(LOOK, width=width) for width in (WIDE, NARROW)]
     return {
         "title": picture.title,
         "about": picture.about,
-        **{
-            name: {
-                "svg": _svg(vega.alone(picture, look)),
-                "sorts": vega.sorts(picture, look),
-                "thin": vega.left_out(picture, look),
-            }
-            for name, look in zip(("wide", "narrow"), looks, strict=True)
-        },
+        "wide": _seen(picture, WIDE),
+        "narrow": _seen(picture, NARROW),
     }
+
+
+def _seen(picture: Picture, width: int) -> dict[str, Any]:
+    look = replace(LOOK, width=width)
+    thin = vega.thin(picture, look)
+    return {"svg": _svg(vega.alone(thin, look)), "sorts": vega.sorts(thin), "thin": vega.left_out(picture, thin)}
 
 
 def _svg(spec: Mapping[str, Any]) -> Markup:
