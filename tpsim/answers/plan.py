@@ -20,6 +20,7 @@ from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
 from tpsim.cost.step import Step
 from tpsim.machine.curve_file import said
+from tpsim.program.dims import completed
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
@@ -185,7 +186,7 @@ class PlanResult(Answer):
 
     def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
-        grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
+        grown = replace(self.sizes, dims=completed({**self.sizes.dims, "b": self.sizes.dims["b"] * scale}))
         growing = [row.call for row in self.rows if row.call.grows]
         again = iter(price(growing, grown, pricer(self.question)))
         return [next(again) if row.call.grows else row for row in self.rows]
@@ -274,7 +275,7 @@ class PlanResult(Answer):
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        ways = (*taken_for_granted(self.question.practice), *(self.pipeline.assumed if self.pipeline else ()))
+        ways = (*taken_for_granted(self.question), *(self.pipeline.assumed if self.pipeline else ()))
         return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
 
     @property

@@ -22,8 +22,9 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
-    yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", ok=not broken)
-    yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.fits is not False and not about_memory)
+    yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", not broken, _time_brief(plan))
+    held, holds = plan.memory, plan.memory.fits is not False and not about_memory
+    yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
     if plan.run:
         yield Line(plan.run.text, "run")
     if plan.change:
@@ -36,6 +37,11 @@ def time_text(plan: PlanResult) -> str:
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
     lost = f"{_lost(plan)}{_waited(plan)}"
     return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
+
+
+def _time_brief(plan: PlanResult) -> str:
+    """A step and what binds it, in a few words."""
+    return f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
 
 
 def _waited(plan: PlanResult) -> str:

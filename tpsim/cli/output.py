@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tpsim import __version__
+from tpsim.printable import printable
 from tpsim.quantity.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Output:
         write_files([*pages.items(), *also.items()])
         for path in (*pages, *also):
             if not self.quiet:
-                tell(f"{'replaced' if path in known else 'wrote'} {path}")
+                tell(f"{'replaced' if path in known else 'wrote'} {printable(str(path))}")
 
 
 def tell(message: str, *, line: bool = True) -> None:
