@@ -138,7 +138,7 @@ def test_on_paper_all_is_shown_dark_on_white(browser, written):
 def test_a_table_is_sorted_by_a_click_and_by_a_key(browser, written):
     with looking(browser, written(*COLLECTIVE)) as seen:
         column = "all => all.map(one => one.textContent)"
-        head = seen.page.locator("table.sorts th", has_text="busbw")
+        head = seen.page.locator("table.sorts th", has_text="busbw GB/s")
         head.click()
         assert head.get_attribute("aria-sort") == "ascending"
         slowest = seen.page.eval_on_selector_all("table.sorts tbody td:first-child", column)

@@ -14,6 +14,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpsim.printable import printable
 from tpsim.report import vega
 from tpsim.report.table import Column, Table, as_text
 from tpsim.report.vega import Look
@@ -110,10 +111,10 @@ def _rendered(template: str, **values: Any) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """A text without characters that steer whoever shows it, or are no text at all."""
-    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
+    """A text without characters that steer whoever shows it, or are no text at all; its lines stay."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
-    return "".join(char if char.isprintable() or char in "\t\n" else "\ufffd" for char in value)
+    return "\n".join(map(printable, value.split("\n")))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -121,7 +122,8 @@ def _visible(value: Any) -> Any:
 
 def _shown(table: Table) -> dict[str, Any]:
     """A table as the template shows it: columns, and rows, each with what stands above it and below it."""
-    beside = replace(table, columns=tuple(one for one in table.columns if not one.below and one.key != table.group))
+    drawn = (one for one in table.columns if one.kind != "bar")  # a page has pictures
+    beside = replace(table, columns=tuple(one for one in drawn if not one.below and one.key != table.group))
     texts = as_text(beside)
     heads = zip(texts.headers, texts.units, texts.right, strict=True)
     return {
@@ -145,6 +147,7 @@ def _rows(table: Table, beside: Table, texts: Text) -> Iterator[dict[str, Any]]:
         own = row.get(table.group)
         yield {
             "group": own if own != group else None,
+            "mark": row.get(table.mark),
             "cells": [
                 {"text": cell, "right": right, "value": _number(row.get(column.key))}
                 for column, cell, right in zip(beside.columns, cells, texts.right, strict=True)

@@ -214,17 +214,14 @@ def _unit(measure: Measure, values: Sequence[float]) -> Scale:
 def _axis(measure: Measure, field: str, unit: Scale, values: Sequence[float]) -> dict[str, Any]:
     title = f"{measure.name}, {unit.unit}" if unit.unit else measure.name
     axis: dict[str, Any] = {"field": field, "type": "quantitative", "title": title}
+    room = {"minExtent": EXTENT * 2 // 3} if field == "y" else {}
     if not measure.log:
-        return {
-            **axis,
-            "scale": {"nice": field == "y", "zero": True},
-            "axis": {"tickCount": 6, **({"minExtent": 40} if field == "y" else {})},
-        }
+        return {**axis, "scale": {"nice": field == "y", "zero": True}, "axis": {"tickCount": 6, **room}}
     low, high = min(values) * (1 - EDGE), max(values) * (1 + EDGE)
     steps = next(steps for ratio, steps in TICKS if high < ratio * low)
     ticks = [step * 10.0**power for power in range(-12, 22) for step in steps if low <= step * 10.0**power <= high]
     said = dumps({_key(tick): _said(tick, measure) for tick in ticks})
-    labels = {"values": ticks, "labelExpr": f"{said}[format(datum.value, '.0e')] || ''", "labelOverlap": True}
+    labels = {"values": ticks, "labelExpr": f"{said}[format(datum.value, '.0e')] || ''", "labelOverlap": True, **room}
     return {**axis, "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": labels}
 
 
