@@ -48,7 +48,8 @@ def words(file):
 
 
 COLLECTIVE = ("collective", "collective", "all-reduce", "--hw", "dgx-h100", "--ranks", "8", "--sizes", "8kB,1MB,64MB")
-PIPELINE = ("pipeline", "plan", "llama3-70b-h100-zb-h1")
+TINY = "plan --model gpt-tiny --hw dgx-h100 --pp 2 --tp 2 --seq 16 --batch 8 --microbatches 4"
+PIPELINE = ("pipeline", *TINY.split())
 
 
 def test_a_report_of_a_plan_has_every_part_in_the_order_of_its_questions(written):
@@ -76,7 +77,7 @@ def test_collectives_stand_with_their_formulas_and_reasons_and_constants_with_th
 def test_a_report_of_stages_shows_them_all_over_time(written):
     page = written(*PIPELINE)
     assert heads(page)[1:4] == ["One layer", "The pipeline", "Memory over time"]
-    assert {f"stage {rank}" for rank in range(4)} <= set(said(page))
+    assert {f"stage {rank}" for rank in range(2)} <= set(said(page))
 
 
 def test_the_same_request_gives_the_same_report(tpsim, written):

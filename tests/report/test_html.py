@@ -141,7 +141,7 @@ def lane(spans):
 
 
 def test_of_many_spans_a_picture_draws_what_can_be_seen_and_says_so():
-    many = Spans("p", "p", {f"stage {at}": lane(4000) for at in range(32)}, ["forward", "backward"])
+    many = Spans("p", "p", {f"stage {at}": lane(500) for at in range(32)}, ["forward", "backward"])
     thin = vega.thin(many, vega.Look())
     drawn = vega.alone(thin, vega.Look())["data"]["values"]
     assert len(drawn) <= MOST_SPANS

@@ -60,8 +60,8 @@ def layer(work: Work, step: Pipelined) -> Spans:
             before = _put(steps, ran, (first, last), lanes, before)
             seen.add(kind)
     about = (
-        "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives, by what "
-        "they carry. What runs beside compute is hidden; where compute has a gap, it waits."
+        "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives, by "
+        "what they carry. What runs beside compute is hidden; where compute has a gap, it waits."
     )
     return Spans("One layer", about, {name: lane for name, lane in lanes.items() if lane}, SORTS, marks)
 
