@@ -54,7 +54,7 @@ PIPELINE = ("pipeline", *TINY.split())
 
 def test_a_report_of_a_plan_has_every_part_in_the_order_of_its_questions(written):
     assert heads(written("plan", "plan", "llama3-70b-h100")) == [
-        *("llama3-70b-h100", "One layer", "The step", "Memory over time", "What was asked"),
+        *("llama3-70b-h100", "One layer", "The step", "Memory over time", "About"),
         *("Collectives", "One layer", "Memory", "Every collective", "Constants of dgx-h100", "Assumptions"),
         *("Not modelled", "Notes"),
     ]
