@@ -154,10 +154,9 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
         ]
         for rank, name in shown.items()
     }
+    update = ", and the update behind the last one" if any(lane[-1].sort == UPDATE for lane in lanes.values()) else ""
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
-    about = (
-        f"Every microbatch of a step, and the update behind the last one; F 3 is forward of microbatch 3.{gaps}{left}"
-    )
+    about = f"Every microbatch of a step{update}; F 3 is forward of microbatch 3.{gaps}{left}"
     return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
 
 
@@ -176,7 +175,7 @@ def memory(plan: PlanResult, step: Pipelined) -> Curves:
         )
         for rank, name in shown.items()
     ]
-    about = f"What a chip holds: states all the time, and what microbatches keep between forward and backward.{left}"
+    about = f"What a chip holds over a step: states all the time, and what microbatches keep and work on.{left}"
     limits = [("capacity", float(plan.memory.capacity_bytes))]
     return Curves("Memory over time", about, Measure("time", "seconds"), Measure("held", "bytes"), curves, limits)
 
