@@ -17,11 +17,14 @@ ROOT = Path(__file__).parents[1]
 TEXT = README.read_text(encoding="utf-8")
 
 
+def symbol(one):
+    others = "those of others" if getattr(one, "made_of", None) else "its number"
+    return f"`{one.symbol}`" if one.symbol else others
+
+
 def test_the_table_of_symbols_is_that_of_the_program():
     rows = [
-        f"| `{name}` | {f'`{one.symbol}`' if one.symbol else 'its number'} | {one.meaning} |"
-        for table in (DIMS, LOOPS, ROLES)
-        for name, one in table.items()
+        f"| `{name}` | {symbol(one)} | {one.meaning} |" for table in (DIMS, LOOPS, ROLES) for name, one in table.items()
     ]
     page = (ROOT / "docs" / "symbols.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in page if line.startswith("| `")] == rows

@@ -186,7 +186,7 @@ def test_a_trace_is_an_output_of_plan_alone(tpsim, tmp_path):
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         f"error[unknown-format]: {tmp_path}/other.trace.json: the suffix says no format\n"
-        f"  = suffixes: .txt, .json, .csv, .md\n"
+        f"  = suffixes: .txt, .json, .csv, .md, .html\n"
     )
 
 

@@ -8,7 +8,7 @@ import json as standard_json
 import pandas as pd
 import pytest
 
-from tpsim.report import csv, html, json, markdown, terminal
+from tpsim.report import csv, json, markdown, terminal
 from tpsim.report.bars import Bar
 from tpsim.report.frame import frame
 from tpsim.report.layout import lines
@@ -136,23 +136,6 @@ def test_of_several_lines_only_the_refusal_is_red():
 
 def test_lines_of_a_verdict_are_one_paragraph_of_markdown():
     assert markdown.text(SEVERAL) == "**time**: 10.28 s & more words<br>\n**memory: DOES NOT FIT**\n"
-
-
-def test_html_shows_a_refusal_in_red_and_takes_nothing_for_markup():
-    page = html.text(SEVERAL.lines, [{"array": "A<b>", "wire_bytes": 2e9, "calls": 3, "old": None, "axes": ["X", "Y"]}])
-    assert page == (
-        "<pre>time    10.28 s &amp; more words<br>"
-        '<b style="color: red">memory  DOES NOT FIT</b></pre>\n<table>\n'
-        "<tr><th>array</th><th>wire_bytes<br>GB</th><th>calls</th><th>old</th><th>axes</th></tr>\n"
-        "<tr><td>A&lt;b&gt;</td><td>2.000</td><td>3</td><td></td><td>X, Y</td></tr>\n"
-        "</table>"
-    )
-
-
-def test_html_counts_the_rows_that_it_leaves_out():
-    page = html.text((Line("yes"),), [{"n": n} for n in range(html.MOST + 5)])
-    assert page.count("<tr>") == html.MOST + 1
-    assert page.endswith("<p>5 more rows: to_frame() has them</p>")
 
 
 def test_markdown_is_a_table_with_units_in_its_header():

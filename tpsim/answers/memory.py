@@ -169,7 +169,7 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
         lambda where: stages.count(where, rank),
         last=any(chunk.last for chunk in stages.of(rank)),
         tied=question.model.tie_embeddings,
-        copied=int(not question.layout.zero and question.mesh.size(*question.layout.roles["dp"]) > 1),
+        copied=int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1),
     )
 
 

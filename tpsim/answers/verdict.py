@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
+from tpsim.report.bars import Bar
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
@@ -92,3 +93,27 @@ def percent(share: float) -> str:
     '27.6 %'
     """
     return f"{100 * share:.3g} %"
+
+
+def bars(plan: PlanResult) -> Iterator[Bar]:
+    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
+    step, held = plan.step, plan.memory
+    exposed = sorted(((one.exposed_s, axis) for axis, one in plan.totals["by_axis"].items()), reverse=True)
+    parts = {
+        "compute": step.compute_s,
+        **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
+        "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
+        "bubble": step.bubble_s,
+        "host": step.host_s,
+    }
+    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
+    yield Bar("step  ", tuple(shares))
+    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
+    bytes_ |= {"overheads": held.overhead_bytes}
+    sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
+    capacity = float(held.capacity_bytes)
+    yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
+
+
+MOST_AXES = 3
+"""Axes whose exposed seconds have a part of the bar of their own."""

@@ -62,6 +62,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
         tables=(Table(columns, _rows(result)),),
         notes=tuple(notes),
         verdict=result.verdict,
+        pictures=lambda: result.pictures,
         next_command=f"tpsim explain {asked.collective} {on_command_line(result.machine, asked.ranks, asked.level)}",
     )
 

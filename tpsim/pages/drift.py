@@ -102,6 +102,7 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: boo
         tables=tuple(_tables(result, verbose=verbose)),
         notes=result.notices,
         verdict=result.verdict,
+        pictures=lambda: result.pictures,
         next_command=following,
         ok=ok,
         silent=not drift,

@@ -14,7 +14,6 @@ from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
 from tpsim.question.requirements import LIMITS
-from tpsim.report.bars import Bar
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -113,7 +112,8 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
-        bars=tuple(_bars(result)),
+        bars=result.bars,
+        pictures=lambda: result.pictures,
         next_command=_next(result),
     )
 
@@ -151,7 +151,7 @@ def work_text(question: Question) -> str:
 def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
     """The switches that decide most of a step, and those that are not as the bundle has them."""
     usual = PRACTICES[base].switches
-    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual[name]}
+    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual.get(name)}
 
 
 def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
@@ -253,30 +253,6 @@ SMALL = 0.002
 
 def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
     return show(float(sum(line["busy_s"] for line in lines)), "seconds")
-
-
-def _bars(result: PlanResult) -> Iterator[Bar]:
-    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
-    step, held = result.step, result.memory
-    exposed = sorted(((one.exposed_s, axis) for axis, one in result.totals["by_axis"].items()), reverse=True)
-    parts = {
-        "compute": step.compute_s,
-        **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
-        "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
-        "bubble": step.bubble_s,
-        "host": step.host_s,
-    }
-    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
-    yield Bar("step  ", tuple(shares))
-    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
-    bytes_ |= {"overheads": held.overhead_bytes}
-    sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
-    capacity = float(held.capacity_bytes)
-    yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
-
-
-MOST_AXES = 3
-"""Axes whose exposed seconds have a part of the bar of their own."""
 
 
 def _line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, Any]:
@@ -401,6 +377,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         counted = " of states" if one.name == "memory" else ""
         found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
+    if best := result.question.stated.file.require.best:
+        yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"
     yield from _replaced(result.question)
     yield from result.question.remarks
     guesses = result.question.guesses

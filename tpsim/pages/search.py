@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.answers.sensitivity import FACTOR
 from tpsim.pages.plan import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
@@ -58,6 +59,15 @@ SENSITIVITY = (
 """What to buy."""
 
 
+MOVES = (
+    Column("constant", "figure"),
+    Column("kind", "kind"),
+    Column("elasticity", "step % per %\nlayout held", "number"),
+    Column("held_s", "step", "seconds"),
+)
+"""What the best step rests on."""
+
+
 def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     """`result` as a page; `verbose` adds what the seconds are made of, and why layouts were refused.
 
@@ -72,6 +82,8 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
         tables.append(Table(tuple(one for one in columns if _tells(one.key, front)), front, title, mark="mark"))
     if result.sensitivity:
         tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
+    if result.constants:
+        tables.append(Table(MOVES, result.constants, title=f"a figure {FACTOR - 1:.0%} better".replace("%", " %")))
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True))
     return Document(
@@ -79,6 +91,7 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
         facts=tuple(_facts(result)),
         tables=tuple(tables),
         verdict=result.lines,
+        pictures=lambda: result.pictures,
         next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else "",
     )
 

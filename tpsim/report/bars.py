@@ -46,12 +46,20 @@ class Bar:
         for line in [legend] if width is None else wrap(legend, max(1, width - room), break_long_words=False):
             yield " " * room + line.replace("\0", " ")
 
+    @property
+    def whole(self) -> float:
+        """What the bar is as long as: its parts, or its limit if that is more."""
+        return max(sum(size for _, size in self.parts), self.limit[1] if self.limit else 0) or 1
+
+    def share(self, size: float) -> float:
+        """A size in percent of the bar."""
+        return round(100 * size / self.whole, 3)
+
     def _cells(self, cells: int) -> str:
         sizes = [size for _, size in self.parts]
         limit = self.limit[1] if self.limit else 0
-        whole = max(sum(sizes), limit) or 1
-        ends = [round(cells * end / whole) for end in accumulate(sizes)]
+        ends = [round(cells * end / self.whole) for end in accumulate(sizes)]
         starts = [0, *ends]
         drawn = "".join(fill * (end - start) for fill, start, end in zip(FILLS, starts, ends, strict=False))
-        at = int(cells * limit / whole) if self.limit else cells
+        at = int(cells * limit / self.whole) if self.limit else cells
         return f"{drawn.ljust(cells)[:at]}{LIMIT}{drawn[at + 1 :]}" if at < cells else drawn.ljust(cells)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tpsim.report.numbers import Kind, cells, scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.report.bars import Bar
+    from tpsim.report.picture import Picture
 
 
 COMPARED: tuple[Kind, ...] = ("bytes", "seconds")
@@ -83,6 +84,7 @@ class Document:
     notes         lines below the tables
     verdict       the answer: lines, or one text that is as `ok` as the document
     bars          what the verdict weighs, drawn under it
+    pictures      makes the pictures, for who draws them
     next_command  the one command to run next
     ok            False if the answer is "no"
     silent        True if there is nothing to tell: as Markdown, which may become a comment, it is empty
@@ -94,6 +96,7 @@ class Document:
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     bars: tuple[Bar, ...] = ()
+    pictures: Callable[[], Sequence[Picture]] = tuple
     next_command: str = ""
     ok: bool = True
     silent: bool = False
