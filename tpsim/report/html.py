@@ -14,6 +14,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpsim.printable import printable
 from tpsim.report import vega
 from tpsim.report.table import Column, Table, as_text
 from tpsim.report.vega import Look
@@ -113,7 +114,7 @@ def _visible(value: Any) -> Any:
     """A text without characters that steer whoever shows it, or are no text at all."""
     if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
         return value
-    return "".join(char if char.isprintable() or char in "\t\n" else "\ufffd" for char in value)
+    return "\n".join(map(printable, value.split("\n")))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
