@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tpsim.answers import course
-from tpsim.cost.nodes import LANE, TENSOR
+from tpsim.cost.piece import LANE, TENSOR
 from tpsim.cost.segments import joined
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.kinds import ALIKE
