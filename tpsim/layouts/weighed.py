@@ -89,7 +89,7 @@ def _group(
     """The layouts of one program."""
     alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
     shelf, overlap = bounds.figures.shelf, group.example.practice.overlap
-    stated = group.example.assume.price_per_chip_hour
+    stated = group.example.price
     price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
     tokens, model = group.example.workload.tokens, group.example.model
     for cell, layout, layers in group.layouts:
