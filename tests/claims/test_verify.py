@@ -30,6 +30,8 @@ from tpsim.question import shelf as shelf_module
 from tpsim.reference.devices import Devices
 from tpsim.reference.functions import POINTWISE, Function
 
+pytestmark = pytest.mark.usefixtures("anew")
+
 verify_module = sys.modules["tpsim.claims.verify"]
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""What is loaded, and when: help loads no library, a table no numerics."""
+"""What is loaded, and when: help loads no library, a table no numerics and nothing that draws."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpsim.cli.main import run
 code = run({args})
 print("\\n" + json.dumps([code, sorted(sys.modules)]))
 """
-NUMERIC = {"numpy", "pandas", "sympy"}
+NUMERIC = {"numpy", "pandas", "sympy", "jinja2", "vl_convert"}
 HEAVY = NUMERIC | {"pydantic", "rich"}
 
 
@@ -45,12 +45,15 @@ def test_help_loads_no_library(args):
     ],
     ids=lambda args: args[0],
 )
-def test_a_table_loads_no_numerics(args):
+def test_a_table_loads_no_numerics_and_nothing_that_draws(args):
     assert loaded(*args) & NUMERIC == set()
 
 
 def test_the_probe_would_notice():
     assert {"sympy", "pydantic", "rich"} <= loaded("plan", "llama3-70b-h100", "-v")
+    assert {"jinja2", "vl_convert"} <= loaded(
+        "collective", "all-gather", "--hw", "dgx-h100", "--ranks", "8", "-f", "html"
+    )
 
 
 def test_csv_and_json_need_neither_pandas_nor_rich():

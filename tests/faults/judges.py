@@ -7,7 +7,7 @@ time or put to one example, and those of laws.py; links are counted message by m
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -88,11 +88,15 @@ def findings(judge):
 # Links, message by message ---------------------------------------------------------------------------------------
 
 
+counted_load = cache(load)
+"""Of one form many faults are judged, by the same messages."""
+
+
 def wrong_form(topology, kind, name, sizes=range(1, 8)):
     """The fields in which a closed form of one axis is not what its messages load links with."""
     wrong = set()
     for n in sizes:
-        counted = load(kind, [Part((proof.segment(topology, n),), name)])
+        counted = counted_load(kind, (Part((proof.segment(topology, n),), name),))
         claimed = FORMS[topology][kind][name](Fraction(1), n)
         fields = {field: getattr(counted, field) for field in proof.FIELDS}
         if name in proof.STREAMED:  # its links never wait
@@ -105,7 +109,7 @@ def wrong_form(topology, kind, name, sizes=range(1, 8)):
 
 def wrong_torus(kind, name, shape, joined):
     """The fields in which a closed form of a torus is not what its messages load links with."""
-    counted = load(kind, [Part(proof.segments(shape, joined), name)])
+    counted = counted_load(kind, (Part(proof.segments(shape, joined), name),))
     claimed = TORUS_FORMS[kind][name](Fraction(1), proof.axes(shape, joined))
     waits = counted.link_serial if name == "in-turn" else counted.link_total  # rotated parts are streamed
     serial = {"link_serial"} if claimed.link_serial != waits else set()

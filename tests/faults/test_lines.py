@@ -13,6 +13,8 @@ from tpsim.program import layout
 from tpsim.quantity.size import over
 from tpsim.reference import functions
 
+pytestmark = pytest.mark.usefixtures("anew")
+
 
 @pytest.mark.parametrize("judge", ALONE)
 def test_without_a_fault_the_judge_finds_nothing(judge):

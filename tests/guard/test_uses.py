@@ -69,7 +69,7 @@ def perturbed(case, path, factor):
 
     question = plan_of(case).question
     machines = {name: changed(getattr(question, name), larger) for name in ("machine", "base_machine")}
-    return priced(replace(question, **machines))
+    return priced(replace(question, **machines), plan_of(case).shelf)
 
 
 def names(lock, moved):

@@ -13,7 +13,7 @@ from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 
-LOG = Path(__file__).parents[1] / "data" / "logs" / "four-collectives-8.txt"
+LOG = Path(__file__).parents[1] / "data" / "logs" / "all-reduce-8-debug.txt"
 
 MODEL = (
     "tpsim: model/1\nname: {name}\nsource: {{title: a test}}\nhidden: 1024\nlayers: {layers}\nheads: 8\n"

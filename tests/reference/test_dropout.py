@@ -36,10 +36,9 @@ PRACTICES_OF = {
 @pytest.mark.parametrize("practice", PRACTICES_OF.values(), ids=PRACTICES_OF)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_a_split_step_drops_what_an_unsplit_one_drops(model, practice):
-    whole = unsharded(model, practice)
-    for zero, sp in ((0, False), (3, True)):
-        where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=sp)
-        assert difference(run(model, where, practice, Mesh({"D": 2, "X": 4})), whole) < 1e-10
+    plain = (MODELS.index(model) + [*PRACTICES_OF.values()].index(practice)) % 2
+    where = layout(tp=("X",), dp=("D",), zero=0 if plain else 3, sequence_parallel=not plain)
+    assert difference(run(model, where, practice, Mesh({"D": 2, "X": 4})), unsharded(model, practice)) < 1e-10
 
 
 @pytest.mark.parametrize("practice", PRACTICES_OF.values(), ids=PRACTICES_OF)

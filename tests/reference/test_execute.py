@@ -16,7 +16,6 @@ from tpsim.algebra.moves import wire
 from tpsim.algebra.reshard import Routes
 from tpsim.program.layout import PRACTICES, Practice, layout
 from tpsim.program.op import Array, Reshard
-from tpsim.program.transformer import FUSED
 
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN)}
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ def whole(model: Model, practice: Practice):
 
 # Any two of model, switches, sequence parallelism and stage of ZeRO meet; random layouts have the rest.
 EVERY_TWO = [
-    (model, switches, sp, (i + j + 2 * sp) % 4)
-    for (i, model), (j, switches), sp in product(enumerate(MODELS), enumerate(SWITCHES), (False, True))
+    (model, switches, bool((i // 2 + j) % 2), (i + j) % 4)
+    for (i, model), (j, switches) in product(enumerate(MODELS), enumerate(SWITCHES))
 ]
 
 
@@ -61,20 +60,26 @@ def test_forward_gradients_and_update_equal_the_unsharded_program(model, switche
     assert difference(run(MODELS[model], where, practice, mesh), whole(MODELS[model], practice)) < 1e-10
 
 
-@pytest.mark.parametrize(("zero", "sequence_parallel"), [(0, False), (2, True), (3, True)])
-@pytest.mark.parametrize("name", FEWER_HEADS)
-@pytest.mark.parametrize(("model", "kv_split"), [(LLAMA, 1), (GEMMA, 0)], ids=["some", "none-split"])
-def test_fewer_kv_heads_than_tp_equal_the_unsharded_program(model, kv_split, name, sequence_parallel, zero):
-    practice = FEWER_HEADS[name]
+SPLIT = {"some": (LLAMA, 1), "none-split": (GEMMA, 0)}
+FEWER = [
+    (name, zero, zero > 0, [*SPLIT][(i + j) % 2])
+    for i, name in enumerate(FEWER_HEADS)
+    for j, zero in enumerate((0, 2, 3))
+]
+
+
+@pytest.mark.parametrize(("name", "zero", "sequence_parallel", "heads"), FEWER)
+def test_fewer_kv_heads_than_tp_equal_the_unsharded_program(name, zero, sequence_parallel, heads):
+    (model, kv_split), practice = SPLIT[heads], FEWER_HEADS[name]
     where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=sequence_parallel, kv_split=kv_split)
     sharded = run(model, where, practice, Mesh({"D": 2, "X": 4, "Y": 2}))
     assert difference(sharded, whole(model, practice.under(where))) < 1e-10
 
 
-@pytest.mark.parametrize(("qkv", "names"), [("fused", "kvq"), ("fused_kv", "kv")])
+@pytest.mark.parametrize(("qkv", "fused", "names"), [("fused", "qkv", "kvq"), ("fused_kv", "kv", "kv")])
 @pytest.mark.parametrize("model", [GPT, QWEN, GEMMA], ids=lambda model: model.name)
-def test_a_fused_projection_is_the_separate_ones_side_by_side(model, qkv, names):
-    apart, (fused, _) = whole(model, Practice()), FUSED[qkv]
+def test_a_fused_projection_is_the_separate_ones_side_by_side(model, qkv, fused, names):
+    apart = whole(model, Practice())
     kinds = [f"{layer}.{kind}" for layer in range(2) for kind in "Wb"]
     values = {f"{kind}{fused}": slots(apart.inputs, apart, kind, names) for kind in kinds}
     together = unsharded(model, Practice(qkv=qkv), replaced=values)
@@ -103,11 +108,12 @@ def test_data_parallelism_over_two_axes_and_hybrid_sharding_equal_the_unsharded_
         assert difference(sharded, whole(LLAMA, Practice())) < 1e-10
 
 
-@pytest.mark.parametrize("name", [LLAMA.name, NEOX.name])  # of the others `verify` says so
-def test_unsharded_gradients_equal_finite_differences(name):
-    model, step = MODELS[name], 1e-5
+def test_unsharded_gradients_equal_finite_differences():
+    """Of one model, run as a whole for every difference; of all others `verify` says so, which runs what is moved."""
+    model, step = NEOX, 1e-5
     base = unsharded(model, Practice())
     labels = [key.removeprefix("grad.") for key in base.program.results if key.startswith("grad.")]
+    labels = [label for label in labels if not label.startswith("1.")]  # the second layer is as the first
     values = {label: base.inputs(label, _shape(base, label)) for label in labels}
     rng = np.random.default_rng(0)
     for label in labels:

@@ -24,8 +24,8 @@ from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load, read
 
 FIELDS = ("steps", "wire", "carried", "link_total", "link_serial")
-SIZES = range(1, 65)
-SOME = [*range(1, 34), 47, 63, 64]
+SIZES = [*range(1, 18), 32, 33, 64]
+SOME = [*range(1, 14), 16, 17, 32]
 """For moves whose messages are those of the gather, run backwards or twice, and for one that sends chunk by chunk."""
 
 
@@ -78,13 +78,13 @@ def test_every_form_of_one_axis_is_what_its_messages_load_links_with(topology, k
 
 @pytest.mark.parametrize("topology", FORMS)
 def test_a_permute_to_the_device_beside_crosses_one_link_once(topology):
-    for n in range(2, 65, 2) if topology == "line" else SIZES:
+    for n in range(2, 33, 2) if topology == "line" else SIZES:
         counted = load("permute", [Part((segment(topology, n),), "permute")])
         assert differences(FORMS[topology]["permute"]["permute"](Fraction(1), n), counted) == {}, n
 
 
 def test_on_a_line_of_an_odd_number_one_device_has_nobody_to_swap_with():
-    for n in range(3, 64, 2):
+    for n in range(3, 32, 2):
         counted = load("permute", [Part((segment("line", n),), "permute")])
         claimed = closed.permute(Fraction(1), n)
         assert differences(claimed, counted, ("steps", "link_total", "link_serial")) == {}
@@ -92,7 +92,7 @@ def test_on_a_line_of_an_odd_number_one_device_has_nobody_to_swap_with():
 
 
 def test_in_two_whole_steps_every_port_of_a_summing_switch_waits_for_the_other_direction():
-    for n in range(2, 65):
+    for n in SIZES[1:]:
         counted = load("all_reduce", [Part((segment("switch", n),), "in-switch")])
         assert (counted.link_serial, counted.link_total) == (2, Fraction(n + 1, n))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.models import GPT, LLAMA, QWEN
+from tests.models import GPT, LLAMA, QWEN, deep
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
@@ -20,7 +20,7 @@ from tpsim.reference.leaves import leaves
 
 def runs(model, name, *, p=2, v=1, m=4, tp=1, dp=1, change=None, schedule=None, **chosen):
     """The model on the ranks of a pipeline, one layer per chunk, and on one device."""
-    model, mesh = replace(model, layers=p * v), Mesh({"pipe": p, "data": dp, "tensor": tp})
+    model, mesh = deep(model, p * v), Mesh({"pipe": p, "data": dp, "tensor": tp})
     laid = layout(tp=("tensor",), dp=("data",), pp=("pipe",), **chosen)
     practice = PRACTICES["megatron"]
     sizes = {**model.dims(sequences=2 * dp, seq=4), "m": m}
@@ -36,11 +36,11 @@ def worst(staged, whole):
     return max(compared(staged, whole), key=lambda one: one.difference)
 
 
-# A schedule knows no model: each model meets each shape once, and each schedule each shape.
-SHAPES = [(2, 2), (2, 4), (3, 6), (4, 4)]
+# A schedule knows no model: each schedule meets few and many microbatches, and each model one more shape.
 STAGED = [
-    *((name, GPT, p, m) for name in SCHEDULES for p, m in SHAPES),
-    *(("1f1b", model, p, m) for model in (LLAMA, QWEN) for p, m in SHAPES[1:3]),
+    *((name, GPT, p, m) for name in SCHEDULES for p, m in ((2, 2), (3, 6))),
+    ("1f1b", LLAMA, 2, 4),
+    ("1f1b", QWEN, 4, 4),
 ]
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Question
+    from tpsim.report.picture import Picture
 
 TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
@@ -284,6 +285,13 @@ class SearchResult(Answer):
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
         for one in self.require or ():
             yield Line(one.text, "require", ok=one.ok)
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Seconds of a step over bytes at its peak."""
+        from tpsim.answers.search_pictures import pictures
+
+        return tuple(pictures(self))
 
     @property
     def verdict(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options, refuse_inputs, tell
 from tpsim.cli.question import question_options
 from tpsim.quantity.errors import InputError
@@ -22,7 +23,7 @@ NO = 1
 
 
 @click.command(short_help="The best layout of N chips.")
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option(
     "--vary",

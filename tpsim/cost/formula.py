@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,15 @@ def text(expression: Any) -> str:
     """
     import sympy
 
-    return str(sympy.factor(sympy.sympify(expression)))
+    return _factored(sympy.sympify(expression))
+
+
+@lru_cache(maxsize=4096)
+def _factored(expression: Any) -> str:
+    """Many collectives have one formula, and its factors take longer to find than all else of its line."""
+    import sympy
+
+    return str(sympy.factor(expression))
 
 
 def evaluated(line: str, values: Mapping[str, int]) -> Fraction:

@@ -27,6 +27,7 @@ from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, route_of, route_over, sent
+from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -114,14 +115,12 @@ class Figures:
     def sizes(self) -> Sizes:
         """Sizes of dims and axes; layers are those of a rank."""
         work, model = self.example.workload, self.example.model
-        dims = {
-            **model.dims(sequences=work.sequences, seq=work.seq),
-            "b": self.column(lambda one: one.workload.sequences),
-        }
+        each = self.column(lambda one: one.workload.sequences)
         axes = {axis: self._axis(axis) for axis in self.example.mesh.order}
+        dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": each}, axes)
         pipe = self.column(lambda one: one.mesh.size(*one.layout.stages))
         loops = {"layers": model.layers / pipe, "microbatches": self.microbatches, "chunks": 1}
-        return Sizes(dims, axes, loops, self.example.layout.roles)
+        return Sizes(dims, axes, loops, self.example.layout.roles, peaks=peaks)
 
     # Seconds ------------------------------------------------------------------------------------------------------
 
@@ -305,7 +304,7 @@ def _stacked(seconds: Iterable[tuple[Where, Any]], sort: str, layers: Any) -> An
 
 
 def _shards(cell: Question) -> int:
-    return cell.mesh.size(*cell.layout.roles["dp"])
+    return cell.mesh.size(*cell.layout.data)
 
 
 def _found(made: Callable[[], Any]) -> Any:

@@ -10,6 +10,7 @@ from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.recompute import recompute_remarks
+from tpsim.question.routing import routing_assumption
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.report.answer import Assumption
 
@@ -36,6 +37,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     if price := question.price:
         known = "stated" if price.kind in ("measured", "datasheet") else price.kind
         yield Assumption(f"a chip hour costs {price.value:g}", known)  # type: ignore[arg-type]  # one of the others
+    yield from routing_assumption(file.assume, question.model)
     yield from _launch(file)
     yield _beside(question.practice, file)
     yield _keeps(question.practice, file)
