@@ -14,6 +14,7 @@ from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.walk import settled
+from tpsim.program.kinds import kinds
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
 
@@ -92,12 +93,14 @@ def _group(
     stated = group.example.price
     price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
     tokens, model = group.example.workload.tokens, group.example.model
+    unlike = model.mtp is not None or len(kinds(group.example.practice, model.stack)) > 1
     for cell, layout, layers in group.layouts:
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
             whole.refused[reason] += 1
-        elif len({*layers}) > 1 or group.example.practice.recompute_layers is not None:
-            yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens, price)
+        elif unlike or len({*layers}) > 1:
+            one = space.question(layout, shelf)
+            yield Weighed(space, layout, bounds.worked_s(cell, one), *held(one, shelf), tokens, price)
         else:
             each = layers[0] if layers else model.layers
             alike[layout.schedule, pp, v, each, settled(layout.schedule, pp, v, m)].append((cell, layout))
