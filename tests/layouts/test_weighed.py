@@ -75,6 +75,13 @@ SPACES = {
         ["pp=1,2", "schedule=1f1b", "microbatches=4", "zero=0,1", "recompute=none"],
         3,
     ),
+    "a split by seconds, where one by layers were even": (
+        {"model": {"extends": "llama-3-8b", "layers": 6}, "hardware": "dgx-h100"},
+        {**WORK, "seq": 2048},
+        8,
+        ["pipeline.layers=balanced", "pp=2", "schedule=1f1b", "microbatches=4", "zero=0,1", "recompute=none"],
+        2,
+    ),
     "a torus": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "tpu-v5p"},
         {**WORK, "seq": 2048},

@@ -93,7 +93,7 @@ def _group(
     stated = group.example.price
     price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
     tokens, model = group.example.workload.tokens, group.example.model
-    unlike = model.mtp is not None or len(kinds(group.example.practice, model.stack)) > 1
+    unlike = _unlike(group.example)
     for cell, layout, layers in group.layouts:
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
@@ -117,6 +117,13 @@ def _group(
             asked = partial(bounds.step_s, cells[fit], schedule, pp, v, each, blocking=blocking)
             _bound([family[at] for at in fit.tolist()], asked, group.example.limits)
         yield from family
+
+
+def _unlike(question: Question) -> bool:
+    """True where chunks of as many layers may differ, or a split is not what layers alone say."""
+    model, stages = question.model, question.stated.file.pipeline
+    balanced = stages is not None and stages.layers == "balanced"
+    return balanced or model.mtp is not None or len(kinds(question.practice, model.stack)) > 1
 
 
 def _bound(family: Sequence[Weighed], step_s: Callable[..., Any], limits: Sequence[Limit]) -> None:
