@@ -243,7 +243,8 @@ def _space(
     if chips:
         only |= {role: inner.get(role) for role in ROLES}
         document = _roomy(document)
-    for name in (name for name in KEYS if name in only and stands(data, KEYS[name])):
+    freed = [name for name in KEYS if name in only and stands(data, KEYS[name])]
+    for name in freed if chips else [name for name in freed if name != "microbatches"]:  # stages may need several
         document = spec.with_value(document, KEYS[name], None, None)
     varied = {".".join(edit.keys): edit.value for edit in cell}
     return Space(document, chips, only, dict(_held(data, only, varied)), varied, places)
