@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpsim.program.model import Model
+from tpsim.program.kinds import ALIKE
+from tpsim.program.model import Kind, Moe, dense
+from tpsim.program.transformer import end_parameters, layer_parameters
+
+
+def deep(model, layers):
+    """A model of one kind with so many layers."""
+    return replace(model, stack=((ALIKE, layers),))
+
+
+def blocks(model, attention=None, ffn=None):
+    """A model of one kind with some fields of its blocks changed."""
+    (kind,) = model.kinds.values()
+    changed = Kind(kind.attention.model_copy(update=attention), kind.ffn.model_copy(update=ffn))
+    return replace(model, kinds={ALIKE: changed})
+
+
+def parameters(model):
+    """Every parameter of a model of one kind, those of a layer once."""
+    return (*end_parameters(model), *layer_parameters(model, *model.kinds.values()))
 
 
 def loops(layers, microbatches=1):
@@ -12,7 +31,7 @@ def loops(layers, microbatches=1):
     return {"layers": layers, "microbatches": microbatches, "chunks": 1}
 
 
-LLAMA = Model(
+LLAMA = dense(
     name="small-llama",
     hidden=16,
     layers=2,
@@ -26,7 +45,7 @@ LLAMA = Model(
 )
 """Grouped-query attention, gated MLP, RMSNorm, rotary positions, untied."""
 
-GPT = Model(
+GPT = dense(
     name="small-gpt",
     hidden=16,
     layers=2,
@@ -50,20 +69,31 @@ NEOX = replace(
 )
 """Attention and MLP side by side."""
 
-QWEN = replace(LLAMA, name="small-qwen", qkv_bias=True, ffn="geglu", tie_embeddings=True)
+QWEN = replace(blocks(LLAMA, {"bias": "qkv"}, {"kind": "geglu"}), name="small-qwen", tie_embeddings=True)
 """Biases on the projections only."""
 
-GEMMA = replace(LLAMA, name="small-gemma", kv_heads=1, qkv_bias=True, ffn="geglu", tie_embeddings=True)
+GEMMA = replace(blocks(QWEN, {"kv_heads": 1}), name="small-gemma")
 """One key/value head for all queries: no tensor parallelism splits it."""
 
-MIDDLE = replace(
-    LLAMA,
+
+def mixture(**fields):
+    """LLAMA with experts in place of its MLP."""
+    (kind,) = LLAMA.kinds.values()
+    block = Moe(ffn="moe", **{"experts": 8, "top": 2, "hidden": 8, **fields})
+    return replace(LLAMA, name="small-mixture", kinds={ALIKE: Kind(kind.attention, block)})
+
+
+MIXTURE = mixture()
+"""Experts in place of an MLP, two of eight for a token."""
+
+MIDDLE = dense(
     name="middle-llama",
     hidden=4096,
     layers=6,
     heads=32,
     kv_heads=8,
     head_dim=128,
+    ffn="swiglu",
     ffn_hidden=16384,
     vocab=32768,
     vocab_padded=32768,

@@ -1,50 +1,109 @@
-"""Runs the console blocks of README.md and compares what they print; ``--update`` writes what they print instead.
+"""Runs the console blocks of README.md and of the pages under docs/, and compares what they print.
 
-A block is fenced as ``console``; a line that starts with ``$ `` is a command, what follows is its output.
+A block is fenced as ``console``; a line that starts with ``$ `` is a command, what follows is its output. A page that
+states files, in blocks fenced with a file's name (``json config.json``), runs in a folder that has these alone; any
+other runs in the repository's root. ``--update`` writes what the commands print instead, and the help of every command
+into docs/cli.md.
 """
 
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from tpsim.cli.main import run, tpsim
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+CLI = ROOT / "docs" / "cli.md"
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
-COLUMNS = "110"
+FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ENVIRONMENT = {"COLUMNS": "110", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
+OPERATORS = frozenset("();<>|&")
+"""What words of a shell are made of that are none of the command's."""
 
 
-def printed(command: str) -> str:
-    """What `command` prints on stdout and stderr, run in the repository's root."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    environment = {**os.environ, "COLUMNS": COLUMNS, "NO_COLOR": "1", "PATH": path}
-    done = subprocess.run(  # noqa: S602 (the commands are the README's own)
-        command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    return "\n".join(line.rstrip() for line in (done.stdout + done.stderr).splitlines())
+def pages():
+    """README.md, and the pages under docs/ that have console blocks."""
+    return [README, *(page for page in sorted((ROOT / "docs").glob("*.md")) if BLOCK.search(page.read_text("utf-8")))]
 
 
-def executed(block: str) -> str:
-    """The block with every command's output as it is now."""
-    commands = [line for line in block.splitlines() if line.startswith("$ ")]
-    return "".join(f"{command}\n{printed(command[2:])}\n" for command in commands)
+def printed(command: str, folder: Path) -> str:
+    """What `command` prints on stdout and stderr, run in `folder`: in this process where it needs no shell."""
+    words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
+    if words[0] == "tpsim" and not any(set(word) <= OPERATORS for word in words):
+        with chdir(folder), redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+            run(shlex.split(command)[1:])
+        text = out.getvalue() + err.getvalue()
+    else:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        environment = {**os.environ, **ENVIRONMENT, "PATH": path}
+        done = subprocess.run(  # noqa: S602 (the commands are the pages' own)
+            command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        text = done.stdout + done.stderr
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def executed(text: str) -> str:
+    """A page with every command's output as it is now."""
+    with TemporaryDirectory() as scratch:
+        files = FILE.findall(text)
+        for name, content in files:
+            (Path(scratch) / name).write_text(content, encoding="utf-8")
+        folder = Path(scratch) if files else ROOT
+
+        def block(match: re.Match[str]) -> str:
+            commands = [line for line in match.group().splitlines() if line.startswith("$ ")]
+            return "".join(f"{command}\n{printed(command[2:], folder)}\n" for command in commands)
+
+        return BLOCK.sub(block, text)
+
+
+def helped(name: str, command: click.Command) -> list[str]:
+    """The part of docs/cli.md about a command, and those of its commands."""
+    inner = [(f"{name} {one.name}", one) for one in getattr(command, "commands", {}).values()]
+    own = ["", f"## {name}", "", "```console", f"$ {name} --help", "```"]
+    return [*own, *(line for pair in inner for line in helped(*pair))]
+
+
+def reference() -> str:
+    """docs/cli.md without what its commands print: a block per command."""
+    head = CLI.read_text(encoding="utf-8").partition("\n## ")[0].rstrip()
+    context = click.Context(tpsim)
+    verbs = [(f"tpsim {name}", tpsim.get_command(context, name)) for name in tpsim.list_commands(context)]
+    lines = ["", "## tpsim", "", "```console", "$ tpsim --help", "```"]
+    return "\n".join([head, *lines, *(line for pair in verbs for line in helped(*pair))]) + "\n"
 
 
 def main() -> int:
-    """Compare, or update; the number of blocks that differ."""
-    text = README.read_text(encoding="utf-8")
-    blocks = BLOCK.findall(text)
-    now = BLOCK.sub(lambda match: executed(match.group()), text)
+    """Compare, or update; 1 if a page differs."""
+    os.environ.update(ENVIRONMENT)
     if "--update" in sys.argv:
-        README.write_text(now, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), now.splitlines(True), "README.md", "printed"))
-    sys.stdout.write(f"README: {len(blocks)} console blocks, {'differ' if now != text else 'as printed'}\n")
-    return int(now != text or not blocks)
+        CLI.write_text(reference(), encoding="utf-8")
+    differ = 0
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        now = executed(text)
+        if "--update" in sys.argv:
+            page.write_text(now, encoding="utf-8")
+            continue
+        name = str(page.relative_to(ROOT))
+        sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), now.splitlines(True), name, "printed"))
+        blocks = len(BLOCK.findall(text))
+        sys.stdout.write(f"{name}: {blocks} console blocks, {'differ' if now != text else 'as printed'}\n")
+        differ |= now != text
+    return differ
 
 
 if __name__ == "__main__":

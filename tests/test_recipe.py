@@ -1,4 +1,4 @@
-"""The README's CI recipe and the pre-commit hook in a scratch git repository: a change is made, the answer read."""
+"""The CI recipe of docs/check.md and the pre-commit hook in a scratch repository: a change is made, the answer read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import yaml
 
 from tests.changes import GUARDED, ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 
 
 def recipe():
-    """The steps of the README's workflow."""
-    text = README.split("```yaml\n# .github/workflows/tpsim.yml\n")[1].split("```")[0]
+    """The steps of the page's workflow."""
+    text = PAGE.split("```yaml\n# .github/workflows/tpsim.yml\n")[1].split("```")[0]
     return yaml.safe_load(text)["jobs"]["tpsim"]["steps"]
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_installed_that_no_index_has(tmp_path):
     install = recipe()[1]["run"].replace("${{ vars.TPSIM }}", "https://example.org/tpsim.git@main")
     asked = sh(install, tmp_path / "bin").stdout.split()
     assert asked == ["install", "git+https://example.org/tpsim.git@main"]
-    texts = [README, *(file.read_text(encoding="utf-8") for file in (ROOT / "docs").glob("*.md"))]
+    texts = [file.read_text(encoding="utf-8") for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
     lines = [line for text in texts for line in re.findall(r"pip install[^`\n]*", text)]
     assert len(lines) >= 5
     assert [line for line in lines if not re.search(r" -e |git\+| \.$", line)] == []
@@ -132,7 +132,7 @@ def test_the_pull_request_that_brings_the_lock_passes(clone):
 
 
 def test_the_one_line_for_any_other_ci_fails_where_something_moved(clone):
-    line = README.split("Anywhere else it is one line, `")[1].split("`")[0]
+    line = PAGE.split("Anywhere else it is one line, `")[1].split("`")[0]
     assert sh(line, clone).returncode == 0
     narrower(clone)
     assert sh(line, clone).returncode == 1
@@ -140,7 +140,7 @@ def test_the_one_line_for_any_other_ci_fails_where_something_moved(clone):
 
 def test_the_pre_commit_hook_refuses_a_commit_until_the_lock_is_updated(clone):
     (hook,) = yaml.safe_load(HOOKS.read_text(encoding="utf-8"))
-    assert hook["id"] in README
+    assert hook["id"] in PAGE
     assert (hook["pass_filenames"], hook["language"]) == (False, "python")
     script(clone / ".git" / "hooks" / "pre-commit", f"exec {hook['entry']}")
     narrower(clone)

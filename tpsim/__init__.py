@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpsim.answers.schema import schema as schema
     from tpsim.answers.search import search as search
     from tpsim.answers.shard import shard as shard
+    from tpsim.answers.sweep import sweep as sweep
     from tpsim.claims.verify import verify as verify
     from tpsim.claims.verify_expression import verify_expression as verify_expression
     from tpsim.guard.check import check as check
@@ -37,6 +38,7 @@ ROOMS = {
     "schema": "answers",
     "search": "answers",
     "shard": "answers",
+    "sweep": "answers",
     "verify": "claims",
     "verify_expression": "claims",
 }

@@ -157,6 +157,7 @@ def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
     assert {(row.step_s, row.peak_bytes) for row in found.pareto} == front
     assert len(front) > 2
     assert found.front.made < len(both)
+    assert [row["table"] for row in found.records()] == ["best"] + ["pareto"] * len(front)
 
 
 PRICED = {
@@ -205,6 +206,14 @@ def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_
     assert compute.best_s == pytest.approx(again.best.step_s, rel=1e-9)
     assert 0.5 < compute.elasticity <= compute.best_elasticity < 1
     assert parts["memory capacity", 1.1].held_s == found.best.step_s
+    figures = {one.constant: one for one in found.constants}
+    assert figures["chip.peak.bf16"].elasticity == pytest.approx(compute.elasticity)
+    assert [abs(one.elasticity) for one in found.constants] == sorted(
+        (abs(one.elasticity) for one in found.constants), reverse=True
+    )
+    assert figures["levels.nvlink.link.bandwidth"].kind == "datasheet"
+    assert not any(name.startswith("levels.network") for name in figures), "one node has none"
+    assert {row["table"] for row in found.records()} == {"best", "sensitivity", "constants"}
     more = parts["memory capacity", 2.0]
     assert more.best_s < found.best.step_s
     assert more.layout
@@ -248,3 +257,28 @@ def test_a_better_part_with_which_no_layout_meets_a_demand_has_no_best_step():
     (compute, *_) = found.sensitivity
     assert (compute.part, compute.best_s, compute.relative, compute.best_elasticity) == ("compute", None, None, None)
     assert compute.held_s < today
+
+
+def test_a_scenario_requires_what_its_best_layout_is():
+    vary = ["microbatches=4,8", "zero=1", "tp=4,8", "pp=1"]
+    best = {"tp": 4, "sequence_parallel": False, "schedule": "1f1b"}
+    found = search({**SMALL, "require": {"best": best}}, vary=vary, recompute="none", top=1)
+    assert {one.name: (one.required, one.found, one.ok) for one in found.require} == {
+        "tp": (4, 4, True),
+        "sequence_parallel": (False, False, True),
+        "schedule": ("1f1b", None, False),
+    }
+    assert (found.ok, found.best.tp) == (False, 4)
+    assert "best tp 4 holds" in found.verdict
+    assert "require  best schedule 1f1b is violated: None" in found.verdict
+    assert search({**SMALL, "require": {"best": {"tp": 4}}}, vary=vary, recompute="none", top=1).ok
+
+
+def test_layouts_that_are_as_good_as_the_best_are_said_to_be_tied():
+    """The efficiency of products makes no difference to a model whose products are bound by memory."""
+    vary = ["assume.matmul_efficiency=0.4,0.5", "microbatches=1,2", "tp=1"]
+    asked = {"model": "gpt-tiny", "hw": "dgx-h100", "seq": 16, "batch": 8, "chips": 2, "pp": 1, "zero": 0}
+    found = search(vary=vary, recompute="none", **asked)
+    assert [row.tied for row in found.rows] == [False, True, False, False]
+    assert [row.loses for row in found.rows[:2]] == ["", "tied with the best"]
+    assert "\ntied    with rank 2, of those that are listed\n" in found.verdict

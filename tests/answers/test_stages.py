@@ -302,7 +302,8 @@ def test_offload_is_refused_with_what_there_is():
     assert refused("offload.state=host") == (
         "error[not-supported-yet]: offload: offload of states or activations is not supported yet\n"
         " --> command line:1:7\n  |\n1 | --set offload.state=host\n"
-        "  |       ^^^^^^^^^^^^^ remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO"
+        "  |       ^^^^^^^^^^^^^ remove it; "
+        "tpsim plans tensor, sequence, context, data and pipeline parallelism and ZeRO"
     )
 
 

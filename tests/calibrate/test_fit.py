@@ -330,7 +330,7 @@ def test_the_profile_can_be_piped(island, capsys):
 
 def test_other_commands_write_no_yaml(capsys):
     assert run(["hw", "list", "-o", "machines.yaml"]) == 2
-    assert "suffixes: .txt, .json, .csv, .md" in capsys.readouterr().err
+    assert "suffixes: .txt, .json, .csv, .md, .html" in capsys.readouterr().err
 
 
 def test_points_are_rows_of_the_csv(island, capsys):

@@ -1,4 +1,4 @@
-"""What is loaded, and when: help loads no library, a table no numerics."""
+"""What is loaded, and when: help loads no library, a table no numerics and nothing that draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpsim.cli.main import run
 codes = [run(args) for args in {commands}]
 print("\\n" + json.dumps([codes, sorted(sys.modules)]))
 """
-NUMERIC = {"numpy", "pandas", "sympy"}
+NUMERIC = {"numpy", "pandas", "sympy", "jinja2", "vl_convert"}
 HEAVY = NUMERIC | {"pydantic", "rich"}
 
 
@@ -40,12 +40,12 @@ TABLES = (
 )
 
 
-def test_a_table_loads_no_numerics():
+def test_a_table_loads_no_numerics_and_nothing_that_draws():
     assert loaded(*TABLES) & NUMERIC == set()
 
 
 def test_the_probe_would_notice():
-    assert {"sympy", "pydantic", "rich"} <= loaded(*TABLES[:1], f"{TABLES[0]} -v")
+    assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= loaded(f"{TABLES[0]} -v", f"{TABLES[1]} -f html")
 
 
 def test_csv_and_json_need_neither_pandas_nor_rich():

@@ -53,12 +53,12 @@ ANSWERS = {
         "  = tpsim calls this --pp\n"
     ),
     ("plan", "--context-parallel-size", "2"): (
-        "error[not-supported-yet]: --context-parallel-size is not an option of tpsim plan\n"
-        "  = context parallelism is not supported yet\n"
+        "error[foreign-option]: --context-parallel-size is not an option of tpsim plan\n"
+        "  = tpsim calls this layout.cp: --set layout.cp=...\n"
     ),
     ("plan", "llama3-70b-h100", "-f", "jsn"): (
         'error[bad-value]: "jsn" is not a value of --format\n  = did you mean json?\n'
-        "  = values: table, json, csv, md, trace\n"
+        "  = values: table, json, csv, md, html, trace\n"
     ),
     ("plan", "llama3-70b-h100", "--batch", "many"): (
         "error[bad-value]: invalid value for '--batch': 'many' is not a valid integer\n  = see tpsim plan --help\n"
@@ -78,7 +78,8 @@ ANSWERS = {
         "error[unknown-format]: plan.jsn: the suffix says no format\n  = did you mean plan.json?\n"
     ),
     ("plan", "llama3-70b-h100", "-o", "plan"): (
-        "error[unknown-format]: plan: the suffix says no format\n  = suffixes: .trace.json, .txt, .json, .csv, .md\n"
+        "error[unknown-format]: plan: the suffix says no format\n"
+        "  = suffixes: .trace.json, .txt, .json, .csv, .md, .html\n"
     ),
 }
 

@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+from tpsim.report import terminal
+
 PLAN = ("plan", "llama3-70b-h100")
 
 
@@ -47,9 +49,11 @@ TIGHT = (
 @pytest.mark.parametrize("more", [(), ("-q",)])
 def test_what_does_not_fit_is_red_where_there_are_colours_and_in_capitals_everywhere(tpsim, more):
     coloured, plain = tpsim(*TIGHT, *more, "--color", "always").out, tpsim(*TIGHT, *more).out
-    refusals = re.findall(r"\x1b\[1;31m(.*)\x1b\[0m", coloured)
-    assert refusals == ["memory  DOES NOT FIT: peak 73.11 GB of 16 GB (states 36.14 GB, kept 36.97 GB, working 0 B)"]
-    assert f"\n{refusals[0]}\n" in plain
+    red = re.findall(r"\x1b\[1;31m(.*)\x1b\[0m", coloured)
+    assert red[-1] == "memory  DOES NOT FIT: peak 73.11 GB of 16 GB (states 36.14 GB, kept 36.97 GB, working 0 B)"
+    assert f"\n{red[-1]}\n" in plain
+    rows = ["optimizer state", "states together", "kept for backward", "peak"]
+    assert [line.split("  ")[0] for line in red[:-1]] == ([] if more else [red[-1][8:].partition(" (")[0], *rows])
 
 
 def test_verbose_adds_formulas_reasons_and_assumptions(tpsim):
@@ -182,7 +186,7 @@ def test_a_trace_is_an_output_of_plan_alone(tpsim, tmp_path):
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         f"error[unknown-format]: {tmp_path}/other.trace.json: the suffix says no format\n"
-        f"  = suffixes: .txt, .json, .csv, .md\n"
+        f"  = suffixes: .txt, .json, .csv, .md, .html\n"
     )
 
 
@@ -251,9 +255,30 @@ def test_a_plan_fits_a_terminal_of_80_columns():
     lines = on_a_terminal("--color", "never", COLUMNS="80").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(
-        line.split() == ["attention", "all_gather", "tensor", "8", "320", "268.4", "234.9", "241.1", "2.5"]
+        line.split() == ["attention", "all_gather", "tensor", "8", "320", "268.4", "234.9", "241.1", "2.5", "*"]
         for line in lines
     )
+
+
+WIDE = (
+    ("collective", "all-reduce", "--hw", "dgx-h100", "--ranks", "8", "--sizes", "64kB,1GB", "-v"),
+    ("shard", "A[I, J_X] . B[J_X, K] -> C[I, K]", "--mesh", "X=4", "--dims", "I=8,J=8,K=8", "--hw", "tpu-v5p", "-v"),
+    ("hw", "show", "dgx-h100"),
+    ("hw", "validate", "trn2-ultra"),
+    ("model", "list"),
+    ("plan", "gpt3-175b-a100-tp8", "-v"),
+    ("diff", "gpt3-175b-a100-tp8", "--set", "layout.sequence_parallel=true", "-v"),
+)
+
+
+@pytest.mark.parametrize("asked", WIDE, ids=" ".join)
+def test_no_page_runs_over_the_edge_of_80_columns_and_none_loses_a_word(tpsim, monkeypatch, asked):
+    whole, write = tpsim(*asked).out, terminal.write
+    monkeypatch.setattr(terminal, "write", lambda page, stream, color: write(page, stream, color, 80))
+    shown = tpsim(*asked).out
+    beyond = [line for line in shown.splitlines() if len(line) > 80]
+    assert [line for line in beyond if not line.startswith("next: ") and " " in line.strip()] == []
+    assert set(whole.split()) <= set(shown.replace(":", "").split()) | set(shown.split())
 
 
 def on_a_terminal(*args, **environment):

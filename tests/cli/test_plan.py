@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.answers.verdict import percent
 from tpsim.pages.plan import page
+from tpsim.quantity.units import show
 from tpsim.question.save import scenario_text
 from tpsim.question.scenario import resolve
+from tpsim.report import terminal
 from tpsim.report.table import as_text
 
 BASE = "llama3-70b-h100"
@@ -23,6 +26,9 @@ SCENARIOS = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios
 
 planned = cache(plan)
 """The plan of a scenario, for all that read it."""
+
+paged = cache(lambda name: page(planned(name), verbose=False))
+"""Its page."""
 
 
 def result(ran):
@@ -114,9 +120,30 @@ def test_the_table_says_what_is_of_one_call_and_what_of_all(tpsim):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_two_lines_of_a_part_have_the_same_label(name):
-    rows = page(planned(name), verbose=False).tables[0].rows
+    rows = paged(name).tables[0].rows
     labels = [tuple(row[key] for key in ("where", "purpose", "collective", "axis", "ranks", "dtype")) for row in rows]
     assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_first_screen_of_80_columns_and_24_lines_holds_step_bound_and_fit_and_so_does_the_last(name):
+    answer, screen = planned(name), StringIO()
+    terminal.write(paged(name), screen, "never", 80)
+    lines = screen.getvalue().splitlines()
+    assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
+    step, fit = show(answer.step.time_s, "seconds"), answer.memory.verdict.partition(":")[0]
+    for part in (lines[:24], lines[-24:]):
+        text = " ".join(" ".join(part).split())
+        assert f"{step} a step" in text
+        assert re.search(r"bound by (compute \(|communication|the pipeline's bubble|the host)", text)
+        assert f"{fit}: peak " in text
+
+
+def test_the_rows_of_the_collective_that_costs_most_are_marked():
+    table, (most, *_) = paged(BASE).tables[0], planned(BASE).step.lost
+    marked = {f"{row['collective']} over {row['axis']}" for row in table.rows if row.get(table.mark)}
+    assert marked == {most.collective} == {"all_gather over tensor"}
+    assert all((row.get("star") == "*") == bool(row.get(table.mark)) for row in table.rows)
 
 
 def test_lines_that_differ_in_size_alone_name_their_arrays(tpsim):
@@ -195,7 +222,7 @@ def test_without_stages_there_is_no_bubble_to_violate(tpsim):
 
 @pytest.mark.parametrize("name", ["gpt3-175b-a100-pipeline", "gpt3-175b-a100-interleaved", "megatron-1t-a100"])
 def test_the_table_of_stages_has_one_unit_per_column(name):
-    stages = next(one for one in page(planned(name), verbose=False).tables if one.columns[0].key == "ranks")
+    stages = next(one for one in paged(name).tables if one.columns[0].key == "ranks")
     headers = [column.header for column in stages.columns]
     assert headers == ["stage", "layers", "compute", "exposed", "bubble", "in flight", "states", "kept", "peak"]
     for row in as_text(stages).rows:
@@ -222,7 +249,7 @@ def test_kinds_of_call_below_a_five_hundredth_of_the_step_are_one_line_unless_al
     small = re.search(r"\n (\d+) more below 0.2 % of the step, (\S+) ms together\n", tpsim("plan", BASE).out)
     (short, *_), (whole, *_) = (page(result, verbose=all_).tables for all_ in (False, True))
     assert len(whole.rows) - len(short.rows) == int(small[1]) == 10
-    assert whole.more == ""
+    assert whole.more == " * all_gather over tensor costs most: 10.2 % of the step"
     left = sum(row["busy_s"] for row in whole.rows) - sum(row["busy_s"] for row in short.rows)
     assert left * 1e3 == pytest.approx(float(small[2]), rel=1e-3)
     assert all(row["busy_s"] >= 0.002 * result.step.time_s for row in short.rows)

@@ -151,7 +151,7 @@ def test_blocking_sends_that_deadlock_are_refused_with_what_every_rank_waits_for
         "error[deadlock]: schedule zb-h2 deadlocks: "
         "rank 0 waits for the message of F of chunk 0, microbatch 3 before B of chunk 0, microbatch 1; "
         "rank 1 waits for the message of B of chunk 1, microbatch 2 before W of chunk 1, microbatch 0\n"
-        "  = take another schedule"
+        "  = let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
     )
 
 

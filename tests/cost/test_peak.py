@@ -13,11 +13,12 @@ from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
+from tpsim.program.counts import parameter_count
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
-from tpsim.program.parameters import parameter_count, parameters
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import linear
+from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.size import total
 
 a, b, s, h, t = sympy.symbols("a b s h t", positive=True)
@@ -151,7 +152,7 @@ def test_gathered_weights_are_those_of_a_layer_and_of_the_next():
     chunk = replace(linear((8,), 1).chunks[0], first=False, last=False)
     chunks = [replace(chunk, stack=(("layers", n),)) for n in (0, 1, 2, 9)]
     weights = [Courses(program, sizes).of(one, "F").most["weights"] for one in chunks]
-    layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in parameters(LLAMA) if one.per_layer)
+    layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in layer_parameters(LLAMA, *LLAMA.kinds.values()))
     read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
     assert weights == [0, layer - read, 2 * layer - read, 2 * layer - read]
 
@@ -164,7 +165,7 @@ def test_weights_that_are_not_sharded_are_not_gathered():
 
 def test_states_are_18_bytes_per_parameter_and_7_and_a_half_over_eight_data_ranks():
     """E25: bf16 weights 2, f32 gradients 4, f32 master and two moments 12, these over 8 with ZeRO-1."""
-    model, parameters = replace(LLAMA, layers=2), parameter_count(LLAMA)
+    parameters, model = parameter_count(LLAMA), LLAMA
     for zero, each in ((0, 18), (1, 7.5)):
         program = lower(model, layout(dp=("D",), zero=zero), Practice(), Dtypes(), ("D",))
         held = memory(program, Sizes(model.dims(sequences=8, seq=8), {"D": 8}, loops(2)))

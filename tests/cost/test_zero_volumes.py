@@ -12,13 +12,12 @@ from fractions import Fraction
 
 import pytest
 
-from tests.models import GPT, LLAMA, loops
+from tests.models import GPT, LLAMA, loops, parameters
 from tpsim.algebra.moves import wire
 from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import Dtypes, Practice, layout
 from tpsim.program.lower import lower
-from tpsim.program.parameters import parameters
 
 N, T, M = 4, 2, 3
 KEPT = Practice()
@@ -45,7 +44,7 @@ def per_shard(model):
     sizes, heads = model.dims(sequences=1, seq=1), {"g", "f", "v"}
     psi = {}
     for parameter in parameters(model):
-        count = Fraction(model.layers if parameter.per_layer else 1, T if heads & set(parameter.dims) else 1)
+        count = Fraction(model.layers if parameter.places == ("layer",) else 1, T if heads & set(parameter.dims) else 1)
         for dim in parameter.dims:
             count *= sizes[dim]
         psi[parameter.name] = count

@@ -10,7 +10,7 @@ from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, seg
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, curve, forms, permutes, timing
 from tpsim.machine import cost as ways
-from tpsim.program import layout, op, schedules, stages, trace, transformer, transpose, update
+from tpsim.program import layout, op, schedules, stages, text, trace, transpose, update
 
 
 class Fault(NamedTuple):
@@ -29,7 +29,7 @@ class Fault(NamedTuple):
     says: str
 
 
-T, B, R, U = transformer.Transformer, transpose.Backward, trace.Trace, update.Update
+B, R, U = transpose.Backward, trace.Trace, update.Update
 OWES = 'owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}'
 
 FAULTS = [
@@ -124,7 +124,7 @@ FAULTS = [
     ),
     Fault(
         "a weight gathered in the first microbatch serves all",
-        T._use,
+        text.Text.use,
         'trace.where.index("microbatches"), ',
         "0, ",
         f"verify {LLAMA}",

@@ -12,7 +12,7 @@ from tests.guarded import NODE, lock, with_fact
 from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
 from tpsim.guard import lock_file
-from tpsim.guard.check import check
+from tpsim.guard.check import CheckResult, check
 from tpsim.guard.drift import drift
 from tpsim.guard.drift_answer import values
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, sizes
@@ -173,10 +173,9 @@ def test_a_text_says_the_formula_in_symbols():
 
 
 def test_a_program_is_sampled_at_sizes_that_its_axes_divide():
-    order = ("data", "tensor")
-    found = sizes(order, 0)
-    assert all(found.dims[dim] % (found.axes["data"] * found.axes["tensor"]) == 0 for dim in found.dims)
     program = lowered(resolve("llama3-70b-h100"))
+    found = sizes(program.program, 0)
+    assert all(found.dims[dim] % (found.axes["data"] * found.axes["tensor"]) == 0 for dim in found.dims)
     texts = {name: one.text() for name, one in program_formulas(program) if "forward.all_gather" in name}
     assert texts == {"forward.all_gather.tensor": "2*b*h*m*s*(2*L + 1)/data"}
 
@@ -258,3 +257,23 @@ def test_a_merge_conflict_is_said_to_be_one_at_its_own_line(written):
     (problem,) = caught.value.problems
     assert (problem.slug, problem.place.line) == ("conflict", line(written, "<<<<<<< HEAD"))
     assert "git checkout --ours" in problem.remedy
+
+
+def test_a_lock_holds_whether_the_best_layout_is_as_a_scenario_requires():
+    one = {
+        "tpsim": "scenario/1",
+        "name": "best",
+        "model": "gpt-tiny",
+        "hardware": "dgx-h100",
+        "mesh": {"data": 1, "tensor": 1},
+        "layout": {"dp": "data", "tp": "tensor", "zero": 0, "sequence_parallel": False},
+        "recompute": "none",
+        "workload": {"global_batch": 4, "seq": 16, "microbatches": 1},
+    }
+    plans = [plan({**one, "require": {"best": {"tp": tp}}}) for tp in (1, 2)]
+    found = drift(*(asked_facts({"best": each}, Path()) for each in plans))
+    assert [fact.result("require.best") for fact in (found.old.scenarios["best"], found.new.scenarios["best"])] == [
+        True,
+        False,
+    ]
+    assert "best: require.best is violated" in CheckResult(found, Path("tpsim.lock"), updated=False).verdict

@@ -10,7 +10,7 @@ import pytest
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.layouts.space import spaces
-from tpsim.layouts.walk import alive, settled
+from tpsim.layouts.walk import Alive, _alive, alive, settled
 from tpsim.layouts.weighed import weigh
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -91,6 +91,15 @@ def weighed(scenario, work, chips, vary, every):
     return [(one, priced(one.space.question(one.layout, shelf), shelf)) for one in found.found[:: 2 * every]]
 
 
+def test_kernels_alone_take_no_longer_than_all_that_is_issued(planned):
+    fitting = [one for one, _ in planned if one.room_bytes >= 0]
+    alone = [one.step_s for one in fitting]
+    for one in fitting:
+        if one.nearer:
+            one.nearer()
+    assert all(0 < kernels <= one.step_s * (1 + 1e-12) for kernels, one in zip(alone, fitting, strict=True))
+
+
 def test_no_step_takes_less_than_its_bound(planned):
     late = [
         (one.layout, one.step_s, plan.step.time_s)
@@ -162,11 +171,15 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
 def test_orders_hold_no_more_once_they_have_settled(schedule, p):
     for v in (2, 3) if SCHEDULES[schedule].several else (1,):
         m = settled(schedule, p, v, 100 * p)
-        if m < 100 * p:
-            from tpsim.layouts.walk import _alive
+        few, many = alive(schedule, p, v, m), _alive(schedule, p, v, m + 2 * p)
+        assert {sort: [_with(one, 2 * p) for one in each] for sort, each in few.items()} == many
 
-            few, many = (_alive(schedule, p, v, some) for some in (m, m + 2 * p))
-            assert {sort: set(each) for sort, each in few.items()} == {sort: set(each) for sort, each in many.items()}
+
+def _with(one, others):
+    """What is alive beside an action with so many microbatches more."""
+    more = one.more or ((0, 0),) * len(one.beside)
+    beside = ((sort, f + df * others, w + dw * others) for (sort, f, w), (df, dw) in zip(one.beside, more, strict=True))
+    return Alive(one.now, tuple(beside))
 
 
 def test_what_is_alive_is_listed_once_per_action():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsim.answers.hw import hw_show
+from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.machine.profile import load, names
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -149,3 +149,30 @@ def test_no_machine_repeats_what_its_chip_says(name):
     said = dict(leaves(spec.load(SHIPPED / "chips" / f"{chip}.yaml").data.get("levels", {}), ("levels",)))
     assert not [path for path, value in stated.items() if said.get(path) == value]
     assert below.guesses == sum(one.kind == "guess" for one in machine.constants())
+
+
+def test_every_chip_is_listed_with_the_machines_that_are_made_of_it():
+    made = {one["chip"]: one["machines"] for one in hw_list().chips}
+    assert sorted(made) == spec.names("chips")
+    assert made["gb200"] == ["gb200-nvl72", "p6e-gb200"]
+    assert [chip for chip, machines in made.items() if not machines] == []
+
+
+def test_the_file_of_a_chip_is_held_against_its_form_and_leaves_the_rest_to_machines(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(CHIP, encoding="utf-8")
+    assert hw_validate([*spec.names("chips"), path]).ok
+    path.write_text(CHIP.replace("capacity", "capcity"), encoding="utf-8")
+    (problem,) = hw_validate(path).problems
+    assert (problem.message, problem.remedy) == ('"capcity" is not a field of a memory', 'did you mean "capacity"?')
+    assert problem.place.line == 6
+
+
+def test_a_chip_on_a_fabric_that_it_is_not_built_for_is_warned_of(tmp_path):
+    path = tmp_path / "other.yaml"
+    path.write_text("tpsim: hardware/1\nname: other\nextends: dgx-h100\nchip: trn2\n", encoding="utf-8")
+    (warning,) = hw_validate(path).warnings
+    assert warning.message == "trn2 is built for neuronlink, and here it lies on nvlink"
+    assert warning.place.line == 4
+    path.write_text("tpsim: hardware/1\nname: other\nextends: dgx-h100\nchip: b200\n", encoding="utf-8")
+    assert hw_validate(path).warnings == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from tests.models import blocks
 from tests.oracle.calls import Run, called
 from tests.oracle.questions import AXIS, FOUR, MODEL, WORK
 from tpsim.algebra.contract import Contraction
@@ -60,7 +61,7 @@ def _run(question: Question, plan: Plan) -> Run:
 def layer(asked: Layer, practice: str) -> Run:
     """The collectives of one layer and of its gradients, under a named bundle of switches; FLOPs are not compared."""
     where = layout(tp=(AXIS,), sequence_parallel=asked.sequence)
-    program = lower(replace(MODEL, ffn=asked.ffn), where, PRACTICES[practice], Dtypes(), (AXIS,))
+    program = lower(blocks(MODEL, ffn={"kind": asked.ffn}), where, PRACTICES[practice], Dtypes(), (AXIS,))
     ops = [op for op in program.ops if isinstance(op, Reshard) and op.where.index("layers") == 0]
     moves = [move for op in ops for move in op.moves]
     sizes = {**WORK, "h": MODEL.hidden, "f": MODEL.ffn_hidden, "g": MODEL.kv_heads, "d": MODEL.head_dim}

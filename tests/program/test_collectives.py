@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
+from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN, blocks, parameters
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
-from tpsim.program.parameters import parameters
 
 if TYPE_CHECKING:
     from tpsim.program.model import Model
@@ -253,7 +251,7 @@ def test_every_sum_is_paid_in_every_microbatch_where_a_practice_says_so(zero, sc
 @pytest.mark.parametrize(("qkv", "dims", "count"), [("separate", "d", 2), ("fused", "kv, d", 1)])
 def test_fewer_kv_heads_than_tp_owes_their_weight_gradients_over_the_rest(model, qkv, dims, count):
     split = min(1, model.kv_heads - 1)
-    program = derive(replace(model, qkv_bias=False), layout(tp=("X", "Y"), kv_split=split), Practice(qkv=qkv))
+    program = derive(blocks(model, {"bias": "none"}), layout(tp=("X", "Y"), kv_split=split), Practice(qkv=qkv))
     assert collectives(program, "forward", layer=0) == {"all_reduce_XY [b, s, h]{U_XY}": 2}
     heads, rest = ("g_X", "Y") if split else ("g", "XY")
     assert collectives(program, "backward", layer=0) == {

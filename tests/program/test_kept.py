@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from tests.models import GPT, LLAMA
+from tests.models import GPT, LLAMA, blocks
 from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Rename, Reshard
@@ -128,7 +128,7 @@ def test_a_llama_70b_layer_of_4096_tokens_over_8_keeps_so_many_bytes(where, byte
 )
 def test_what_waits_for_w_is_inputs_of_products_and_cotangents_of_their_outputs(practice, from_forward, from_b):
     """32sbh together, M_W of Qi et al. 2023, table 1; what is recomputed is made in B, so zero-bubble saves little."""
-    program = derive(replace(GPT, bias=False), layout(), practice)
+    program = derive(blocks(GPT, {"bias": "none"}, {"bias": False}), layout(), practice)
     found = {made: sum(kept(program, GPT_SIZES, made=made, read="W").values()) for made in "FB"}
     assert sympy.expand(found["F"] - from_forward * s * b * h) == 0
     assert sympy.expand(found["B"] - from_b * s * b * h) == 0

@@ -55,7 +55,7 @@ def test_queries_are_fused_with_keys_and_values_where_no_axis_shards_their_weigh
 
 
 def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
-    ideal = asdict(PRACTICES["ideal"])
+    ideal, neighbours = asdict(PRACTICES["ideal"]), {"context": "gather", "order": "contiguous"}
     beside = {"gradients": "beside", "weights": "beside", "stages": "beside"}
     blocking = {"tensor": "none", "gradients": "none", "weights": "none", "stages": "auto"}
     assert ideal["overlap"] == {**beside, "tensor": "beside"}
@@ -63,6 +63,9 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         name: {switch: value for switch, value in asdict(practice).items() if value != ideal[switch]}
         for name, practice in PRACTICES.items()
     }
+    rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
+    assert all(one == {"gates": "experts", "overlap": "none"} for one in rows.values())
+    assert ideal["rows"] == {"gates": "experts", "overlap": "beside"}
     assert switches == {
         "ideal": {},
         "megatron": {
@@ -75,8 +78,14 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "overlap": {**blocking, "tensor": "beside"},
             "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},
         },
-        "fsdp2": {"reshard_after_forward": True, "coalesce": True, "overlap": {**blocking, **beside}},
+        "fsdp2": {
+            "reshard_after_forward": True,
+            "coalesce": True,
+            "context": "gather",
+            "overlap": {**blocking, **beside},
+        },
         "deepspeed": {
+            **neighbours,
             "reshard_after_forward": True,
             "coalesce": True,
             "replay": "whole",
@@ -84,5 +93,5 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "ahead": {"layers": 1, "elements": 50_000_000},
             "bucket": {"of": "layer", "elements": 500_000_000, "per_rank": 0, "first_chunk": False},
         },
-        "xla": {"cotangents": "per_use", "causal": "whole", "overlap": {**beside, "tensor": "split"}},
+        "xla": {**neighbours, "cotangents": "per_use", "causal": "whole", "overlap": {**beside, "tensor": "split"}},
     }

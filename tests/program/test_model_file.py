@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.models import parameters
 from tpsim.answers.model import model_show
 from tpsim.pages.model import page
+from tpsim.program.counts import parameter_count, parameter_counts
 from tpsim.program.model_file import load_model, model_names, with_fields
-from tpsim.program.parameters import GROUPS, parameter_count, parameter_counts, parameters
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,12 @@ def test_every_model_of_the_library_has_the_parameters_it_states(name: str) -> N
 def test_what_a_file_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
     model = tiny(tmp_path)
     assert (model.kv_heads, model.head_dim, model.vocab_padded) == (4, 8, 96)
-    assert (model.norm, model.positions, model.bias, model.tie_embeddings) == ("rmsnorm", "rope", False, False)
+    assert (model.norm, model.positions, next(model.attentions).bias, model.tie_embeddings) == (
+        "rmsnorm",
+        "rope",
+        "none",
+        False,
+    )
 
 
 def test_dropout_is_none_unless_stated_and_less_than_all(tmp_path: Path) -> None:
@@ -88,7 +94,7 @@ def test_parameters_of_a_gpt_layer_are_twelve_h_squared_and_thirteen_h() -> None
     model = load_model("megatron-22b").model
     counts = parameter_counts(model)
     per_layer = 12 * 6144**2 + 13 * 6144
-    assert sum(counts[group] for group in GROUPS[1:4]) == 48 * per_layer + 2 * 6144
+    assert sum(counts[group] for group in ("attention", "mlp", "norms")) == 48 * per_layer + 2 * 6144
     assert counts["embedding"] == (51200 + 2048) * 6144
     assert counts["output"] == 0
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import pytest
 
-from tests.models import GPT, LLAMA, QWEN
+from tests.models import GPT, LLAMA, QWEN, blocks
+from tpsim.program.counts import parameter_count, parameter_counts
 from tpsim.program.layout import Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf
-from tpsim.program.parameters import parameter_count, parameter_counts
 
 
 def test_biases_on_the_projections_alone_add_one_per_query_key_and_value_feature():
-    without = parameter_counts(replace(QWEN, qkv_bias=False))
+    without = parameter_counts(blocks(QWEN, {"bias": "none"}))
     added = QWEN.layers * (QWEN.heads + 2 * QWEN.kv_heads) * QWEN.head_dim
     assert parameter_counts(QWEN) == {**without, "attention": without["attention"] + added}
 
 
 def test_a_model_with_biases_has_one_on_the_gate_too():
-    counts = [parameter_counts(replace(LLAMA, bias=bias))["mlp"] for bias in (False, True)]
+    counts = [parameter_counts(blocks(LLAMA, ffn={"bias": bias}))["mlp"] for bias in (False, True)]
     assert counts[1] - counts[0] == LLAMA.layers * (2 * LLAMA.ffn_hidden + LLAMA.hidden)
 
 
-@pytest.mark.parametrize("model", [LLAMA, GPT, QWEN, replace(LLAMA, bias=True)], ids=lambda model: model.name)
+@pytest.mark.parametrize(
+    "model", [LLAMA, GPT, QWEN, blocks(LLAMA, {"bias": "all"}, {"bias": True})], ids=lambda model: model.name
+)
 @pytest.mark.parametrize("qkv", ["separate", "fused"])
 def test_a_program_holds_the_parameters_of_its_model(model, qkv):
     program = lower(model, layout(), Practice(qkv=qkv), Dtypes(), (), layers=model.layers)

@@ -8,18 +8,18 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tests.generators import meshes, schemes, tables
-from tests.models import GEMMA, LLAMA, loops
+from tests.models import GEMMA, LLAMA, blocks, loops
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
+from tpsim.program.counts import parameter_count, parameter_counts
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice
 from tpsim.program.lower import lower
-from tpsim.program.parameters import parameter_count, parameter_counts
 
-MODELS = st.sampled_from([LLAMA, replace(GEMMA, qkv_bias=False)])
+MODELS = st.sampled_from([LLAMA, blocks(GEMMA, {"bias": "none"})])
 CUBE = Mesh({"X": 2, "Y": 2, "Z": 2})
 MICROBATCHES = 3
 

@@ -128,6 +128,6 @@ def test_cotangents_inside_layers_and_weights_that_parts_share_may_be_kept(scena
 
 
 def test_a_device_that_holds_no_more_than_kernels_need_is_noticed(monkeypatch):
-    monkeypatch.setattr(execute, "Live", lambda lives, _beside: Live(lives))
+    monkeypatch.setattr(execute, "Live", lambda lives, _beside, mesh: Live(lives, {}, mesh))
     found = verify(SMALL, overrides=["practice.keeps=nanotron"])
     assert [check.check for check in found.checks if not check.ok] == ["memory"]

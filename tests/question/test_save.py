@@ -68,7 +68,7 @@ def test_a_saved_question_with_more_flags_is_the_question_of_all_flags(asked, ad
         text = scenario_text(resolve(None, flags=asked))
     except InputError:
         return
-    saved = spec.load(text, name="saved.yaml")
+    saved = spec.load(text, name="flags.yaml")  # its file's name is the question's
     both = {**asked, **added}
     if "placement" in both:  # each one places an axis more
         both["placement"] = (*asked.get("placement", ()), *added.get("placement", ()))
@@ -93,7 +93,6 @@ def test_what_followed_from_what_was_chosen_is_saved_as_a_comment_only(tmp_path,
     stated = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert stated == [
         "tpsim: scenario/1",
-        "name: flags",
         "model: llama-3-8b",
         "hardware: dgx-h100",
         "mesh: {data: 2, tensor: 8}",

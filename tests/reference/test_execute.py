@@ -16,7 +16,6 @@ from tpsim.algebra.moves import wire
 from tpsim.algebra.reshard import Routes
 from tpsim.program.layout import PRACTICES, Practice, layout
 from tpsim.program.op import Array, Reshard
-from tpsim.program.transformer import FUSED
 
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN)}
 if TYPE_CHECKING:
@@ -77,10 +76,10 @@ def test_fewer_kv_heads_than_tp_equal_the_unsharded_program(name, zero, sequence
     assert difference(sharded, whole(model, practice.under(where))) < 1e-10
 
 
-@pytest.mark.parametrize(("qkv", "names"), [("fused", "kvq"), ("fused_kv", "kv")])
+@pytest.mark.parametrize(("qkv", "fused", "names"), [("fused", "qkv", "kvq"), ("fused_kv", "kv", "kv")])
 @pytest.mark.parametrize("model", [GPT, QWEN, GEMMA], ids=lambda model: model.name)
-def test_a_fused_projection_is_the_separate_ones_side_by_side(model, qkv, names):
-    apart, (fused, _) = whole(model, Practice()), FUSED[qkv]
+def test_a_fused_projection_is_the_separate_ones_side_by_side(model, qkv, fused, names):
+    apart = whole(model, Practice())
     kinds = [f"{layer}.{kind}" for layer in range(2) for kind in "Wb"]
     values = {f"{kind}{fused}": slots(apart.inputs, apart, kind, names) for kind in kinds}
     together = unsharded(model, Practice(qkv=qkv), replaced=values)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.generators import practices, schemes
-from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN, loops
+from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN, deep, loops
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.memory import memory
@@ -40,7 +38,7 @@ def traced(model, where: Layout, practice: Practice, mesh: Mesh) -> Program:
 
 def run(asked) -> Run:
     model, where, practice, mesh, schedule, layers = asked
-    model, m = replace(model, layers=sum(layers)), schedule.microbatches
+    model, m = deep(model, sum(layers)), schedule.microbatches
     program = lower(model, where, practice, Dtypes(), mesh.order, layers=layers, microbatches=m)
     numbers = {**sizes(model, mesh, m).dims, "m": m}
     return execute(program, mesh, numbers, leaves(numbers), schedule=schedule, beside=dict(practice.keeps))

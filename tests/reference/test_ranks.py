@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.models import GPT, LLAMA, QWEN
+from tests.models import GPT, LLAMA, QWEN, deep
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
@@ -20,7 +20,7 @@ from tpsim.reference.leaves import leaves
 
 def runs(model, name, *, p=2, v=1, m=4, tp=1, dp=1, change=None, schedule=None, **chosen):
     """The model on the ranks of a pipeline, one layer per chunk, and on one device."""
-    model, mesh = replace(model, layers=p * v), Mesh({"pipe": p, "data": dp, "tensor": tp})
+    model, mesh = deep(model, p * v), Mesh({"pipe": p, "data": dp, "tensor": tp})
     laid = layout(tp=("tensor",), dp=("data",), pp=("pipe",), **chosen)
     practice = PRACTICES["megatron"]
     sizes = {**model.dims(sequences=2 * dp, seq=4), "m": m}

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.models import GPT, LLAMA, NEOX, QWEN
+from tests.models import GPT, LLAMA, NEOX, QWEN, deep
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.kinds import stack
@@ -75,7 +75,7 @@ ON_RANKS = [
 def test_every_schedule_recomputes_each_stage_on_its_own_ranks(name, practice):
     chosen, v, p, m = PRACTICES_OF[practice], 2 if SCHEDULES[name].several else 1, 2, 4
     each = 1 if chosen.recompute_layers is None else 2
-    model, mesh = replace(GPT, layers=p * v * each), Mesh({"pipe": p, "tensor": 2})
+    model, mesh = deep(GPT, p * v * each), Mesh({"pipe": p, "tensor": 2})
     laid = layout(tp=("tensor",), pp=("pipe",))
     sizes = {**model.dims(sequences=2, seq=4), "m": m}
     program = lower(model, laid, chosen, Dtypes(), mesh.order, layers=(each,) * (p * v), microbatches=m)

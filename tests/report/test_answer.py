@@ -34,6 +34,14 @@ ANSWERS = {
     "the schemas": schema_list,
     "a fit": lambda: hw_fit([str(LOG)], base="dgx-h100"),
 }
+PICTURES = {
+    "PlanResult": ["Spans", "Spans", "Curves"],
+    "CollectiveResult": ["Curves", "Curves"],
+    "OverlayResult": ["Curves", "Curves"],
+    "SearchResult": ["Curves"],
+    "DiffResult": ["Spans", "Spans"],
+}
+"""What is drawn of each answer; of the others nothing."""
 
 
 def kinds(parent=Answer):
@@ -71,8 +79,17 @@ def test_an_answer_prints_its_verdict_and_no_more(shown):
 def test_a_notebook_shows_the_verdict_over_a_row_per_record(shown):
     for answer in shown:
         page = answer._repr_html_()
-        assert page.startswith("<pre>")
+        assert page.count("<dd>") == len(answer.lines)
         assert page.count("<tr>") == (min(len(answer.records()), 200) + 1 if answer.records() else 0)
+
+
+def test_a_notebook_shows_the_bars_of_the_verdict_and_plots_what_has_pictures(shown):
+    drawn = {type(answer).__name__: [type(one).__name__ for one in answer.plot()] for answer in shown if answer.plot()}
+    assert drawn == PICTURES
+    for answer in shown:
+        assert answer._repr_html_().count('class="bar"') == len(answer.bars)
+        bundle = answer.plot()._repr_mimebundle_()
+        assert len(bundle["application/vnd.vegalite.v5+json"]["vconcat"]) == len(answer.pictures)
 
 
 def test_a_frame_has_the_records(shown):

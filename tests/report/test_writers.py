@@ -8,7 +8,7 @@ import json as standard_json
 import pandas as pd
 import pytest
 
-from tpsim.report import csv, html, json, markdown, terminal
+from tpsim.report import csv, json, markdown, terminal
 from tpsim.report.bars import Bar
 from tpsim.report.frame import frame
 from tpsim.report.layout import lines
@@ -43,11 +43,11 @@ def test_the_page_without_a_terminal():
         "model    llama\n"
         f"machine  {('a very long machine ' * 6).strip()}\n"
         "\n"
-        "                wire\n"
-        "op                MB  because\n"
+        "                 wire\n"
+        "op                 MB  because\n"
         "forward\n"
-        f" all_gather    134.2  {ROWS[0]['why'].strip()}\n"
-        " all_reduce  4.000 B  a|b *c*\n"
+        f" all_gather     134.2  {ROWS[0]['why'].strip()}\n"
+        " all_reduce  0.000004  a|b *c*\n"
         "backward\n"
         " all_reduce\n"
         "\n"
@@ -66,7 +66,7 @@ def test_a_narrow_terminal_wraps_long_texts_and_loses_no_word():
 
 @pytest.mark.parametrize("width", [1, 20, 40])
 def test_however_narrow_a_terminal_is_no_number_is_cut(width):
-    assert {"134.2", "4.000", "all_gather"} <= set(shown(PAGE, width).split())
+    assert {"134.2", "0.000004", "all_gather"} <= set(shown(PAGE, width).split())
 
 
 def test_text_of_the_user_is_not_taken_for_markup_of_the_terminal():
@@ -78,6 +78,46 @@ def test_a_refused_answer_is_red_where_there_are_colours():
     page = io.StringIO()
     terminal.write(Document(verdict="no", ok=False), page, "always")
     assert page.getvalue() == "\x1b[1;31mno\x1b[0m\n"
+
+
+def laid(columns, width, *rows):
+    return [line.text for line in lines(Table(tuple(columns), rows), width)]
+
+
+def test_texts_at_the_right_end_go_under_their_rows_before_columns_go_on_below():
+    columns = (Column("name", "name"), Column("calls", "calls", "integer"), Column("by", "by"), Column("why", "why"))
+    rows = ({"name": "all_gather", "calls": 320, "by": "ring", "why": "a wish of the block"}, {"name": "y", "calls": 1})
+    assert laid(columns, 30, *rows) == [
+        "name        calls  by",
+        "all_gather    320  ring",
+        "    why: a wish of the block",
+        "y               1",
+    ]
+
+
+def test_numbers_that_are_too_many_go_on_in_a_table_below_in_the_same_units():
+    columns = (Column("name", "name"), *(Column(key, key, "seconds") for key in ("first", "second", "third")))
+    row = {"name": "all_gather", "first": 0.5, "second": 0.25, "third": 0.001}
+    assert laid(columns, 24, row) == [
+        "           first second",
+        "name          ms     ms",
+        "all_gather 500.0  250.0",
+        "            third",
+        "name           ms",
+        "all_gather  1.000",
+    ]
+
+
+def test_what_costs_most_is_yellow_and_what_does_not_fit_is_red_where_there_are_colours():
+    rows = [{"name": "a", "is": "most"}, {"name": "b", "is": "over"}, {"name": "c"}]
+    page = io.StringIO()
+    terminal.write(Document(verdict="", tables=(Table((Column("name", ""),), rows, mark="is"),)), page, "always")
+    assert page.getvalue().split() == ["\x1b[1;33ma\x1b[0m", "\x1b[1;31mb\x1b[0m", "c"]
+
+
+def test_the_gist_of_the_verdict_stands_under_the_title():
+    several = (Line("10.28 s a step and more", "time", brief="10.28 s"), Line("yes", "memory", brief="it fits"))
+    assert shown(Document(several, title="a page")).splitlines()[:3] == ["a page", "10.28 s", "it fits"]
 
 
 SEVERAL = Document((Line("10.28 s & more words", "time"), Line("DOES NOT FIT", "memory", ok=False)))
@@ -96,23 +136,6 @@ def test_of_several_lines_only_the_refusal_is_red():
 
 def test_lines_of_a_verdict_are_one_paragraph_of_markdown():
     assert markdown.text(SEVERAL) == "**time**: 10.28 s & more words<br>\n**memory: DOES NOT FIT**\n"
-
-
-def test_html_shows_a_refusal_in_red_and_takes_nothing_for_markup():
-    page = html.text(SEVERAL.lines, [{"array": "A<b>", "wire_bytes": 2e9, "calls": 3, "old": None, "axes": ["X", "Y"]}])
-    assert page == (
-        "<pre>time    10.28 s &amp; more words<br>"
-        '<b style="color: red">memory  DOES NOT FIT</b></pre>\n<table>\n'
-        "<tr><th>array</th><th>wire_bytes<br>GB</th><th>calls</th><th>old</th><th>axes</th></tr>\n"
-        "<tr><td>A&lt;b&gt;</td><td>2.000</td><td>3</td><td></td><td>X, Y</td></tr>\n"
-        "</table>"
-    )
-
-
-def test_html_counts_the_rows_that_it_leaves_out():
-    page = html.text((Line("yes"),), [{"n": n} for n in range(html.MOST + 5)])
-    assert page.count("<tr>") == html.MOST + 1
-    assert page.endswith("<p>5 more rows: to_frame() has them</p>")
 
 
 def test_markdown_is_a_table_with_units_in_its_header():
@@ -201,19 +224,27 @@ def test_a_bar_shares_its_cells_among_its_parts_and_says_what_they_are():
 
 def test_what_outgrows_a_bar_stands_behind_its_limit_and_what_does_not_leaves_room():
     full = Bar("memory", (("states 60 GB", 60.0), ("kept 60 GB", 60.0)), ("capacity 80 GB", 80.0))
-    assert next(full.drawn(28, blocks=False)) == "memory  [#########===|=====]"
-    assert list(full.drawn(blocks=False))[1].endswith("# states 60 GB, = kept 60 GB, | capacity 80 GB")
+    assert next(full.drawn(28)) == "memory  [█████████▓▓▓|▓▓▓▓▓]"
+    assert list(full.drawn())[1].endswith("█ states 60 GB, ▓ kept 60 GB, | capacity 80 GB")
     small = Bar("memory", (("states 40 GB", 40.0),), ("capacity 80 GB", 80.0))
-    assert list(small.drawn(28, blocks=False)) == ["memory  [#########         ]", "        # states 40 GB"]
+    assert list(small.drawn(28)) == ["memory  [█████████         ]", "        █ states 40 GB"]
 
 
 @pytest.mark.parametrize(("encoding", "fill"), [("ascii", "#"), ("latin-1", "#"), ("utf-8", "█")])
-def test_a_bar_is_in_ascii_where_the_locale_has_no_more(encoding, fill):
+def test_a_bar_is_in_ascii_where_the_stream_has_no_more(monkeypatch, encoding, fill):
+    monkeypatch.setenv("LC_ALL", "en_US.UTF-8")
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
     terminal.write(Document(verdict="yes", bars=(STEP,)), stream, "never")
     stream.flush()
     assert f"step  [{fill * 45}" in raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize(("said", "fill"), [("C", "#"), ("POSIX", "#"), ("C.UTF-8", "█"), ("", "█")])
+def test_a_bar_is_in_ascii_where_the_locale_says_so(monkeypatch, said, fill):
+    monkeypatch.setenv("LC_ALL", said)
+    monkeypatch.setenv("LANG", "en_US.UTF-8")
+    assert f"step  [{fill * 45}" in shown(Document(verdict="yes", bars=(STEP,)))
 
 
 def test_markdown_has_bars_in_letters_of_one_width_and_says_what_rows_are_left_out():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import sympy
 
 from tests.worked.answer import COUNT, Answer
@@ -77,6 +79,14 @@ def in_gathers_of_one_byte():
 EXPERTS = 211_658_735_616
 
 
+def smallest_slice():
+    """Chips of the smallest slice that is sold whose memory holds the parameters."""
+    machine = load("tpu-v5e")
+    sold = sorted(math.prod(shape) for shape in machine.levels[0].slices.shapes)
+    have = machine.chip.memory_capacity.value
+    return next(n for n in sold if held("W[P_Y]", f"Y={n}", f"P={EXPERTS}", "int8") <= have)
+
+
 def traced_scatter():
     sizes = "b=32,s=1024,h=8192"
     return shard("G[b_X,s,h]{U_Y} -> G[b_X,s,h_Y]", "X=4,Y=2", hw="book-tpu-v2", dims=sizes).steps[0]
@@ -95,6 +105,7 @@ ANSWERS = {
             ),
             COUNT,
         ),
+        "min_slice_chips": Answer(smallest_slice, COUNT),
     },
     "IN-14": {
         "T_2D": Answer(lambda: two_dimensional().moves(), formula=2 * B * D / (X * W_V5P) + 4 * B * F / (Y * W_V5P)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import sympy
 
 import tpsim
@@ -75,6 +77,13 @@ def best_fsdp(**sizes):
     return given(found, **sizes)
 
 
+def quickest(chips, **sizes):
+    """(X, Y), powers of two, as many chips as they make of these, at which the moves take least."""
+    moves, whole = given(mixed().moves(), D=1, **sizes), 2 ** int(math.log2(chips))
+    layouts = [(2**power, whole // 2**power) for power in range(int(math.log2(whole)) + 1)]
+    return min(layouts, key=lambda one: given(moves, X=one[0], Y=one[1]))
+
+
 def mixed_bound(unknown="B", **sizes):
     """Where compute takes as long as the moves of the best mix."""
     layer, chips = mixed(), {"X": best_fsdp(), "Y": N / best_fsdp()}
@@ -144,7 +153,11 @@ ANSWERS = {
             lambda: tensor_limit(tensor_parallel(dtype="int8"), F=30_000) != tensor_limit(tensor_parallel(), F=30_000)
         ),
     },
-    "TR-09": {"X_opt": Answer(lambda: best_fsdp(B=48_000, F=32_768, N=64))},
+    "TR-09": {
+        "X_opt": Answer(lambda: best_fsdp(B=48_000, F=32_768, N=64)),
+        "X_rounded": Answer(lambda: quickest(64, B=48_000, F=32_768)[0], COUNT),
+        "Y_rounded": Answer(lambda: quickest(64, B=48_000, F=32_768)[1], COUNT),
+    },
     "TR-11": {"B": Answer(lambda: mixed_bound(F=32_768, N=4096))},
     "TR-12": {
         "T_FSDP": Answer(lambda: mixed().moves(over="X"), formula=4 * D * F / (Y * W_V5P * 2)),
@@ -168,6 +181,8 @@ ANSWERS = {
     "AT-07": {
         "bound": Answer(lambda: mixed_bound("per_chip", B=N * PER_CHIP, F=28_672)),
         "X_opt": Answer(lambda: best_fsdp(B=4_190_000, F=28_672, N=8960)),
+        "X_choice": Answer(lambda: quickest(8960, B=4_190_000, F=28_672)[0], COUNT),
+        "Y_choice": Answer(lambda: quickest(8960, B=4_190_000, F=28_672)[1], COUNT),
     },
     "AT-08": {
         "per_chip": Answer(lambda: local("x[B_PX]", "B", 4_194_304, P=4, X=8960), COUNT),

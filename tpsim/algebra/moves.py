@@ -26,6 +26,7 @@ class Move:
 
     axes     the mesh axes that take part together, major first; of several dims those of the first dim come first
     members  how many of the devices along them take part; None: all
+    streamed  block after block by hops to the next device, beside what is made of each; what it moves is the same
 
     A send goes from each device to its like on another rank of a pipeline: V is what one device holds.
     """
@@ -35,6 +36,7 @@ class Move:
     before: Sharding
     after: Sharding
     members: int | None = None
+    streamed: bool = False
 
     @property
     def gathered(self) -> Cuts:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from tpsim.algebra.moves import MOVES, MoveKind
+from tpsim.answers.collective_sizes import rounding, sizes_of, whole
 from tpsim.answers.curve import Curve, curve
 from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
@@ -16,10 +17,9 @@ from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import said
 from tpsim.machine.profile import Machine, load
 from tpsim.program.layout import DTYPE_BYTES, Dtype
-from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
-from tpsim.quantity.sizes import Sizes, read_sizes
-from tpsim.quantity.units import UnitError, show
+from tpsim.quantity.units import show
 from tpsim.question.forced import refuse_foreign, written
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.report.picture import Picture
 
 NOT_MODELLED = ("other traffic on the same links", "stragglers and failures")
 """What the seconds leave out."""
@@ -77,11 +78,11 @@ def collective(
     width = DTYPE_BYTES[dtype]
     placement, beside = placed(machine := load(hw), ranks, level)
     route = placement.route(["ranks"])
-    wanted = _sizes(sizes)
+    wanted = sizes_of(sizes)
     parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
     shares = 1 if kind in CUT_ANYHOW else ranks
     known = {int(knot.V) for one in machine.measured if one.kind == kind and one.holds_on(route) for knot in one.knots}
-    volumes = [size * parts if size * parts in known else _whole(size, shares, width) * parts for size in wanted.bytes]
+    volumes = [size * parts if size * parts in known else whole(size, shares, width) * parts for size in wanted.bytes]
 
     def timed(V: int) -> Timing:
         return timing.time(
@@ -89,7 +90,7 @@ def collective(
         )
 
     rounded = sum(size * parts != V for V, size in zip(volumes, wanted.bytes, strict=True))
-    notes = (*wanted.notes, *_rounding(rounded, shares * width, "ranks x " * (shares > 1)), *beside)
+    notes = (*wanted.notes, *rounding(rounded, shares * width, "ranks x " * (shares > 1)), *beside)
     force = Choice(launch, algorithm, protocol)
     asked = CollectiveResolved(
         *(kind, machine.name, ranks, level, placement.describe(), tuple(volumes)),
@@ -258,6 +259,13 @@ class CollectiveResult(Answer):
         return [*derived, *measured, *guesses]
 
     @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Bus bandwidth and seconds over sizes."""
+        from tpsim.answers.collective_pictures import pictures
+
+        return tuple(pictures(self, self.rows))
+
+    @property
     def verdict(self) -> str:
         """One line: the largest size."""
         last = self.rows[-1]
@@ -274,27 +282,3 @@ def kind_of(name: str) -> MoveKind:
     if word not in known:
         raise unknown(word, "collective", known)
     return cast("MoveKind", word)
-
-
-def _sizes(sizes: str | int | Sequence[int]) -> Sizes:
-    if not isinstance(sizes, str):
-        return Sizes((sizes,) if isinstance(sizes, int) else tuple(sizes))
-    try:
-        return read_sizes(sizes)
-    except UnitError as error:
-        raise InputError.one(error.slug, error.message, remedy=error.remedy) from None
-
-
-def _whole(size: int, shares: int, width: int) -> int:
-    """`size` rounded down to whole elements, as many of them for each of the ranks that get a share."""
-    least = shares * width
-    if size < least:
-        each = f" for each of {shares} ranks" if shares > 1 else ""
-        message = f"{size} bytes are less than one element{each}"
-        raise InputError.one("size-too-small", message, remedy=f"give {least} bytes or more")
-    return size // least * least
-
-
-def _rounding(rounded: int, least: int, whole: str) -> list[str]:
-    sizes = "1 size" if rounded == 1 else f"{rounded} sizes"
-    return [f"{sizes} rounded down to multiples of {least} bytes: {whole}element"] * bool(rounded)

@@ -211,7 +211,7 @@ def _peak(result: PlanResult) -> Iterator[Derivation]:
 def _kept(result: PlanResult) -> Iterator[Derivation]:
     """What a microbatch keeps: of a layer from forward, and within backward, and of what is around the layers."""
     sorts: dict[str, Callable[[Kept], bool]] = {}
-    for kind in kinds(result.question.practice):
+    for kind in kinds(result.question.practice, result.question.model.stack):
         one_layer = "of one layer" if kind == ALIKE else f"of one {kind} layer"
         sorts[f"{one_layer} from forward to backward"] = partial(_kept_in, kind, forward=True)
         sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.hw_rows import constant_record, curve_record, problem_record
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer
@@ -94,7 +96,7 @@ class HwListResult(Answer):
     """The machines of the library."""
 
     schema = "tpsim.hw-list/1"
-    told = ("machines",)
+    told = ("machines", "chips")
     table = "machines"
 
     each: tuple[Machine, ...]
@@ -102,12 +104,22 @@ class HwListResult(Answer):
     @property
     def verdict(self) -> str:
         """How many there are, and how another one gets in."""
-        return f"{len(self.each)} machines; your own: a .yaml file, or a folder in TPSIM_PATH"
+        made = f"{len(self.each)} machines, made of {len(self.chips)} chips"
+        return f"{made}; your own: a .yaml file, or a folder in TPSIM_PATH"
 
     @property
     def machines(self) -> list[dict[str, Any]]:
         """One row per machine."""
         return [_row(machine) for machine in self.each]
+
+    @cached_property
+    def chips(self) -> list[dict[str, Any]]:
+        """One row per chip file, or generation of chips, with the machines that are laid on it."""
+        return [
+            {"chip": name, "machines": [one.name for one in self.each if str(path) in dict(one.below)]}
+            for name in spec.names("chips")
+            for path in [spec.find("chips", name)]
+        ]
 
     @property
     def files(self) -> list[tuple[str, str]]:
@@ -170,7 +182,7 @@ class HwValidateResult(Answer):
     def verdict(self) -> str:
         """How many are sound, and what to look at."""
         sound = sum(not one.problems for one in self.profiles)
-        warned = f", {len(self.warnings)} warnings" if self.warnings else ""
+        warned = f", {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
         return f"{sound} of {len(self.profiles)} profiles are sound{warned}"
 
     def records(self) -> list[dict[str, Any]]:
@@ -215,7 +227,7 @@ def hw_show(name_or_path: str | Path) -> HwResult:
 
 
 def hw_validate(names: str | Path | Sequence[str | Path] = (), *, strict: bool = False) -> HwValidateResult:
-    """Hold profiles against the rules.
+    """Hold profiles, and files of chips, against the rules.
 
     names   library names or files, one or several; none: all of the library
     strict  True: constants of a user's own profile, too, must state source and kind, as those that tpsim ships must
@@ -229,12 +241,16 @@ def hw_validate(names: str | Path | Sequence[str | Path] = (), *, strict: bool =
 
 
 def _checked(name: str, *, strict: bool) -> Checked:
+    from tpsim.machine.chips import check
     from tpsim.machine.profile_file import left_out, missing, read
-    from tpsim.quantity import spec
 
-    path = str(spec.named("hardware", name))
+    chip = name in spec.names("chips") and name not in spec.names("hardware")
+    path = str(spec.named("chips" if chip else "hardware", name))
     asked = strict or spec.is_shipped(["hardware"], path)
     try:
+        if spec.load(Path(path)).data.get("tpsim") == CHIP:
+            check(path)
+            return Checked(name, asked, None, ())
         machine, document = read(path)
     except InputError as error:
         if any(problem.slug in NO_FILE for problem in error.problems):
@@ -248,6 +264,9 @@ def _checked(name: str, *, strict: bool) -> Checked:
 def _line(problem: Problem) -> int:
     return problem.place.line if problem.place else 0
 
+
+CHIP = "chip/1"
+"""What the file of a chip, which is no machine, begins with."""
 
 NO_FILE = ("no-such-file", "unreadable-file")
 """Mistakes of the request rather than of the file."""

@@ -31,7 +31,7 @@ class Row(Record):
         *("rank", "tp", "dp", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
         *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
-        *("at_least_s", "behind", "loses", "run?"),
+        *("at_least_s", "behind", "tied", "loses", "run?"),
     )
 
     rank: Count
@@ -99,10 +99,15 @@ class Row(Record):
         return self.planned.value(self.by) / self.best.value(self.by) - 1
 
     @property
+    def tied(self) -> bool:
+        """True if what it is ranked by is that of the best, which is another layout."""
+        return bool(self.rank > 1 and abs(self.behind) <= TIED)
+
+    @property
     def loses(self) -> str:
         """Where it loses against the best, and where it wins: the greatest parts of the step that differ."""
-        if self.rank == 1:
-            return ""
+        if self.rank == 1 or self.tied:
+            return "tied with the best" if self.tied else ""
         mine, yours = self.planned.parts, self.best.parts
         apart = {name: mine.get(name, 0) - yours.get(name, 0) for name in (*mine, *yours)}
         least = LEAST * self.best.plan.step.time_s
@@ -111,6 +116,35 @@ class Row(Record):
             ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in told) or "the same step"
         )
 
+
+@dataclass(frozen=True, slots=True)
+class Demanded(Record):
+    """What the best layout is required to be.
+
+    name      of the field
+    required  its value
+    found     the one that it has
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("name", "required", "found", "ok")
+
+    name: str
+    required: int | bool | str
+    found: int | bool | str | None
+
+    @property
+    def ok(self) -> bool:
+        """True if it is so."""
+        return self.required == self.found
+
+    @property
+    def text(self) -> str:
+        """In words: ``best tp 8 holds``."""
+        return f"best {self.name} {self.required} " + ("holds" if self.ok else f"is violated: {self.found}")
+
+
+TIED = 1e-9
+"""The share by which layouts may differ that are said to be as good."""
 
 LEAST, MOST = 1e-4, 3
 """The share of a step that a difference must make to be told, and how many are."""

@@ -112,12 +112,17 @@ class ChipMemory(Memory):
     @property
     def verdict(self) -> str:
         """Whether it fits, the peak, and what it is made of."""
-        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         parts = {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
         listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items())
+        return f"{self.brief} ({listed})"
+
+    @property
+    def brief(self) -> str:
+        """Whether it fits, and the peak."""
+        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
         have = show(self.capacity_bytes, "bytes")
-        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have} ({listed})"
+        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
 
 
 def margin(question: Question) -> float:
@@ -164,7 +169,7 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
         lambda where: stages.count(where, rank),
         last=any(chunk.last for chunk in stages.of(rank)),
         tied=question.model.tie_embeddings,
-        copied=int(not question.layout.zero and question.mesh.size(*question.layout.roles["dp"]) > 1),
+        copied=int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1),
     )
 
 

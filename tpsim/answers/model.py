@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.parameters import GROUPS, parameter_counts
+from tpsim.program.counts import mtp_count, parameter_count, parameter_counts
+from tpsim.program.model import as_stated
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -20,7 +21,7 @@ class ModelResult(Answer):
     """A model as it was read, with its parameters by group."""
 
     schema = "tpsim.model/1"
-    told = ("parameters", "padding_parameters", "source")
+    told = ("parameters", "active", "active_without_embedding", "mtp_parameters", "padding_parameters", "source")
 
     read: ModelRead
 
@@ -30,8 +31,22 @@ class ModelResult(Answer):
     def parameters(self) -> dict[str, int]:
         """Parameters by group, then their total; of the unpadded vocabulary, as published counts are."""
         counts = parameter_counts(self.read.model)
-        by_group = {str(group): count for group, count in counts.items()}
-        return {**by_group, "total": sum(counts.values())}
+        return {**counts, "total": sum(counts.values())}
+
+    @property
+    def active(self) -> int:
+        """Parameters that work for a token: of experts those that are chosen."""
+        return parameter_count(self.read.model, active=True)
+
+    @property
+    def active_without_embedding(self) -> int:
+        """The same without the embedding's table, of which a token reads one column: many publish that."""
+        return self.active - parameter_counts(self.read.model)["embedding"]
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Parameters of the modules that predict tokens further on, which stand beside all others."""
+        return mtp_count(self.read.model)
 
     @property
     def padding_parameters(self) -> int:
@@ -41,7 +56,10 @@ class ModelResult(Answer):
     @property
     def verdict(self) -> str:
         """How many parameters it has."""
-        return f"{self.read.model.name} has {self.parameters['total']:,} parameters"
+        total, further = self.parameters["total"], ""
+        if self.active != total:
+            further = f", {self.active:,} work for a token ({self.active_without_embedding:,} without the embedding)"
+        return f"{self.read.model.name} has {total:,} parameters{further}"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per group: its parameters and their share."""
@@ -53,7 +71,7 @@ class ModelResult(Answer):
                 "parameters": counts[group],
                 "share": counts[group] / counts["total"],
             }
-            for group in GROUPS
+            for group in list(counts)[:-1]
         ]
 
     @property
@@ -64,7 +82,7 @@ class ModelResult(Answer):
     @property
     def resolved(self) -> dict[str, Any]:
         """The model as it is computed with."""
-        return asdict(self.read.model)
+        return as_stated(self.read.model)
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -127,12 +145,13 @@ def _row(result: ModelResult) -> dict[str, Any]:
     return {
         "model": model.name,
         "parameters": result.parameters["total"],
+        "active": result.active,
         "hidden": model.hidden,
         "layers": model.layers,
         "heads": model.heads,
         "kv_heads": model.kv_heads,
         "head_dim": model.head_dim,
-        "ffn": model.ffn,
+        "ffn": next(iter(model.kinds.values())).ffn.kind,
         "ffn_hidden": model.ffn_hidden,
         "vocab": model.vocab,
         "source": result.read.source,

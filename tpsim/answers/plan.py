@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
-from tpsim.answers.verdict import verdict_lines
+from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
 from tpsim.cost.step import Step
 from tpsim.machine.curve_file import said
+from tpsim.program.dims import completed
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
+    from tpsim.report.bars import Bar
+    from tpsim.report.picture import Picture
     from tpsim.report.table import Line
 
 
@@ -59,10 +63,11 @@ def plan(
     return priced(resolve(scenario, overrides=overrides, flags=flags, shelf=shelf), shelf)
 
 
-def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
+def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | None = None) -> PlanResult:
     """The plan of a resolved question.
 
     shelf  programs that other questions of the same request have lowered
+    book   its plan by the planner ``book``, if it is known
 
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
@@ -71,7 +76,7 @@ def priced(question: Question, shelf: Shelf | None = None) -> PlanResult:
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
-            book = replace(priced(replace(question, planner="book"), shelf), question=question)
+            book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
             free = _priced(question, lowered(question, cheapest_path(question)), shelf)
             return min((free, book), key=lambda one: one.step.time_s)
         return _priced(question, shelf.lowered(question), shelf)
@@ -181,7 +186,7 @@ class PlanResult(Answer):
 
     def rows_at(self, scale: float) -> list[Row]:
         """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
-        grown = replace(self.sizes, dims={**self.sizes.dims, "b": self.sizes.dims["b"] * scale})
+        grown = replace(self.sizes, dims=completed({**self.sizes.dims, "b": self.sizes.dims["b"] * scale}))
         growing = [row.call for row in self.rows if row.call.grows]
         again = iter(price(growing, grown, pricer(self.question)))
         return [next(again) if row.call.grows else row for row in self.rows]
@@ -237,6 +242,18 @@ class PlanResult(Answer):
         return "\n".join(map("".join, labelled(self.lines)))
 
     @property
+    def bars(self) -> tuple[Bar, ...]:
+        """The step, and the peak of memory beside what the chip has."""
+        return tuple(bars(self))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """A layer, the ranks and their memory over time, see `tpsim.answers.plan_pictures`."""
+        from tpsim.answers.plan_pictures import pictures
+
+        return tuple(pictures(self))
+
+    @property
     def idle(self) -> Iterator[str]:
         """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
         yield from self.question.placement.idle
@@ -250,14 +267,15 @@ class PlanResult(Answer):
     @property
     def cheapest(self) -> PlanResult:
         """The plan of the planner `cheapest`."""
-        return priced(replace(self.question, planner="cheapest"), self.shelf)
+        book = self if self.question.planner == "book" else None
+        return priced(replace(self.question, planner="cheapest"), self.shelf, book)
 
     @property
     def assumptions(self) -> list[Assumption]:
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
         curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        ways = (*taken_for_granted(self.question.practice), *(self.pipeline.assumed if self.pipeline else ()))
+        ways = (*taken_for_granted(self.question), *(self.pipeline.assumed if self.pipeline else ()))
         return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
 
     @property
@@ -280,22 +298,5 @@ class PlanResult(Answer):
 
         Each ends with what was asked, so that rows of several plans can be put together.
         """
-        question, layout = self.question, self.question.layout
-        columns = {
-            "scenario": question.name,
-            "model": question.model.name,
-            "hardware": question.machine.name,
-            "chips": self.chips,
-            "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
-            "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
-            "zero": layout.zero,
-            "sequence_parallel": layout.sequence_parallel,
-            "global_batch": question.workload.global_batch,
-            "seq": question.workload.seq,
-            "microbatches": question.workload.microbatches,
-            "cost_model": question.cost_model,
-            "planner": question.planner,
-            "guesses": question.guesses,
-            "tpsim": self.tpsim,
-        }
+        columns = asked_columns(self)
         return [{**row, **columns} for row in self.collectives]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tpsim.cost.compute import FLOPS_COUNTED
 
 if TYPE_CHECKING:
-    from tpsim.program.layout import Practice
     from tpsim.question.question import Question
 
 NOT_MODELLED = (
@@ -26,7 +25,6 @@ NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for:
 ASSUMED = (
     "kernels run one after another, each at the slower of matrix unit and memory",
     "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer",
-    f"MFU and HFU count {FLOPS_COUNTED}; HFU counts what is run again or repeated, too",
 )
 """What every plan takes for granted."""
 
@@ -42,9 +40,11 @@ ATTENTION: Mapping[tuple[str, str], str] = {
 """What the switches attention and causal of a practice come to."""
 
 
-def taken_for_granted(practice: Practice) -> tuple[str, ...]:
-    """What every plan of that practice takes for granted."""
-    return ATTENTION[practice.attention, practice.causal], *ASSUMED
+def taken_for_granted(question: Question) -> tuple[str, ...]:
+    """What every plan of such a question takes for granted."""
+    practice, counted = question.practice, FLOPS_COUNTED[question.assume.mfu]
+    rates = f"MFU and HFU count {counted}; HFU counts what is run again or repeated, too"
+    return ATTENTION[practice.attention, practice.causal], *ASSUMED, rates
 
 
 def not_modelled(question: Question) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.step import Step, crossing
+from tpsim.quantity.size import total
 from tpsim.report.record import Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -38,24 +39,39 @@ class PlanStep(Step):
     def mfu(self) -> float:
         """Useful FLOPs per second over the peak of all chips.
 
-        Counted are the model's matrix products, attention's whole s by s among them, without recompute or replication:
-        more than 6 x parameters x tokens by what attention does.
+        Counted are the model's matrix products, attention's whole s by s among them unless `assume.mfu` is causal,
+        without recompute or replication: more than 6 x parameters x tokens by what attention does.
         """
         question = self.plan.question
         peak = question.machine.chip.peak[question.products].value
-        return float(self.useful_flops / (self.time_s * self.plan.chips * peak))
+        return float(self.counted[0] / (self.time_s * self.plan.chips * peak))
 
     @property
     def hfu(self) -> float:
         """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
         question = self.plan.question
         peak = question.machine.chip.peak[question.products].value
-        return float(self.compute.flops / (self.time_s * peak))
+        return float(self.counted[1] / (self.time_s * peak))
+
+    @cached_property
+    def counted(self) -> tuple[Any, Any]:
+        """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
+        plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
+        if plan.question.assume.mfu == "full":
+            return useful, run
+        masked, stages = [one for one in plan.lowered.kernels if one.mask], plan.question.stages
+        each = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
+        whole = [(one.useful_flops(plan.sizes), one, total(map(one.count, each))) for one in masked]
+        own = [(one.flops(plan.sizes), one, one.count(plan.sizes)) for one in masked]
+        return tuple(
+            all_ - total((flops - one.seen(flops, plan.sizes)) * count for flops, one, count in hidden)
+            for all_, hidden in ((useful, whole), (run, own))
+        )
 
     @property
     def flops_counted(self) -> str:
         """What MFU and HFU count."""
-        return FLOPS_COUNTED
+        return FLOPS_COUNTED[self.plan.question.assume.mfu]
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heapify, heappop, heapreplace
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
@@ -98,8 +99,18 @@ class Ranking:
     def _queue(self, by: By, *, sure: bool = False) -> Iterator[tuple[float, Weighed]]:
         """Those that may meet every demand, with what they come to at least: the best first."""
         able = (one for one in self.fitting if one.may_do and (not sure or self.surely(one)))
-        queue = sorted(able, key=lambda one: _least(one, by))
-        return ((_least(one, by)[0], one) for one in queue)
+        queue = [(_least(one, by), at, one) for at, one in enumerate(able)]
+        heapify(queue)
+        while queue:
+            said, at, one = queue[0]
+            if one.nearer:
+                one.nearer()
+            if (least := _least(one, by)) != said:
+                heapreplace(queue, (least, at, one))
+                continue
+            heappop(queue)
+            if one.may_do:
+                yield least[0], one
 
     def best(self, by: By, top: int, *, sure: bool = False) -> Ranked:
         """The best: planned by what they come to at least, until no other can be among them.

@@ -39,12 +39,12 @@ class Described:
         made = spec.schema_of(kind, f"{self.name}.json")
         if self.part:
             return {**made, **_partial(made, made["$defs"]), "required": ["tpsim", "name"]}
-        return _or_extending(made, self.type) if "extends" in made["properties"] else made
+        return _or_extending(made, self.type) if "extends" in made.get("properties", {}) else made
 
 
 DESCRIBED: tuple[Described, ...] = (
     Described("hardware", "file", "tpsim.machine.profile_fields", "HardwareFile", "a machine"),
-    Described("model", "file", "tpsim.program.model_file", "ModelFile", "a model"),
+    Described("model", "file", "tpsim.program.model_file", "ModelFiles", "a model"),
     Described("scenario", "file", "tpsim.question.scenario_file", "ScenarioFile", "a scenario"),
     Described(
         "chip", "file", "tpsim.machine.profile_fields", "ChipFile", "a chip that machines are made of", part=True
@@ -52,6 +52,7 @@ DESCRIBED: tuple[Described, ...] = (
     Described("lock", "file", "tpsim.guard.lock", "Lock", "what tpsim check holds scenarios to"),
     Described("plan", "output", "tpsim.answers.plan", "PlanResult", "what tpsim plan -f json prints"),
     Described("search", "output", "tpsim.answers.search", "SearchResult", "what tpsim search -f json prints"),
+    Described("sweep", "output", "tpsim.answers.sweep", "SweepResult", "what tpsim search --sweep -f json prints"),
     Described("shard", "output", "tpsim.answers.shard", "ShardResult", "what tpsim shard -f json prints"),
     Described(
         "collective", "output", "tpsim.answers.collective", "CollectiveResult", "what tpsim collective -f json prints"
@@ -180,6 +181,8 @@ def _fields(schema: Mapping[str, Any], named: Mapping[str, Any], above: str) -> 
     while "else" in inner:
         inner = inner["else"]
     inner = _resolved(inner, named)
+    for version in inner.get("oneOf", ()):
+        yield from _fields(version, named, above)
     for key, field in inner.get("properties", {}).items():
         yield {
             "field": f"{above}{key}",
@@ -195,7 +198,7 @@ def _branches(field: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[tu
     """The maps that may stand in a field, and what their fields' paths say about the way there."""
     one = _resolved(field, named)
     one = one.get("else", one)
-    yield from (found for choice in one.get("anyOf", ()) for found in _branches(choice, named))
+    yield from (found for choice in one.get("anyOf", one.get("oneOf", ())) for found in _branches(choice, named))
     if "properties" in one:
         yield one, ""
     for inside, mark in ((one.get("items"), "[]"), (one.get("additionalProperties"), ".*")):
@@ -212,12 +215,12 @@ def _resolved(schema: Mapping[str, Any], named: Mapping[str, Any]) -> Mapping[st
 def _type(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
     """What may stand in a field, in a few words: ``integer``, ``45 GB/s or map``, ``list of string``."""
     one = _resolved(field, named)
-    if "anyOf" in one:
-        return " or ".join(dict.fromkeys(_type(choice, named) for choice in one["anyOf"]))
+    if choices := one.get("anyOf", one.get("oneOf")):
+        return " or ".join(dict.fromkeys(_type(choice, named) for choice in choices))
     if "const" in one or "enum" in one:
         return ", ".join(map(str, one.get("enum", [one.get("const")])))
     if one.get("type") == "array":
-        return f"list of {_type(one['items'], named)}"
+        return f"list of {_type(one.get('items') or one['prefixItems'][0], named)}"
     if one.get("type") == "object":
         return "map"
     return f'text as "{one["examples"][0]}"' if "examples" in one else str(one.get("type", "any"))

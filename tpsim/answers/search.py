@@ -10,12 +10,11 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
-from tpsim.answers.layout_row import Row, in_words
+from tpsim.answers.layout_row import Demanded, Row, in_words
 from tpsim.answers.measures import measurable, measured, spare_bytes
-from tpsim.answers.plan import priced
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
 from tpsim.answers.search_words import surely, why_none
-from tpsim.answers.sensitivity import Answered, parts
+from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Question
+    from tpsim.report.picture import Picture
 
 TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
@@ -50,6 +50,7 @@ def search(
     plans: int = PLANS,
     pareto: str = "",
     sensitivity: bool = False,
+    shelf: Shelf | None = None,
     **flags: Unpack[Flags],
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
@@ -65,6 +66,7 @@ def search(
     plans      how many are planned at most; where that ends a search, the answer says how near it came
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
+    shelf      what other searches of the same request have read and lowered
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.flags`
     Raises InputError for everything that the scenario says wrongly.
     """
@@ -72,7 +74,7 @@ def search(
         raise unknown(by, "measure", get_args(By))
     if top < 1 or plans < 1:
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
-    shelf = Shelf()
+    shelf = shelf or Shelf()
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
     questions = [one.question(None, shelf) for one in several]
@@ -91,25 +93,9 @@ def search(
     found = SearchResult(by, several, questions, weighing, best, close, sure, ranking.smallest(), (*words, *asked))
     if pareto:
         found = replace(found, front=ranking.front(measures["pareto"]))
-    return replace(found, sensitivity=list(_sensitivity(found, plans, shelf))) if sensitivity else found
-
-
-def _sensitivity(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
-    """The best step with each part of its machine better."""
-    if found.best is None:
-        return
-    best, space, today = found.best, found.best.planned.weighed.space, found.best.plan
-    for part in parts(today.question.machine):
-        machine = part.better(today.question.machine)
-        held = priced(replace(today.question, machine=machine), shelf)
-        weighing = weigh([replace(space, machine=machine)], shelf, held_at_peak)
-        today_s, held_s = (float(one.step.time_s) for one in (today, held))
-        answered = Answered(part.name, part.factor, today_s, held_s)
-        for again in Ranking(weighing, shelf, plans).best(found.by, 1).best:
-            other = again.weighed.layout != best.planned.weighed.layout
-            layout = in_words(Row(1, again, again, found.by)) if other else None
-            answered = replace(answered, best_s=float(again.plan.step.time_s), layout=layout)
-        yield answered
+    if not sensitivity:
+        return found
+    return replace(found, sensitivity=list(answered(found, plans, shelf)), constants=moves(found, shelf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +122,14 @@ class SearchResult(Answer):
     front        where they are asked for, those that are not surpassed in speed and memory together
     asked        the words of the command line that ask for it again
     sensitivity  where it is asked for: how the best step answers to each part of the machine, made better
+    constants    then, too: how it answers to each figure, of those that make a difference, in its layout
     """
 
     schema = "tpsim.search/1"
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "by", "considered", "legal", "fitting", "close", "plans", "violating", "gap", "complete"),
-        *("searched", "held", "refused", "best?", "rows", "pareto?", "sensitivity?"),
+        *("searched", "held", "refused", "best?", "require?", "rows", "pareto?", "sensitivity?", "constants?"),
     )
 
     by: By
@@ -156,6 +143,7 @@ class SearchResult(Answer):
     asked: tuple[str, ...]
     front: Ranked | None = None
     sensitivity: list[Answered] | None = None
+    constants: list[Moves] | None = None
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
     plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
@@ -232,8 +220,16 @@ class SearchResult(Answer):
 
     @property
     def ok(self) -> bool:
-        """True if there is a layout that fits and meets every demand."""
-        return bool(self.ranked.best)
+        """True if there is a layout that fits and meets every demand, and the best is as it is required to be."""
+        return bool(self.ranked.best) and all(one.ok for one in self.require or ())
+
+    @property
+    def require(self) -> list[Demanded] | None:
+        """What the scenario requires of the best layout; left out where that is nothing, or where there is none."""
+        required = self.questions[0].stated.file.require.best
+        if required is None or self.best is None:
+            return None
+        return [Demanded(name, value, getattr(self.best, name)) for name, value in required.stated.items()]
 
     @property
     def files(self) -> Sequence[tuple[str, str]]:
@@ -255,6 +251,13 @@ class SearchResult(Answer):
         """What that plan leaves out."""
         return self.ranked.best[0].plan.not_modelled if self.ranked.best else ()
 
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """The rows; where more was asked for, all tables in one, which `table` tells apart."""
+        tables = {"pareto": self.pareto, "sensitivity": self.sensitivity, "constants": self.constants}
+        if not any(tables.values()):
+            return self.rows
+        return [{"table": name, **row} for name, rows in {"best": self.rows, **tables}.items() for row in rows or ()]
+
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The answer in lines: the best layout, how it is known, what was held."""
@@ -273,11 +276,22 @@ class SearchResult(Answer):
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
         if self.sure:
             yield Line(surely(self.sure, self.by), "surely")
+        if tied := [str(row.rank) for row in self.rows if row.tied]:
+            yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
         if plan.run:
             yield Line(plan.run.text, "run")
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
+        for one in self.require or ():
+            yield Line(one.text, "require", ok=one.ok)
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Seconds of a step over bytes at its peak."""
+        from tpsim.answers.search_pictures import pictures
+
+        return tuple(pictures(self))
 
     @property
     def verdict(self) -> str:

@@ -27,7 +27,7 @@ def why_none(result: SearchResult) -> str:
     if not result.legal:
         return "no layout is legal"
     if result.fitting:
-        demands = (result.spaces[0].document.data.get("require") or {}).items()
+        demands = result.questions[0].stated.file.require.limits.items()
         return f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands)}"
     if result.smallest is None:
         return "no layout fits"

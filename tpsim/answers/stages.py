@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.pieces import Clock
 from tpsim.cost.pipeline import Pipelined, Stage, Work
+from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -141,7 +142,11 @@ def in_stages(
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
-    whole = work_of(question, lowered, sizes, rows).step()
+    try:
+        whole = work_of(question, lowered, sizes, rows).step()
+    except InputError as error:  # a schedule that deadlocks, which knows no file
+        place = question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")
+        raise InputError(replace(one, place=place) for one in error.problems) from None
     return Pipeline(question.schedule, question.blocking, whole, each, tuple(rows))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.evaluated import constant_said, derived, of_rank
 from tpsim.answers.stages import listed
-from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 
@@ -106,10 +105,11 @@ def rate(result: PlanResult, name: str) -> Derivation:
     time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
     dtype = result.question.products
     peak = result.question.machine.chip.peak[dtype]
-    useful, run = (show(float(flops), "flops") for flops in (result.compute.useful_flops, result.compute.flops))
+    counted = result.step.flops_counted
+    useful, run = (show(float(flops), "flops") for flops in result.step.counted)
     text = {
-        "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {FLOPS_COUNTED}",
-        "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {FLOPS_COUNTED}",
+        "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {counted}",
+        "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {counted}",
         "tokens_per_s": f"{tokens} / {time}",
         "breakeven_tokens_per_chip": _turning(result),
     }[name]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.stages import work_of
+from tpsim.answers import course
+from tpsim.answers.course import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.orders import Message
-    from tpsim.cost.pipeline import Pipelined, Stage
-    from tpsim.program.schedules import Action
+    from tpsim.cost.pipeline import Pipelined
 
 MOST_EVENTS = 20_000
 """Events beyond which only the first and the last microbatches are written: viewers become slow."""
@@ -32,7 +32,7 @@ Event = dict[str, Any]
 
 def trace(plan: PlanResult) -> dict[str, Any]:
     """The whole document; of a step with too many events the first and the last microbatches, which it says."""
-    step = plan.pipeline.step if plan.pipeline else _alone(plan)
+    step = step_of(plan)
     microbatches, window = step.ran.schedule.microbatches, 2 * step.ran.schedule.ranks
     events, shown = list(_events(step, plan, microbatches)), f"all {microbatches} microbatches"
     while len(events) > MOST_EVENTS and window:
@@ -43,18 +43,14 @@ def trace(plan: PlanResult) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _alone(plan: PlanResult) -> Pipelined:
-    """The step of a plan without stages, which is a pipeline of one rank."""
-    return work_of(plan.question, plan.lowered, plan.sizes, plan.rows).step()
-
-
 def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
     """Those of microbatches that are among the first `window` or the last."""
     last = step.ran.schedule.microbatches - window
     for stage, held in zip(step.stages, plan.each, strict=True):
         yield from _names(stage.rank, several=bool(plan.pipeline))
         yield from _actions(step, stage.rank, window, last)
-        yield from _update(step, stage)
+        for name, start, end, *_ in course.updates(step, stage):
+            yield _lasting(name, stage.rank, COMPUTE, start, end)
         yield from _memory(step, stage.rank, held, window, last)
     sent = [one for one in step.ran.messages if _is_shown(one.of.microbatch, window, last)]
     takers = _takers(step)
@@ -90,41 +86,17 @@ MICRO = 1_000_000
 
 def _actions(step: Pipelined, rank: int, window: int, last: int) -> Iterator[Event]:
     """What a rank runs, each with its chunk and microbatch: ``F 3``, ``BW 3``."""
-    ran = step.ran
-    for action, start, end in zip(ran.schedule.orders[rank], ran.starts[rank], ran.ends[rank], strict=True):
-        part = action[0]
-        if _is_shown(part.microbatch, window, last):
-            args = {"chunk": part.chunk, "microbatch": part.microbatch}
-            yield _lasting(_acts(action), rank, COMPUTE, start, end, **args)
-
-
-def _acts(action: Action) -> str:
-    return f"{''.join(part.act for part in action)} {action[0].microbatch}"
-
-
-def _update(step: Pipelined, stage: Stage) -> Iterator[Event]:
-    """What a rank does once, behind its order: alone, then together with other ranks when the last of them has come."""
-    done, together = step.ran.done(stage.rank), _together(stage)
-    if stage.own_s > done:
-        yield _lasting("update", stage.rank, COMPUTE, done, stage.own_s)
-    if together:
-        met = max(one.own_s for one in step.stages if _together(one))
-        yield _lasting("update together", stage.rank, COMPUTE, met, met + together)
-
-
-def _together(stage: Stage) -> Any:
-    """Seconds of the calls of the step that several stages have together."""
-    return sum(row.busy_s for row in stage.rows if row.call.shared and not row.call.per_microbatch)
+    for name, start, end, action, _ in course.actions(step, rank):
+        if action and _is_shown(action[0].microbatch, window, last):
+            args = {"chunk": action[0].chunk, "microbatch": action[0].microbatch}
+            yield _lasting(name, rank, COMPUTE, start, end, **args)
 
 
 def _memory(step: Pipelined, rank: int, held: ChipMemory, window: int, last: int) -> Iterator[Event]:
-    """The bytes of a chip: the most of an action from its start, what it leaves from its end."""
-    ran, order = step.ran, step.ran.schedule.orders[rank]
-    yield _counted(rank, 0, held.static_bytes)
-    for place, top, left in held.peak.course:
-        if _is_shown(order[place][0].microbatch, window, last):
-            yield _counted(rank, ran.starts[rank][place], held.static_bytes + top)
-            yield _counted(rank, ran.ends[rank][place], held.static_bytes + left)
+    """The bytes of a chip as a counter."""
+    for at, size, action in course.memory(step, rank, held):
+        if action is None or _is_shown(action[0].microbatch, window, last):
+            yield _counted(rank, at, size)
 
 
 def _counted(rank: int, at: Any, size: Any) -> Event:

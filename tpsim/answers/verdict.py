@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
+from tpsim.report.bars import Bar
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
-    yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", ok=not broken)
-    yield Line(plan.memory.verdict + about_memory, "memory", ok=plan.memory.fits is not False and not about_memory)
+    yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", not broken, _time_brief(plan))
+    held, holds = plan.memory, plan.memory.fits is not False and not about_memory
+    yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
     if plan.run:
         yield Line(plan.run.text, "run")
     if plan.change:
@@ -35,6 +37,11 @@ def time_text(plan: PlanResult) -> str:
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
     lost = f"{_lost(plan)}{_waited(plan)}"
     return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
+
+
+def _time_brief(plan: PlanResult) -> str:
+    """A step and what binds it, in a few words."""
+    return f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
 
 
 def _waited(plan: PlanResult) -> str:
@@ -86,3 +93,27 @@ def percent(share: float) -> str:
     '27.6 %'
     """
     return f"{100 * share:.3g} %"
+
+
+def bars(plan: PlanResult) -> Iterator[Bar]:
+    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
+    step, held = plan.step, plan.memory
+    exposed = sorted(((one.exposed_s, axis) for axis, one in plan.totals["by_axis"].items()), reverse=True)
+    parts = {
+        "compute": step.compute_s,
+        **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
+        "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
+        "bubble": step.bubble_s,
+        "host": step.host_s,
+    }
+    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
+    yield Bar("step  ", tuple(shares))
+    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
+    bytes_ |= {"overheads": held.overhead_bytes}
+    sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
+    capacity = float(held.capacity_bytes)
+    yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
+
+
+MOST_AXES = 3
+"""Axes whose exposed seconds have a part of the bar of their own."""

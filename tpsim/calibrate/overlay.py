@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpsim.machine.additive import Launch
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel
+    from tpsim.report.picture import Picture
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,13 @@ class OverlayResult(Answer):
     def assumptions(self) -> list[Assumption]:
         """What the seconds rest on, and what to know of the log."""
         return [*self.predicted.assumptions, *(Assumption(text, "derived") for text in self.run.warnings)]
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Bus bandwidth and seconds over sizes, predicted and measured."""
+        from tpsim.answers.collective_pictures import pictures
+
+        return tuple(pictures(self.predicted, self.rows))
 
     @property
     def verdict(self) -> str:

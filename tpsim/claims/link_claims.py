@@ -48,8 +48,9 @@ class LinkClaim:
 
     @property
     def scheduled(self) -> bool:
-        """True if it is run message by message; permutes and sends have one message, the book no algorithm."""
-        return self.claim.row.collective not in {"permute", "send"} and self.priced.algorithm != BOOK
+        """True if it is run message by message; permutes, hops and sends are one each, the book has no algorithm."""
+        row = self.claim.row
+        return row.collective not in {"permute", "send"} and not row.call.streamed and self.priced.algorithm != BOOK
 
     @property
     def load(self) -> Load:

@@ -16,6 +16,8 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
+from tpsim.program.kinds import counted
+from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity.errors import InputError
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
+    from tpsim.program.kinds import Layers
     from tpsim.program.layout import Practice
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
     from tpsim.question.question import Question
+    from tpsim.question.stated import Stated
 
 DEVICES = 64
 """Devices of the largest mesh that is run."""
@@ -69,7 +73,8 @@ def shrink(question: Question) -> Question:
     )
     return replace(
         question,
-        model=shrunk_model(question.model, dims, sum(split) or LAYERS),
+        stated=_balanced(question),
+        model=shrunk_model(question.model, dims, sum(split) or LAYERS * len(question.model.kinds)),
         practice=shrunk_practice(question),
         mesh=mesh,
         placement=placement,
@@ -79,6 +84,21 @@ def shrink(question: Question) -> Question:
         limits=(),
         resolved={},
     )
+
+
+def _balanced(question: Question) -> Stated:
+    """What is stated, but for the load of experts: tokens choose evenly, so that every call has the mean.
+
+    Raises InputError where rows are dropped: which ones hangs on the number of devices.
+    """
+    stated, routing = question.stated, question.assume.routing
+    if question.model.experts and routing.drop != "none":
+        message = "with a capacity other rows are dropped on fewer devices, so a run cannot be held against one device"
+        raise InputError.one(
+            "capacity-per-device", message, stated.at("assume", "routing"), "verify it with drop: none"
+        )
+    assume = question.assume.model_copy(update={"routing": type(routing)()})
+    return replace(stated, file=stated.file.model_copy(update={"assume": assume}))
 
 
 def shrunk_practice(question: Question) -> Practice:
@@ -204,13 +224,17 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
 
     The tokens as keys are as many as the tokens as queries (t = s), a head's image under rotation is as long as the
     head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens, and more than that
-    if there were more.
+    if there were more. The tokens that a device has of a sequence choose every expert alike often.
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
     sizes["s"] = sizes["t"] = lcm(sizes["s"], sizes["t"])
     sizes["d"] = sizes["e"] = lcm(sizes["d"], sizes["e"], PAIR if old["d"] % PAIR == 0 else 1)
     sizes["j"] = sizes["r"] + PAIR
+    if "i" in sizes:
+        sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["i"])
+        parts = lcm(*(mesh.size(*type_.axes("s")) for type_ in types if "s" in type_.dims))
+        sizes["s"] = sizes["t"] = sizes["s"] * lcm(sizes["n"], k := sizes["k"] * sizes["s"] // parts) // k
     enough = -(-sizes["s"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["s"] else enough
     return sizes
@@ -232,18 +256,22 @@ def _types(program: Program) -> Iterator[Sharding]:
             yield from (move.after for move in op.moves)
 
 
+def _fewer(model: Model, layers: int) -> Layers:
+    """So many layers in place of a stack: as many of each kind, in the order in which they first stand."""
+    kinds = tuple(counted(model.stack))
+    return merged((kinds[place * len(kinds) // layers], 1) for place in range(layers))
+
+
 def shrunk_model(model: Model, dims: Mapping[str, int], layers: int = LAYERS) -> Model:
     """The model with these dims; a padded vocabulary stays a padded one."""
     return replace(
         model,
         hidden=dims["h"],
-        layers=layers,
-        heads=dims["g"] * dims["r"],
-        kv_heads=dims["g"],
-        head_dim=dims["d"],
-        ffn_hidden=dims["f"],
+        kinds={name: kind.resized(dims) for name, kind in model.kinds.items()},
+        stack=_fewer(model, layers),
         vocab=dims["v"] - (model.vocab != model.vocab_padded),
         vocab_padded=dims["v"],
         max_positions=dims["p"] if model.max_positions else None,
         params=None,
+        active=None,
     )

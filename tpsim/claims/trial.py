@@ -14,6 +14,7 @@ from tpsim.program.lower import lower
 from tpsim.question.prices import route_over
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
+from tpsim.reference.routing import balanced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +55,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
     program = _program(plan)
     beside = dict(question.practice.keeps)
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.orders, beside=beside)
-    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs))
+    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=balanced))
 
 
 def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
@@ -65,7 +66,7 @@ def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]
 
 def _as_at_full_size(question: Question, row: Row, full: Row) -> Row:
     """The row by the algorithm of the full size: few bytes would choose for their latency."""
-    if full.timing.algorithm in (BOOK, row.timing.algorithm):
+    if full.timing.algorithm in (BOOK, row.timing.algorithm) or row.call.streamed:
         return row
     route = route_over(question, row.call.parts[0].move)
     forced = timing.time(question.machine, route, row.collective, row.logical_bytes, algorithm=full.timing.algorithm)
@@ -88,7 +89,7 @@ def run(
 ) -> Run:
     """`execute` on many devices, where what goes wrong is what was looked for. Raises Stopped."""
     try:
-        return execute(program, mesh, sizes, inputs, wiring=wiring, schedule=schedule, beside=beside)
+        return execute(program, mesh, sizes, inputs, wiring=wiring, schedule=schedule, beside=beside, choose=balanced)
     except ValueError as error:
         raise Stopped(str(error)) from error
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options
 from tpsim.cli.question import FLAGS
 from tpsim.quantity.errors import InputError
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("name")
-@click.option("--hw", required=True, metavar="MACHINE", help="Library name or .yaml.")
+@click.argument("name", shell_complete=names.collectives)
+@click.option("--hw", required=True, metavar="MACHINE", shell_complete=names.machines, help="Library name or .yaml.")
 @click.option("--ranks", required=True, type=int, metavar="N", help="Devices that take part.")
 @click.option(
     "--level", metavar="LEVEL", help="Where they lie: ici.0,ici.1, or nvlink:4,network. Default: innermost first."

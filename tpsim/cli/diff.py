@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options, refuse_inputs
 from tpsim.cli.question import question_options
 
@@ -18,8 +19,8 @@ DIFFERENT = 1
 
 
 @click.command(short_help="Two scenarios, saved results or locks: what moves, and why.")
-@click.argument("base")
-@click.argument("new", required=False)
+@click.argument("base", shell_complete=names.scenarios)
+@click.argument("new", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option("--min-change", metavar="SHARE", default="0", help="Leave out what moves by less: 1%.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if anything moves.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options
 from tpsim.cli.question import question_options
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("name", required=False)
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option("--ranks", type=int, metavar="N", help="Of a collective on --hw: devices that take part.")
 @click.option("--level", metavar="LEVEL", help="Of a collective: where they lie. Default: innermost first.")

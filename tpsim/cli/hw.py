@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.group import Suggesting
 from tpsim.cli.output import FORMATS, output_options
 
@@ -23,7 +24,7 @@ hw = Suggesting("hw", help="The machines: their constants with sources.")
 @hw.command(name="list")
 @output_options
 def list_machines(output: Output) -> None:
-    """The machines of the library."""
+    """The machines of the library; -v adds the chips that they are made of."""
     from tpsim.answers.hw import hw_list
     from tpsim.pages.hw import list_page
 
@@ -32,7 +33,7 @@ def list_machines(output: Output) -> None:
 
 
 @hw.command(short_help="Every constant of one machine.")
-@click.argument("name")
+@click.argument("name", shell_complete=names.machines)
 @output_options
 def show(name: str, output: Output) -> None:
     """Every constant of one machine, with its source; NAME is a library name or a .yaml."""
@@ -44,12 +45,12 @@ def show(name: str, output: Output) -> None:
 
 
 @hw.command(short_help="Hold profiles against the rules.")
-@click.argument("names", metavar="[FILE]...", nargs=-1)
+@click.argument("names", metavar="[FILE]...", nargs=-1, shell_complete=names.machines)
 @click.option("--strict", is_flag=True, help="Ask of your own profile what those of tpsim must have: source and kind.")
 @output_options
 @click.pass_context
 def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: Output) -> None:
-    r"""Hold profiles against the rules: files or library names; without any, all of the library.
+    r"""Hold profiles, or files of chips, against the rules: files or library names; without any, all machines.
 
     Your own profile may write a bare 45 GB/s, which counts as a guess; those that tpsim ships may not.
 
@@ -67,7 +68,13 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
 
 @hw.command(short_help="A profile from measured collectives.")
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True)
-@click.option("--base", required=True, metavar="MACHINE", help="Library name or .yaml: what logs leave open stays so.")
+@click.option(
+    "--base",
+    required=True,
+    metavar="MACHINE",
+    shell_complete=names.machines,
+    help="Library name or .yaml: what logs leave open stays so.",
+)
 @click.option(
     "--level", metavar="LEVEL", help="Where the ranks lay: nvlink, or nvlink,network. Default: innermost first."
 )

@@ -23,7 +23,7 @@ tpsim = click.version_option(__version__, message="tpsim %(version)s")(
         "tpsim",
         help="What a sharding of a model over a machine costs, derived and shown.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        epilog="Start with: tpsim plan llama3-70b-h100",
+        epilog="Start with: tpsim plan qwen2-7b-h100",
     )
 )
 

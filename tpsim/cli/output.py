@@ -7,12 +7,15 @@ import os
 import sys
 from dataclasses import dataclass
 from errno import EINVAL, EISDIR, ELOOP
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from tpsim import __version__
+from tpsim.printable import printable
 from tpsim.quantity.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -21,17 +24,18 @@ if TYPE_CHECKING:
     from tpsim.report.answer import Answer
     from tpsim.report.table import Document
 
-Format = Literal["table", "json", "csv", "md", "yaml", "trace"]
+Format = Literal["table", "json", "csv", "md", "html", "yaml", "trace"]
 KEPT = "\b\n"
 """The character after which click keeps the lines of a help text; a docstring writes it as backslash and b."""
 
-FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
+FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md", "html")
 SUFFIXES: Mapping[str, Format] = {
     ".trace.json": "trace",
     ".txt": "table",
     ".json": "json",
     ".csv": "csv",
     ".md": "md",
+    ".html": "html",
     ".yaml": "yaml",
 }
 """A format per suffix; YAML is only what an answer is as a file of its own, as a fitted profile; a trace a plan."""
@@ -82,7 +86,7 @@ class Output:
         write_files([*pages.items(), *also.items()])
         for path in (*pages, *also):
             if not self.quiet:
-                tell(f"{'replaced' if path in known else 'wrote'} {path}")
+                tell(f"{'replaced' if path in known else 'wrote'} {printable(str(path))}")
 
 
 def tell(message: str, *, line: bool = True) -> None:
@@ -119,6 +123,10 @@ def _text(
         from tpsim.report import markdown
 
         return markdown.text(document(True))
+    if form == "html":
+        from tpsim.report import html
+
+        return html.text(document(True), __version__)
     from io import StringIO
 
     from tpsim.report import terminal
@@ -201,7 +209,7 @@ def output_options(command: Callable[..., None], formats: Sequence[Format] = FOR
     """
     suffixes = [suffix for suffix, form in SUFFIXES.items() if form in formats]
     listed = " ".join(
-        sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".txt", ".trace.json"].index)
+        sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".html", ".txt", ".trace.json"].index)
     )  # what scripts read first
 
     @click.option("-o", "--output", "files", multiple=True, metavar="FILE", help=f"Also write FILE: {listed}.")
@@ -215,10 +223,19 @@ def output_options(command: Callable[..., None], formats: Sequence[Format] = FOR
         *args: Any, files: tuple[str, ...], form: Format, quiet: bool, verbose: bool, color: str, **kwargs: Any
     ) -> None:
         output = Output(tuple(_file(name, suffixes) for name in files), form, quiet, verbose, color)
+        if "html" in (form, *(SUFFIXES[_suffix(file.name)] for file in output.files)):
+            _refuse_undrawn()
         command(*args, output=output, **kwargs)
 
     wrapped.__doc__ = (command.__doc__ or "").replace("\\b\n", KEPT)
     return wrapped
+
+
+def _refuse_undrawn() -> None:
+    """Refuse a report where what draws its pictures is not installed, before the work is done."""
+    if find_spec("vl_convert") is None:
+        message = "what draws the pictures of a report is not installed: vl-convert-python"
+        raise InputError.one("missing-library", message, remedy="pip install 'tpsim[report]'")
 
 
 def _file(name: str, suffixes: Sequence[str]) -> Path:

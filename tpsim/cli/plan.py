@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import FORMATS, output_options, refuse_inputs
 from tpsim.cli.question import question_options
 
@@ -21,7 +22,7 @@ NO = 1
 
 
 @click.command(short_help="One training step.")
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the resolved scenario.")
 @partial(output_options, formats=(*FORMATS, "trace"))

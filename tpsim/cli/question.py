@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
-    "model": click.option("--model", metavar="MODEL", help="Library name, .yaml, or a Hugging Face config.json."),
-    "hw": click.option("--hw", metavar="MACHINE", help="Library name or .yaml."),
+    "model": click.option(
+        "--model",
+        metavar="MODEL",
+        shell_complete=names.models,
+        help="Library name, .yaml, or a Hugging Face config.json.",
+    ),
+    "hw": click.option("--hw", metavar="MACHINE", shell_complete=names.machines, help="Library name or .yaml."),
     "chips": click.option("--chips", type=int, metavar="N", help="Chips of the machine; an axis of -1 fills up to it."),
     "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
     "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
@@ -30,7 +37,10 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         "--placement", multiple=True, metavar="AXIS=LEVEL", help="What carries a mesh axis: tensor=nvlink."
     ),
     "practice": click.option(
-        "--practice", metavar="NAME", help="Switches of a framework: megatron, fsdp2, xla, ideal."
+        "--practice",
+        metavar="NAME",
+        shell_complete=names.practices,
+        help="Switches of a framework: megatron, fsdp2, xla, ideal.",
     ),
     "recompute": click.option(
         "--recompute", metavar="NAME", help="What is not kept for backward: none, selective, full."

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli.output import output_options, refuse_inputs
+from tpsim.cli import names
+from tpsim.cli.output import output_options, refuse_inputs, tell
 from tpsim.cli.question import question_options
+from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpsim.cli.output import Output
     from tpsim.question.flags import Flags
 
@@ -19,7 +23,7 @@ NO = 1
 
 
 @click.command(short_help="The best layout of N chips.")
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option(
     "--vary",
@@ -35,6 +39,9 @@ NO = 1
 @click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
+@click.option("--sweep", metavar="DIR", default="", help="Search every combination of --vary for itself, kept in DIR.")
+@click.option("--workers", type=int, metavar="N", default=1, help="Processes of a sweep on this machine.")
+@click.option("--dask", metavar="ADDRESS", default="", help="The Dask scheduler of a sweep instead.")
 @output_options
 @click.pass_context
 def search(
@@ -45,6 +52,7 @@ def search(
     overrides: tuple[str, ...],
     flags: Flags,
     save: Path | None,
+    sweep: str,
     output: Output,
     **asked: Any,
 ) -> None:
@@ -57,7 +65,14 @@ def search(
     tpsim search llama3-70b-h100 --chips 256
     tpsim search llama3-70b-h100 --chips 256 --vary microbatches --tp 8
     tpsim search --model llama-3-8b --hw dgx-h100 --chips 64 --seq 8192 --batch 512 --save best.yaml
+    tpsim search llama3-70b-h100 --vary chips=64,128,256 --vary zero=1,3 --sweep runs --workers 4
     """
+    if sweep:
+        _sweep(ctx, scenario, {"overrides": overrides, "folder": sweep, **asked, **flags}, output, save=save)
+        return
+    if asked.pop("workers") != 1 or asked.pop("dask"):
+        message = "--workers and --dask are for a sweep, which is kept in a folder"
+        raise InputError.one("no-sweep", message, remedy="add it: --sweep DIR")
     from tpsim.answers.search import search as answer
     from tpsim.pages.search import page
 
@@ -69,3 +84,33 @@ def search(
     output.write(result, lambda verbose: page(result, verbose=verbose, saved=str(save) if saved else ""), saved)
     if not result.ok:
         ctx.exit(NO)
+
+
+def _sweep(
+    ctx: click.Context, scenario: str | None, asked: dict[str, Any], output: Output, *, save: Path | None
+) -> None:
+    """A search for every combination of the values that are varied."""
+    from tpsim.answers.sweep import sweep as answer
+    from tpsim.pages.sweep import page
+
+    if save or asked.pop("pareto") or asked.pop("sensitivity"):
+        message = "a sweep keeps the best layouts of every cell, and no more of any"
+        raise InputError.one("no-sweep", message, remedy="leave out --save, --pareto, --sensitivity; or --sweep")
+    result = answer(scenario, progress=None if output.quiet else _progress(), **asked)
+    output.write(result, lambda _: page(result))
+    if not result.ok:
+        ctx.exit(NO)
+
+
+def _progress() -> Callable[[int, int, float], None]:
+    """What tells how far a sweep is, about once a second."""
+    said = 0.0
+
+    def progress(done: int, cells: int, seconds: float) -> None:
+        nonlocal said
+        if seconds - said >= 1 or done == cells:
+            said = seconds
+            rate = done / seconds
+            tell(f"{done:,} of {cells:,} cells, {rate:.3g} a second, {(cells - done) / rate:,.0f} s left")
+
+    return progress

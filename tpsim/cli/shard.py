@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 @click.argument("expression")
 @click.option("--mesh", default="X=4,Y=2", show_default=True, metavar="AXIS=N,..", help="Mesh axes, major first.")
 @click.option("--dims", metavar="DIM=N,..", help="Sizes of the dims; without them, formulas only.")
-@click.option("--hw", metavar="MACHINE", help="Machine; without it volumes only, no seconds.")
+@click.option(
+    "--hw", metavar="MACHINE", shell_complete=names.machines, help="Machine; without it volumes only, no seconds."
+)
 @click.option("--placement", metavar="AXIS=LEVEL,..", help="What carries a mesh axis: X=ici.0.")
 @click.option("--dtype", default="bf16", show_default=True, help="Of every array.")
 @click.option("--planner", default="cheapest", show_default=True, help="Whose steps: cheapest or book.")

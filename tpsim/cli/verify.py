@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpsim.cli import names
 from tpsim.cli.output import output_options, tell
 from tpsim.cli.question import question_options
 
@@ -26,7 +27,7 @@ OF_EXPRESSIONS = ("mesh", "dims", "hw", "placement", "dtype")
 
 
 @click.command
-@click.argument("targets", nargs=-1, metavar="[SCENARIO...|EXPRESSION]")
+@click.argument("targets", nargs=-1, metavar="[SCENARIO...|EXPRESSION]", shell_complete=names.scenarios)
 @question_options
 @click.option("--dims", metavar="DIM=N,..", help="Of an expression: sizes of the dims.  [default: the least]")
 @output_options

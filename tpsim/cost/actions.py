@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.issue import Issue, bucketed, gathered
 from tpsim.cost.nodes import GRADIENTS, LANE, WEIGHTS, Builder, Node, Part
+from tpsim.cost.rollup import ROWS
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
@@ -61,11 +62,16 @@ class Actions:
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
-        return bool(getattr(self.practice.overlap, LANE[call.op]) != "none")
+        return call.streamed or self._overlap(call) != "none"
 
     def splits(self, call: Collective) -> bool:
         """True if products are cut to run beside a call's steps."""
-        return bool(getattr(self.practice.overlap, LANE[call.op]) == "split")
+        return self._overlap(call) == "split"
+
+    def _overlap(self, call: Collective) -> str:
+        """How a call of its sort runs."""
+        sort = LANE[call.op]
+        return self.practice.rows.overlap if sort == ROWS else getattr(self.practice.overlap, sort)
 
     def hides(self, call: Collective) -> bool:
         """True for a call that compute may hide."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.timing import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
-from tpsim.quantity.size import largest, total
+from tpsim.quantity.size import ceil_over, largest, total, where_equal
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.op import Phase
 
-FLOPS_COUNTED = "matrix products, attention's whole s by s among them"
-"""The FLOPs that shares of peak (MFU, HFU) count."""
+FLOPS_COUNTED: Mapping[str, str] = {
+    "full": "matrix products, attention's whole s by s among them",
+    "causal": "matrix products, of attention's s by s what its mask lets through",
+}
+"""The FLOPs that shares of peak (MFU, HFU) count, by `assume.mfu`: sources do the one or the other."""
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 
@@ -44,7 +48,7 @@ class Compute:
 def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of one run: the slower of matrix unit and memory, and the pause behind it; arguments as of `compute`."""
     moved = memory_s(machine, one.memory_bytes(sizes))
-    worked = [_products_s(one, sizes, machine, dtype, efficiency)] if one.products else []
+    worked = [_products_s(one, sizes, machine, dtype, efficiency) * one.peak(sizes)] if one.products else []
     return largest(moved, *worked) + pause_s(machine) * one.joined
 
 
@@ -59,7 +63,21 @@ def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
     rows, columns, depth, batch = one.sides
     key = (tile.rows.value, tile.columns.value, tile.units.value, rows, columns, batch)
     count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, (rows, columns, batch))))
-    return count * compute_s(machine, wave_flops(tile) * sizes.local_elements(depth), dtype)
+    return count * compute_s(
+        machine, wave_flops(tile) * sizes.local_elements(depth), dtype, _share(one, sizes, machine)
+    )
+
+
+def _share(one: Kernel, sizes: Sizes, machine: Machine) -> Any:
+    """Share of the peak that a product reaches, None for the machine's own: less with heads that no unit loads whole.
+
+    Source: NVIDIA, Matrix Multiplication Background User's Guide, requirements to use tensor cores.
+    """
+    odd = machine.chip.tile.odd_heads if machine.chip.tile else None
+    if odd is None or not one.on_scores:
+        return None
+    width = sizes.dims["d"]
+    return where_equal(8 * ceil_over(width, 8), width, machine.chip.matmul_efficiency.value, odd.value)
 
 
 def seconds(

@@ -22,7 +22,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Timed
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
-from tpsim.program.kinds import ALIKE, stack
+from tpsim.program.kinds import ALIKE, counted, stack
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.stages import Chunk, Stages
@@ -214,7 +214,7 @@ class Study:
             route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
-        layers = dict(stack(self.practice, self.model.layers))
+        layers = counted(stack(self.practice, self.model.layers, self.model.stack))
         loops: dict[str, Size] = {ALIKE: self.model.layers, **layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
         return found.priced(sizes, seconds, self.machine, self.dtypes.activations)

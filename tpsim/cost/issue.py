@@ -53,7 +53,7 @@ class Issue:
         piece = self.nodes[at].piece
         self.out.append(at)
         self.done.add(at)
-        if piece.beside and not piece.settles:
+        if piece.beside and not piece.settles and not piece.streamed:
             self.flying.add(at)
         for one in self.readers[at]:
             if one not in self.done and all(self._there(read) for read in self.nodes[one].reads):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
-from tpsim.program.lives import lives
-from tpsim.quantity.size import total
+from tpsim.program.lives import BUFFERS, lives
+from tpsim.quantity.size import over, product, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,16 +49,21 @@ def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[K
     found = lives(program)
     pairs = ((array, op, found.readers[array]) for array, op in found.makers.items())
     return tuple(
-        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps))
+        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps, found.streamed.get(array, ())))
         for array, op, readers in pairs
         if any(one.where.act != op.where.act for one in readers)
     )
 
 
-def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra]) -> Any:
-    """Bytes of an array on one device, with what the stack keeps as long as it is there."""
+def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], streamed: Sequence[str] = ()) -> Any:
+    """Bytes of an array on one device, with what the stack keeps as long as it is there.
+
+    streamed  the axes whose devices have a block each of an array that is never there as a whole
+    """
     more = total(one.bytes_each for one in keeps if one.of == array.name)
-    return local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
+    held = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
+    ways = product(sizes.axes[axis] for axis in streamed)
+    return over(held * smallest(BUFFERS, ways), ways) if streamed else held
 
 
 def _last(readers: Sequence[Op]) -> Op:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
+from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
 from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
-from tpsim.program.transformer import FUSED
-from tpsim.quantity.size import over, total
+from tpsim.program.tokens import MASKS, TOKENS, pairs, peak
+from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,13 +24,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
 
-SCORES = frozenset({"s", "t"})
-"""Dims that only attention's scores have together: query tokens and key tokens."""
-
-TOKENS = frozenset({"b", "s"})
-
-SLOTS = frozenset(slot for _, slot in FUSED.values() if slot)
-"""Dims of projections that one array holds."""
+BATCH = frozenset({"b", "s"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,8 @@ class Kernel:
 
     reads, writes  arrays that it takes from memory, and puts there
     products       its matrix products; none: it takes as long as its bytes
-    causal         it leaves out the scores that a causal mask hides
+    mask           that hides some of its scores; "" if it makes none
+    skips          it leaves out the scores that are hidden
     joined         how many kernels without products it stands for
     """
 
@@ -46,7 +42,8 @@ class Kernel:
     reads: tuple[Array, ...]
     writes: tuple[Array, ...]
     products: tuple[Einsum, ...]
-    causal: bool
+    mask: str
+    skips: bool
     program: Program = field(repr=False)
     joined: int = 1
 
@@ -60,6 +57,11 @@ class Kernel:
         """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
         return len(self.products) > 1
 
+    @property
+    def on_scores(self) -> bool:
+        """True if it makes or reads attention's scores."""
+        return _on_scores(self.products)
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)
@@ -69,9 +71,29 @@ class Kernel:
         return total(op.flops(sizes.dims, sizes.axes) for op in self.products)
 
     def run_flops(self, sizes: Sizes) -> Any:
-        """Those that are run: without scores that a mask hides, whose share is (s - 1)/(2*s) of s by s."""
-        s = sizes.dims.get("s", 1)
-        return over(self.flops(sizes) * (s + 1), 2 * s) if self.causal else self.flops(sizes)
+        """Those that are run, on the busiest device: without scores that a mask hides, of s by s; `tokens.density`."""
+        if not (self.mask and self.skips):
+            return self.flops(sizes)
+        ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
+        run, dims = self.seen(self.flops(sizes), sizes), sizes.dims
+        if not self.ring:
+            return run
+        return run * peak(self.mask, self.program.order, dims["s"], ring=ring, devices=devices, w=dims.get("w", 0))
+
+    def seen(self, flops: Any, sizes: Sizes) -> Any:
+        """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
+        s, w = (sizes.dims.get(dim, 1) for dim in "sw")
+        return over(flops * pairs(self.mask, s, w), s * s) if self.mask else flops
+
+    @cached_property
+    def ring(self) -> tuple[str, ...]:
+        """The axes that split the tokens of its scores."""
+        scores = next(x for op in self.products for x in (*op.inputs, op.output) if {*x.dims} >= TOKENS)
+        return tuple(axis for dim in sorted(TOKENS) for axis in scores.type.axes(dim))
+
+    def peak(self, sizes: Sizes) -> Any:
+        """What the device with most rows has over the mean."""
+        return sizes.peak({dim for op in self.products for x in op.inputs for dim in x.dims})
 
     def useful_flops(self, sizes: Sizes) -> Any:
         """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
@@ -109,7 +131,8 @@ class Kernel:
         """What its seconds depend on: kernels of equal shape take as long at all sizes."""
         multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
-        return (self.causal, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
+        masked = self.mask and self.skips and (self.mask, self.ring)
+        return (masked, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
 
 
 def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
@@ -179,6 +202,8 @@ class _Gathering:
         for op in self.program.ops:
             self._place(op)
         reads = [self._reads(number) for number in range(len(self.groups))]
+        skips = self.practice.causal == "skip" and self.practice.attention == "fused"
+        masks = {op.where.kind: x.name for op in self.program.ops for x in op.inputs if x.name in MASKS}
         for number, arrays in enumerate(reads):
             for x in arrays:
                 self.readers.setdefault(x, set()).add(number)
@@ -188,9 +213,8 @@ class _Gathering:
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
-            masked = self.practice.causal == "skip" and self.practice.attention == "fused"
-            causal = masked and any(set(x.dims) >= SCORES for op in products for x in (*op.inputs, op.output))
-            yield Kernel(tuple(ops), (*read, *added), writes, products, causal, self.program)
+            mask = masks.get(ops[0].where.kind, "") if _on_scores(products) else ""
+            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program)
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""
@@ -294,6 +318,10 @@ class _Gathering:
 OUTSIDE = -1
 
 
+def _on_scores(products: Iterable[Einsum]) -> bool:
+    return any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
+
+
 def _selects_slots(op: Op) -> bool:
     """A product with an index array that depends on no token: a part of an array, or the place of a part in it."""
-    return isinstance(op, Einsum) and any(x.role == "index" and not TOKENS & set(x.dims) for x in op.inputs)
+    return isinstance(op, Einsum) and any(x.role == "index" and not BATCH & set(x.dims) for x in op.inputs)

@@ -87,10 +87,10 @@ def _held(program: Program, arrays: Iterable[Array], sizes: Sizes) -> Any:
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:
-    """Bytes of `array` on one device; an owed array is held whole."""
+    """Bytes of `array` on one device, the fullest one; an owed array is held whole."""
     dims = tuple(sorted(array.dims))
     key = (dims, tuple(sorted(array.type.sharded_axes)), array.dtype)
-    return sizes.once(key, lambda: sizes.local_elements(array.type) * DTYPE_BYTES[array.dtype])
+    return sizes.once(key, lambda: sizes.local_elements(array.type) * DTYPE_BYTES[array.dtype] * sizes.peak(dims))
 
 
 def _logits(program: Program, sizes: Sizes) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tpsim.cost.rollup import RECOMPUTED
+from tpsim.cost.rollup import RECOMPUTED, ROWS
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum, Index, Leaf, Rename, Reshard
 from tpsim.quantity.size import largest, over
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
 LANE: Mapping[str, str] = {
     **dict.fromkeys(("activation", RECOMPUTED), TENSOR),
+    ROWS: ROWS,
     "gradient": GRADIENTS,
     **dict.fromkeys(("param", "state"), WEIGHTS),
 }
@@ -51,6 +52,8 @@ class Cut(NamedTuple):
 
 def step_share(ranks: Any, timing: Timing) -> Any:
     """What one step of a collective brings of all that comes from others, as a share of the whole: a ring's is 1/n."""
+    if timing.asked and timing.asked.streamed:
+        return over(1, ranks)
     return over(ranks - 1, ranks * largest(timing.steps, 1))
 
 
@@ -82,6 +85,11 @@ class Piece:
     def beside(self) -> bool:
         """True for a call that runs beside compute."""
         return self.call is not None and not self.blocks
+
+    @property
+    def streamed(self) -> bool:
+        """True for a call whose blocks travel beside what a kernel makes of each."""
+        return self.call is not None and self.call.streamed
 
     @property
     def settles(self) -> bool:
@@ -150,6 +158,7 @@ class Builder:
     place  which part
     often  its ops
     once   moves of the whole step that are issued in it: of gradients, or of new weights
+    streaming  the kernels to which arrays come block after block
     """
 
     actions: Calls
@@ -165,10 +174,13 @@ class Builder:
     calls: dict[int, int] = field(default_factory=dict)
     kernels: dict[tuple[str, str, str], int] = field(default_factory=dict)
     new: dict[str, frozenset[int]] = field(default_factory=dict)
+    streaming: set[str] = field(default_factory=set)
 
     def part(self, ops: Sequence[Op]) -> Part:
         """All of it; `ops` are the program's."""
         producer = self.actions.maker()
+        come = {op.output for op in self.often if any(call.streamed for call in self.actions.of(op))}
+        self.streaming = {op.where.kernel for op in self.often if op.where.kernel and come.intersection(op.inputs)}
         if self.acts == "F":
             for op in self.once:
                 self.new[op.output.name.removeprefix("new.")] = self._moves(op, frozenset())
@@ -228,7 +240,9 @@ class Builder:
                 rest = self._cut_before(call, op, reads)
                 self.calls[key] = self._new(Piece(op.where.act, (), call, not self.actions.beside(call)), frozenset())
             node = self.calls[key]
-            if LANE[call.op] != WEIGHTS:
+            if call.streamed and call.kind == "reduce_scatter":
+                rest = reads  # it goes along with the kernel that makes what it sums
+            elif LANE[call.op] != WEIGHTS:
                 self.reads[node] |= reads - {node}
             reads = frozenset([node]) | rest
         return reads
@@ -237,26 +251,53 @@ class Builder:
         """The first and the last node of a product or a kernel; what a kernel reads is there before all of it."""
         where, reads = op.where, frozenset(node for node in reads if not self.pieces[node].settles)
         brought = self._cuts_behind(op, reads)
-        key, at = (where.kernel or f"{brought}", where.act, where.again), -1
+        again = "" if where.kernel in self.streaming else where.again
+        key, at = (where.kernel or f"{brought}", where.act, again), -1
         if (where.kernel or brought) and key in self.kernels:
             at = self.kernels[key]
-            if all(node <= at or self.pieces[node].fetches for node in reads):
-                for one in (at, at + 1) if brought else (at,):
+            last = at + (self.pieces[at].cut is not None)
+            if all(node <= last or self.pieces[node].fetches for node in reads):
+                for one in {at, last}:
                     self.pieces[one] = replace(self.pieces[one], ops=(*self.pieces[one].ops, op))
-                self.reads[at] |= reads - {at, *brought}
-                return at, at + len(brought)
+                self.reads[at] |= reads - {at, last, *brought}
+                self.reads[last] |= {*brought}
+                self._start_with(at, brought)
+                return at, last
+        beside = self._beside(op, reads - {*brought})
         self.kernels[key] = at = self._new(Piece(where.act, (op,)), reads - {*brought})
-        for call in filter(None, (self.pieces[node].call for node in brought)):
+        for call in [call for node in brought if (call := self.pieces[node].call)][:1]:
             self.pieces[at] = replace(self.pieces[at], cut=Cut(call, alone=False))
-            self._new(Piece(where.act, (op,), cut=Cut(call, alone=True)), frozenset({at, *brought}))
-        return at, at + len(brought)
+            self._new(Piece(where.act, (op,), cut=Cut(call, alone=True)), frozenset({at, *brought, *beside}))
+        self._start_with(at, brought)
+        return at, at + bool(brought)
+
+    def _start_with(self, kernel: int, brought: Sequence[int]) -> None:
+        """Blocks travel from when a kernel begins, whose first block is its own."""
+        streams = [node for node in brought if self.pieces[node].streamed]
+        first = [self.reads[node] for node in self.reads[kernel + bool(streams)] if self.pieces[node].streamed]
+        for node in streams:
+            self.reads[node] |= {one for one in self.reads[kernel].union(*first) if one < node}
 
     def _cuts_behind(self, op: Op, reads: frozenset[int]) -> tuple[int, ...]:
-        """The gather whose steps a product is cut to run beside, if it reads one: its last part needs all of it."""
+        """The gathers whose steps a product, or a kernel, is cut to run beside: its last part needs all of them."""
+        calls = [(node, self.pieces[node].call) for node in sorted(reads)]
+        if op.where.kernel:
+            return tuple(node for node, call in calls if call and call.streamed)
         if not Piece(op.where.act, (op,)).may_be_cut:
             return ()
-        calls = [(node, self.pieces[node].call) for node in sorted(reads)]
         return tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))[:1]
+
+    def _beside(self, op: Op, reads: frozenset[int]) -> list[int]:
+        """The sums of blocks that travel beside the kernel that makes them, issued with it."""
+        where, found = op.where, []
+        mine = [one for one in self.often if where.kernel in self.streaming and one.where.act == where.act]
+        made = {one.output for one in mine if one.where.kernel == where.kernel}
+        for one in (one for one in mine if one.inputs and one.inputs[0] in made):
+            for call in self.actions.of(one):
+                if call.streamed and call.kind == "reduce_scatter":
+                    self.calls[id(call)] = self._new(Piece(where.act, (), call, blocks=False), reads)
+                    found.append(self.calls[id(call)])
+        return found
 
     def _cut_before(self, call: Collective, op: Op, reads: frozenset[int]) -> frozenset[int]:
         """Cuts the product whose sum a call scatters: it waits for the first part alone. The node of the rest."""

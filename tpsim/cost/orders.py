@@ -249,7 +249,8 @@ class _Pass:
             for rank in stuck[:SHOWN]
         ]
         message = f"schedule {self.schedule.name} deadlocks: {'; '.join(told)}"
-        return InputError.one("deadlock", message, remedy="take another schedule")
+        remedy = "let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
+        return InputError.one("deadlock", message, remedy=remedy)
 
     def _first(self, rank: int) -> str:
         way, j = divmod(next(of for of in self.waits[rank] if of not in self.messages), self.schedule.microbatches)

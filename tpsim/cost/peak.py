@@ -112,6 +112,7 @@ class Courses:
     sizes: Sizes
     keeps: Sequence[Extra] = ()
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
+    _changed_by: dict[tuple[Op, str], Sequence[tuple[Part, Any]]] = field(default_factory=dict)
 
     @cached_property
     def lives(self) -> Lives:
@@ -150,7 +151,7 @@ class Courses:
         got, sent = self._messages(chunk, acts)
         yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
         for ops, times in ((before, 1), *_in_turn(layers), ([op for op in here if op not in before], 1)):
-            yield [change for op in ops for change in self._changed(op, acts)], times
+            yield [change for op in ops for change in self._changes(op, acts)], times
         yield [change for op in sent for change in self._freed(op, acts)], 1
 
     def _layer(self, kind: str, acts: str) -> tuple[list[Op], list[Op]]:
@@ -164,6 +165,12 @@ class Courses:
         forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
         got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
         return got, ([] if chunk.last else forward) + ([] if chunk.first else backward)
+
+    def _changes(self, op: Op, acts: str) -> Sequence[tuple[Part, Any]]:
+        """What an op adds and frees, in whatever chunk it runs."""
+        if (op, acts) not in self._changed_by:
+            self._changed_by[op, acts] = list(self._changed(op, acts))
+        return self._changed_by[op, acts]
 
     def _changed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
         if op.output in self.lives.makers:
@@ -184,7 +191,7 @@ class Courses:
         return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
 
     def _bytes(self, array: Array) -> Any:
-        return held_bytes(array, self.sizes, self.keeps)
+        return held_bytes(array, self.sizes, self.keeps, self.lives.streamed.get(array, ()))
 
     def _part(self, array: Array, acts: str) -> Part:
         maker, readers = self.lives.makers[array], self.lives.readers[array]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.nodes import step_share
+from tpsim.cost.timeline import Ran, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.nodes import Piece
     from tpsim.cost.rollup import Collective, Row
+    from tpsim.cost.segments import Segment
     from tpsim.cost.sizes import Sizes
     from tpsim.cost.timed import Action, Timed
     from tpsim.machine.profile import Machine
@@ -60,6 +62,10 @@ class Clock:
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency)
+
+    def ran(self, segment: Segment) -> Ran:
+        """The tasks of a segment one by one, from when all lanes are free; nothing waits for a host."""
+        return run([step.task(self._piece_s) for step in segment])
 
     def timed(self, tasks: Action) -> Timed:
         """What the tasks of an action take, each list of them worked out once."""

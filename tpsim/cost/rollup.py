@@ -116,6 +116,11 @@ class Collective:
         return self.kind != "send" and not {*self.program.pipe}.isdisjoint(self.axes)
 
     @property
+    def streamed(self) -> bool:
+        """True if its blocks travel one after another, beside what is made of each."""
+        return self.parts[0].move.streamed
+
+    @property
     def grows(self) -> bool:
         """True if its bytes grow with the tokens of a step."""
         return any("b" in part.move.before.dims for part in self.parts)
@@ -131,6 +136,10 @@ class Collective:
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V of one call, in bytes."""
         return total(part.logical_bytes(sizes) for part in self.parts)
+
+    def peak(self, sizes: Sizes) -> Any:
+        """What the device that sends or gets most has over the mean: everyone waits for it."""
+        return sizes.peak(self.parts[0].move.before.dims)
 
     def wire_bytes(self, sizes: Sizes) -> Any:
         """Bytes that one device must inject in one call."""
@@ -152,6 +161,7 @@ class Collective:
             self.axes,
             self.parts[0].move.reordered,
             self.parts[0].move.members,
+            self.parts[0].move.streamed,
             tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
         )
 
@@ -180,7 +190,7 @@ def moves(program: Program) -> Iterator[Collective]:
     for op in program.ops:
         for place, move in enumerate(op.moves if isinstance(op, Reshard) else ()):
             part = Part(op.output, op.where.block, move, place)
-            purpose = RECOMPUTED if op.where.again == "replay" else op.output.role
+            purpose = RECOMPUTED if op.where.again == "replay" else ROWS if op.output.filled else op.output.role
             yield Collective(op.where, purpose, (part,), op.because, program)
 
 
@@ -231,8 +241,11 @@ Pricer = Callable[["Move", Size], "Timing"]
 RECOMPUTED = "recomputed"
 """What calls are for that run forward once more."""
 
-Sent = Annotated[str, ("enum", ("activation", "gradient", "param", RECOMPUTED, "state"))]
-"""A role whose arrays travel: indices are where they are needed; or that they travel once more."""
+ROWS = "rows"
+"""What calls are for that bring rows to experts and back."""
+
+Sent = Annotated[str, ("enum", ("activation", "gradient", "param", RECOMPUTED, ROWS, "state"))]
+"""A role whose arrays travel: indices are where they are needed; or that they travel once more, or rows of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,14 +345,18 @@ class Row(Record):
 
 
 def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
-    """Every collective with its numbers; equal shapes are priced once. Nothing is hidden yet: exposed is busy."""
+    """Every collective with its numbers; equal shapes are priced once. Nothing is hidden yet: exposed is busy.
+
+    Bytes are the mean of all devices, seconds those of the one that has most.
+    """
     priced: dict[Hashable, tuple[Any, Any, Timing]] = {}
     rows = []
     for collective in found:
         shape = collective.shape
         if shape not in priced:
             volume = collective.logical_bytes(sizes)
-            priced[shape] = (volume, collective.wire_bytes(sizes), pricer(collective.parts[0].move, volume))
+            timing = pricer(collective.parts[0].move, volume * collective.peak(sizes))
+            priced[shape] = (volume, collective.wire_bytes(sizes), timing)
         volume, injected, timing = priced[shape]
         count = collective.count(sizes)
         ranks, busy_s = collective.ranks(sizes), timing.time_s * count

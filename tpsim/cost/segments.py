@@ -11,7 +11,7 @@ from tpsim.cost.timeline import COMPUTE, Task
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Step(NamedTuple):
@@ -39,6 +39,15 @@ def apart(segment: Segment) -> Segment:
         first, *others = step.pieces
         steps += [Step((first,), tuple(ends[one] for one in step.after)), *(Step((one,), ()) for one in others)]
         ends.append(len(steps) - 1)
+    return tuple(steps)
+
+
+def joined(segments: Iterable[Segment]) -> Segment:
+    """Segments in a row as one, with a step for every piece."""
+    steps: list[Step] = []
+    for segment in segments:
+        base = len(steps)
+        steps += [Step(step.pieces, tuple(one + base for one in step.after)) for step in apart(segment)]
     return tuple(steps)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.dims import DIMS, LOOPS, ROLES
+from tpsim.program.dims import DIMS, ROLES, completed, loop
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Sizes:
     loops  how often each loop of the program runs on a device: layers, microbatches, chunks
     roles  the axes of tp and dp, which formulas call t and d
     stack  layers of the whole stack where a device has a stage of it; 0 where it has all
+    peaks  dim -> what the fullest device has of it over the mean, where that is not one
     letters  True: formulas call dims and axes as models do; False: by their own names, as expressions do
     """
 
@@ -31,6 +32,7 @@ class Sizes:
     roles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     stack: int = 0
     letters: bool = True
+    peaks: Mapping[str, Size] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -60,6 +62,10 @@ class Sizes:
         shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
         return self.once(shape, lambda: type_.local_elements(self.dims, self.axes))
 
+    def peak(self, dims: Iterable[str]) -> Any:
+        """What the fullest device has over the mean, of arrays with these dims."""
+        return product(self.peaks[dim] for dim in dims if dim in self.peaks)
+
     def once(self, key: Hashable, found: Callable[[], Any]) -> Any:
         """What `found` gives, evaluated once for equal keys."""
         if key not in self._known:
@@ -72,15 +78,15 @@ def _symbols(sizes: Sizes) -> Sizes:
 
     An axis of one device stays 1, and what has no symbol of its own (a pair of two) stays its number. Where a role
     takes several axes, all but the last have symbols of their own and the last is the role's symbol over theirs, so
-    that whatever takes part over the whole role shows t or d. One of those as long as there are kv heads is
-    kv_heads: tp beyond the kv heads replicates them.
+    that whatever takes part over the whole role shows t or d. One of tp as long as there are kv heads is kv_heads: tp
+    beyond the kv heads replicates them.
     """
-    dims = {name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()}
-    loops = {name: _symbol(LOOPS[name].symbol) or size for name, size in sizes.loops.items()}
+    dims = completed({name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()})
+    loops = {name: _symbol(loop(name).symbol) or size for name, size in sizes.loops.items()}
     axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
-    for role, named in ROLES.items():
+    for role in ROLES:
         used = [axis for axis in sizes.roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
-        axes.update(_role_axes(used, named.symbol, sizes, dims))
+        axes.update(_role_axes(used, role, sizes, dims))
     return replace(sizes, dims=dims, axes=axes, loops=loops)
 
 
@@ -91,12 +97,14 @@ def _by_name(sizes: Sizes) -> Sizes:
     return replace(sizes, dims=dims, axes=axes)
 
 
-def _role_axes(axes: Sequence[str], letter: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:
+def _role_axes(axes: Sequence[str], role: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:
+    """The symbol of the role over those of its other axes is that of the last one, or of the last without experts."""
     if not axes:
         return {}
-    *leading, last = axes
-    own = {axis: dims["g"] if sizes.axes[axis] == sizes.dims.get("g") else _symbol(axis) for axis in leading}
-    return {**own, last: over(_symbol(letter), product(own.values()))}
+    last = next((axis for axis in reversed(axes) if axis not in sizes.roles.get("ep", ())), axes[-1])
+    heads = sizes.dims.get("g") if role == "tp" else None
+    own = {axis: dims["g"] if sizes.axes[axis] == heads else _symbol(axis) for axis in axes if axis != last}
+    return {**own, last: over(_symbol(ROLES[role].symbol), product(own.values()))}
 
 
 def _symbol(name: str) -> Any:

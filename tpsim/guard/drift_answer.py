@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpsim.guard.causes import Cause
     from tpsim.guard.drift import Drift
+    from tpsim.report.picture import Picture
 
 SIGN = "changes are new - old: + is more bytes or more seconds"
 
@@ -133,6 +134,13 @@ class Drifted(Answer):
     def notices(self) -> tuple[str, ...]:
         """What a reader should know beside what moved."""
         return ()
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Old over new."""
+        from tpsim.guard.side_by_side import pictures
+
+        return tuple(pictures(self.drift))
 
     @property
     def verdict(self) -> str:

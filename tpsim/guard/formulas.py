@@ -24,7 +24,7 @@ from tpsim.machine.algorithms import FORMS, TORUS_FORMS
 from tpsim.machine.forms import TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
-from tpsim.program.dims import DIMS
+from tpsim.program.dims import DIMS, LOOPS, completed
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Collective
     from tpsim.machine.profile import Level, Machine
     from tpsim.machine.timing import CostModel
+    from tpsim.program.op import Program
     from tpsim.question.shelf import Lowered
 
 WHOLE = 27_720
@@ -44,7 +45,37 @@ WHOLE = 27_720
 VOLUMES_AND_RANKS = ((WHOLE, 1), (WHOLE, 2), (3 * WHOLE, 3), (5 * WHOLE, 4), (7 * WHOLE, 8))
 """Where a formula of V bytes over n devices is sampled: one device, an odd and an even number, powers of two."""
 
-PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+PRIMES = (
+    2,
+    3,
+    5,
+    7,
+    11,
+    13,
+    17,
+    19,
+    23,
+    29,
+    31,
+    37,
+    41,
+    43,
+    47,
+    53,
+    59,
+    61,
+    67,
+    71,
+    73,
+    79,
+    83,
+    89,
+    97,
+    101,
+    103,
+    107,
+    109,
+)
 """Sizes of axes and dims at which a program's formulas are sampled."""
 
 
@@ -185,9 +216,9 @@ def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
     costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
     costs["flops"] = lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in lowered.kernels)
     costs |= {part: partial(_held, lowered, part) for part in HELD}
-    order = lowered.program.axes
+    program = lowered.program
     for name, cost in costs.items():
-        yield name, Formula(partial(_sampled, cost, order), partial(_text, cost, order))
+        yield name, Formula(partial(_sampled, cost, program), partial(_text, cost, program))
 
 
 def group(one: Collective) -> str:
@@ -207,25 +238,26 @@ def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:
     return getattr(memory(lowered.program, sizes), f"{part}_bytes")
 
 
-def _sampled(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_exact(cost(sizes(order, shift))) for shift in (0, 1))
+def _sampled(cost: Callable[[Sizes], Any], program: Program) -> tuple[str, ...]:
+    return tuple(_exact(cost(sizes(program, shift))) for shift in (0, 1))
 
 
-def _text(cost: Callable[[Sizes], Any], order: tuple[str, ...]) -> str:
+def _text(cost: Callable[[Sizes], Any], program: Program) -> str:
     from tpsim.cost import formula
 
-    found = sizes(order, 0)
+    found = sizes(program, 0)
     return formula.text(cost(found.symbols))
 
 
-def sizes(order: tuple[str, ...], shift: int) -> Sizes:
-    """Sizes to sample a program at: another prime per axis and per dim, dims times what all axes divide."""
-    axes = {axis: PRIMES[at + shift] for at, axis in enumerate(order)}
+def sizes(program: Program, shift: int) -> Sizes:
+    """Sizes to sample a program at: another prime per axis, dim and kind, the latter times what all axes divide."""
+    axes = {axis: PRIMES[at + shift] for at, axis in enumerate(program.axes)}
     whole = 1
     for size in axes.values():
         whole *= size
-    dims = {name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)}
-    layers = {kind: PRIMES[at + shift] * whole for kind, at in ((ALIKE, 0), (RECOMPUTED, 2), (KEPT, 3))}
+    dims = completed({name: PRIMES[at + shift] * whole for at, name in enumerate(DIMS)})
+    kinds = enumerate((kind for kind in program.traced if kind not in LOOPS or kind in (RECOMPUTED, KEPT)), 2)
+    layers = {ALIKE: PRIMES[shift] * whole, **{kind: PRIMES[at + shift] * whole for at, kind in kinds}}
     return Sizes(dims, axes, {**layers, "microbatches": PRIMES[shift + 1], "chunks": 1})
 
 

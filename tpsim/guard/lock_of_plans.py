@@ -6,11 +6,12 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
+from tpsim.answers.search import search
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_machine import machine_facts
@@ -29,6 +30,7 @@ from tpsim.guard.lock_parts import (
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.guard.uses import Lists, Uses
 from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.model import as_stated
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
 from tpsim.question.resolved import CHANGES
@@ -85,7 +87,14 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
 
 
 def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
-    yield from ((name, value) for name, value in asdict(model).items() if name != "name" and value is not None)
+    """Every field of a model, those of the blocks of its kinds by their paths."""
+    said = as_stated(model)
+    kinds, stack = said.pop("kinds", {}), said.pop("stack", ())
+    blocks = [(f"{kind}.{next(iter(block))}", block) for kind, pair in kinds.items() for block in pair]
+    said |= {f"{path}.{name}": value for path, block in blocks for name, value in block.items()}
+    said |= {"stack": ", ".join(f"{many} {kind}" for kind, many in stack)} if stack else {}
+    said |= {"mtp": " of ".join(map(str, model.mtp[::-1]))} if model.mtp else {}
+    yield from ((name, value) for name, value in said.items() if name != "name" and value is not None)
 
 
 def _named(kind: Any, path: str, folder: Path) -> str:
@@ -176,9 +185,8 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
 
 def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
-    base, own = question.base_model.model, question.model
-    stated = {one.name: getattr(own, one.name) for one in fields(own)}
-    changes = {name: value for name, value in stated.items() if value != getattr(base, name)}
+    base, own = (dict(_model_facts(one)) for one in (question.base_model.model, question.model))
+    changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
     skipped = ("name", "model", "placement", CHANGES)
     return inputs_of(
         {
@@ -207,6 +215,8 @@ def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
     for name, one in section.items():
         if isinstance(one, Mapping):
             yield from _flat(one, f"{above}{name}.")
+        elif isinstance(one, list | tuple) and any(isinstance(each, Mapping) for each in one):
+            yield from _flat(dict(zip(map(str, range(len(one))), one, strict=True)), f"{above}{name}.")
         elif isinstance(one, list | tuple):
             yield from [(f"{above}{name}", ", ".join(map(str, one)))] if one else []
         elif one is not None:
@@ -224,7 +234,16 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{one.name}": one.ok for one in plan.require},
+        **_best(plan.question),
     }
+
+
+def _best(question: Question) -> dict[str, bool]:
+    """Whether the best layout of so many chips is the one that the scenario requires."""
+    if question.stated.file.require.best is None:
+        return {}
+    found = search(question.stated.document, chips=question.mesh.devices, top=1)
+    return {"require.best": bool(found.require) and found.ok}
 
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:

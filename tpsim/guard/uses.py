@@ -86,6 +86,7 @@ class Uses:
         step, memory = (*rows, *compute), tuple(chain.from_iterable(states))
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
         demands = {
+            "best": (*room, *step, *memory),
             "step": step,
             "exposed": exposed,
             "bubble": step,

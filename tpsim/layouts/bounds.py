@@ -8,6 +8,7 @@ stage. Each rank says so of the step; the greatest holds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from tpsim.layouts.walk import Alive, Now
 
@@ -41,23 +42,21 @@ class Bounds:
         self.courses = Courses(self.figures.lowered.program, self.figures.sizes, self.figures.example.practice.keeps)
 
     def _once(self, key: Hashable, found: Any) -> Any:
-        if key not in self._known:
-            self._known[key] = found()
-        return self._known[key]
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = found()
+        return known
 
     # Bytes --------------------------------------------------------------------------------------------------------
 
     def peak_bytes(self, cells: Any, schedule: str, p: int, v: int, layers: int) -> Any:
-        """What the fullest rank holds at its peak, per cell; they have the same microbatches if these matter."""
+        """What the fullest rank holds at its peak, per cell."""
         m = int(self.figures.microbatches[cells[0]])
-        ranks = []
-        for sort, most in alive(schedule, p, v, m).items():
-            held = [self._held(one, layers)[cells] for one in most]
-            ranks.append(
-                self._once(("standing", sort), lambda sort=sort: self.figures.standing_bytes(sort))[cells]
-                + np.max(held, axis=0)
-            )
-        return np.max(ranks, axis=0)
+        ranks = [
+            self._once(("standing", sort), lambda sort=sort: self.figures.standing_bytes(sort))
+            + reduce(np.maximum, (self._held(one, layers) for one in most))
+            for sort, most in alive(schedule, p, v, m).items()
+        ]
+        return reduce(np.maximum, ranks)[cells]
 
     def _held(self, one: Alive, layers: int) -> Any:
         """Bytes beside states where that much is alive."""
@@ -66,12 +65,19 @@ class Bounds:
             lambda: (
                 self._top(one.now, layers)
                 + total(
-                    f * self._net((sort, "F"), layers) - (w * self._net((sort, "W"), layers) if w else 0)
-                    for sort, f, w in one.beside
-                    if f or w
+                    f * self._net((sort, "F"), layers) - (w * self._net((sort, "W"), layers) if alive else 0)
+                    for sort, f, w, alive in self._beside(one)
                 )
             ),
         )
+
+    def _beside(self, one: Alive) -> Iterator[tuple[str, Any, Any, bool]]:
+        """What stands beside an action, per cell, and whether anything does between B and W."""
+        more = one.more or ((0, 0),) * len(one.beside)
+        for (sort, f, w), (each_f, each_w) in zip(one.beside, more, strict=True):
+            if f or w or each_f or each_w:
+                others = self.figures.microbatches - 1 if one.more else 0
+                yield sort, f + each_f * others, w + each_w * others, bool(w or each_w)
 
     def _top(self, now: Now, layers: int) -> Any:
         return self._course(now, layers)[0]
@@ -86,23 +92,33 @@ class Bounds:
 
     def _runs(self, now: Now) -> list[tuple[Any, Any, bool]]:
         """What each part of an action adds, where that is most, and whether all layers but one repeat it."""
-        found = []
-        for run, times in self.courses.changes(chunk_of(now[0], TRACED), now[1]):
+        runs = self.courses.changes(chunk_of(now[0], TRACED), now[1])
+        changed = (([change for _, change in run], times) for run, times in runs)
+        return [(*self._summed(run), times > 1) for run, times in changed if run]
+
+    def _summed(self, run: Sequence[Any]) -> tuple[Any, Any]:
+        """What changes come to, and where that is most; chunks of all sorts have the same ones of a layer."""
+
+        def found() -> tuple[Any, Any, Any]:
             held, most = 0, 0  # type: Any, Any
-            for _, change in run:
+            for change in run:
                 held = held + change
                 most = np.maximum(most, held)
-            if run:
-                found.append((held, most, times > 1))
-        return found
+            return held, most, run  # as long as a run is kept, what it is made of is known by its identity
+
+        held, most, _ = self._once(("run", *map(id, run)), found)
+        return held, most
 
     # Seconds ------------------------------------------------------------------------------------------------------
 
-    def step_s(self, cells: Any, schedule: str, p: int, v: int, layers: int, *, blocking: bool) -> Any:
-        """Seconds that no step takes less than."""
+    def step_s(
+        self, cells: Any, schedule: str, p: int, v: int, layers: int, *, blocking: bool, alone: bool = False
+    ) -> Any:
+        """Seconds that no step takes less than; alone: of actions those of their kernels, which are quickly known."""
+        taken = self.figures.worked_s if alone else self.figures.action_s
 
         def of(sort: str, acts: str) -> Any:
-            return self._once((sort, acts, layers), lambda: self.figures.action_s(sort, acts, layers))[cells]
+            return self._once((sort, acts, layers, alone), lambda: taken(sort, acts, layers))[cells]
 
         def once(sort: str) -> Any:
             return self._once(
@@ -127,7 +143,7 @@ class Bounds:
             waits = held_up.of(rank, p) if held_up else 0
             own = once(sort_of(rank, p))
             found.append(there + forth + backs + waits + np.maximum(late + own, home))
-        return np.max(found, axis=0)
+        return reduce(np.maximum, found)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ is nothing: such a collective takes no time, and is left out of a plan.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,9 +27,10 @@ from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, route_of, route_over, sent
+from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from tpsim.cost.nodes import Piece
     from tpsim.cost.rollup import Collective
@@ -94,6 +96,7 @@ class Figures:
         cells = ("cells", *zip(self.meshes, (one.workload.microbatches for one in self.cells), strict=True))
         self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
         self._segments: dict[Segment, Any] = {}
+        self._acted: dict[str, Sequence[tuple[Where, Any]]] = {}
         self._kernels = {id(one.ops[0]): one for one in self.lowered.kernels}
 
     def column(self, of: Callable[[Question], float]) -> Any:
@@ -112,14 +115,12 @@ class Figures:
     def sizes(self) -> Sizes:
         """Sizes of dims and axes; layers are those of a rank."""
         work, model = self.example.workload, self.example.model
-        dims = {
-            **model.dims(sequences=work.sequences, seq=work.seq),
-            "b": self.column(lambda one: one.workload.sequences),
-        }
+        each = self.column(lambda one: one.workload.sequences)
         axes = {axis: self._axis(axis) for axis in self.example.mesh.order}
+        dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": each}, axes)
         pipe = self.column(lambda one: one.mesh.size(*one.layout.stages))
         loops = {"layers": model.layers / pipe, "microbatches": self.microbatches, "chunks": 1}
-        return Sizes(dims, axes, loops, self.example.layout.roles)
+        return Sizes(dims, axes, loops, self.example.layout.roles, peaks=peaks)
 
     # Seconds ------------------------------------------------------------------------------------------------------
 
@@ -251,18 +252,23 @@ class Figures:
 
     def once_s(self, sort: str) -> Any:
         """Seconds that a rank of that sort works and waits once per step, alone."""
-        layer, ends = self._once(chunk_of(sort, 1))
-        return layer * self.sizes.loops["layers"] + ends
-
-    def _once(self, chunk: Chunk) -> tuple[Any, Any]:
-        """Of one layer, and of what stands around the layers."""
         works = [(one.where, self.kernel_s(one)) for one in self.lowered.kernels if not in_microbatch(one.where)]
         calls = [(one.where, self.call_s(one)) for one in self.lowered.collectives if self._waits_once(one)]
-        here = [(where, seconds) for where, seconds in (*works, *calls) if ANYWHERE.times(where, chunk)]
-        layer, ends = (
-            total(s for where, s in here if (where.index("layers") is None) == around) for around in (False, True)
-        )
-        return layer, ends
+        return _stacked((*works, *calls), sort, self.sizes.loops["layers"])
+
+    def worked_s(self, sort: str, acts: str, layers: int) -> Any:
+        """Seconds of the kernels of an action, which it takes at least."""
+        return np.broadcast_to(_stacked(self._works(acts), sort, layers), len(self.cells))
+
+    def _works(self, acts: str) -> Sequence[tuple[Where, Any]]:
+        """Where kernels of such acts stand, and their seconds: those of one place together."""
+        if acts not in self._acted:
+            found: defaultdict[Where, Any] = defaultdict(int)
+            for one in self.lowered.kernels:
+                if in_microbatch(one.where) and one.where.act in acts:
+                    found[one.where] += self.kernel_s(one)
+            self._acted[acts] = list(found.items())
+        return self._acted[acts]
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
@@ -290,8 +296,15 @@ class Figures:
         return np.broadcast_to(memory(program, self.sizes, here).static_bytes + spare, len(self.cells))
 
 
+def _stacked(seconds: Iterable[tuple[Where, Any]], sort: str, layers: Any) -> Any:
+    """Of what stands at some places: all that a chunk of that sort with so many layers runs."""
+    one = chunk_of(sort, 1)
+    here = ((where, s) for where, s in seconds if ANYWHERE.times(where, one))
+    return total(s * layers if where.index("layers") is not None else s for where, s in here)
+
+
 def _shards(cell: Question) -> int:
-    return cell.mesh.size(*cell.layout.roles["dp"])
+    return cell.mesh.size(*cell.layout.data)
 
 
 def _found(made: Callable[[], Any]) -> Any:

@@ -17,18 +17,20 @@ Now = tuple[str, str]
 
 
 class Alive(NamedTuple):
-    """What stands beside an action: microbatches between F and B, and between B and W, of each sort of chunk."""
+    """What stands beside an action: microbatches between F and B, and between B and W, of each sort of chunk.
+
+    more  of the same, what each microbatch beyond the first adds, where an order holds the more the more there are
+    """
 
     now: Now
     beside: tuple[tuple[str, int, int], ...]
+    more: tuple[tuple[int, int], ...] = ()
 
 
 def settled(schedule: str, p: int, v: int, m: int) -> int:
-    """Microbatches from which on a rank of this schedule holds no more than with as many."""
-    if not schedule:
+    """Microbatches from which on a rank of this schedule holds no more, or for each one the same more."""
+    if not schedule or SCHEDULES[schedule].grows:
         return 1
-    if SCHEDULES[schedule].grows:
-        return m
     return min(m, (2 if v == 1 else 3) * p)
 
 
@@ -37,7 +39,19 @@ def alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
 
     Bytes are not negative: an action beside which no less of everything is alive holds the most.
     """
-    return _alive(schedule, p, v, settled(schedule, p, v, m))
+    few = _alive(schedule, p, v, settled(schedule, p, v, m))
+    if not schedule or not SCHEDULES[schedule].grows:
+        return few
+    more = _alive(schedule, p, v, 2)
+    return {sort: [_growing(*both) for both in zip(few[sort], more[sort], strict=True)] for sort in few}
+
+
+def _growing(one: Alive, two: Alive) -> Alive:
+    """What is alive with one microbatch, and what the second adds."""
+    had = {sort: (f, w) for sort, f, w in one.beside}
+    beside = [(sort, *had.get(sort, (0, 0))) for sort, _, _ in two.beside]
+    added = [(f - f1, w - w1) for (_, f1, w1), (_, f, w) in zip(beside, two.beside, strict=True)]
+    return Alive(one.now, tuple(beside), tuple(added))
 
 
 @cache
@@ -46,7 +60,7 @@ def _alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
     for rank, order in enumerate(SCHEDULES[schedule or DEFAULT].orders(p, v, m)):
         sort = sort_of(rank, p)
         found.setdefault(sort, set()).update(_walked(order, p * v))
-    return {sort: list(_most(each)) for sort, each in found.items()}
+    return {sort: sorted(_most(each)) for sort, each in found.items()}
 
 
 def sort_of(at: int, count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ Room = tuple[float, float]
 """What a question holds at most, and the room that this leaves."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Weighed:
     """One layout.
 
@@ -38,6 +39,7 @@ class Weighed:
     tokens  of a step
     price   of a second of all chips; 0 where none is stated
     may_do  False if it surely violates what the scenario requires
+    nearer  what works out more of the seconds of all layouts of its family; None where no more is known
     """
 
     space: Space
@@ -48,6 +50,7 @@ class Weighed:
     tokens: int
     price: float
     may_do: bool = True
+    nearer: Callable[[], None] | None = None
 
 
 @dataclass
@@ -102,12 +105,26 @@ def _group(
         cells = np.array([cell for cell, _ in members])
         peaks = bounds.peak_bytes(cells, schedule, pp, v, each)
         rooms = _rooms(group.example, peaks)
-        seconds, fit = np.zeros(len(members)), rooms >= 0
-        if fit.any():  # of a layout that does not fit nobody asks how fast it were
+        family = [
+            Weighed(space, layout, 0, peak, room, tokens, price)
+            for (_, layout), peak, room in zip(members, peaks.tolist(), rooms.tolist(), strict=True)
+        ]
+        if (fit := np.flatnonzero(rooms >= 0)).size:  # of a layout that does not fit nobody asks how fast it were
             blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking)
-            seconds[fit] = bounds.step_s(cells[fit], schedule, pp, v, each, blocking=blocking)
-        for (_, layout), s, peak, room in zip(members, seconds.tolist(), peaks.tolist(), rooms.tolist(), strict=True):
-            yield Weighed(space, layout, s, peak, room, tokens, price, _may_do(group.example.limits, s, peak, tokens))
+            asked = partial(bounds.step_s, cells[fit], schedule, pp, v, each, blocking=blocking)
+            _bound([family[at] for at in fit.tolist()], asked, group.example.limits)
+        yield from family
+
+
+def _bound(family: Sequence[Weighed], step_s: Callable[..., Any], limits: Sequence[Limit]) -> None:
+    """Say what seconds kernels alone take; all that is issued is looked at where these do not suffice."""
+
+    def known(*, alone: bool, nearer: Callable[[], None] | None = None) -> None:
+        for one, seconds in zip(family, step_s(alone=alone).tolist(), strict=True):
+            one.step_s, one.nearer = seconds, nearer
+            one.may_do = _may_do(limits, seconds, one.peak_bytes, one.tokens)
+
+    known(alone=True, nearer=partial(known, alone=False))
 
 
 def _rooms(question: Question, peaks: Any) -> Any:

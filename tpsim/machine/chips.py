@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.profile_fields import ChipFields, ChipFile
@@ -12,7 +14,6 @@ from tpsim.quantity.spec.refusals import header_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tpsim.quantity.spec import Document
 
@@ -55,6 +56,25 @@ def _read(name: str, beside: Path) -> Document:
             remedy = "write it under chip" if key in ChipFields.model_fields else ""
             raise unknown(key, "field of a chip file", ChipFile.model_fields, document.key_place(key), remedy)
     return document
+
+
+def check(path: str) -> None:
+    """Hold a chip's file against the form of one. What it leaves to machines is no mistake.
+
+    Raises InputError with every mistake in the file.
+    """
+    try:
+        spec.read(spec.extended(_read(path, Path()), _read), ChipFile)
+    except InputError as error:
+        if wrong := [problem for problem in error.problems if problem.slug != "missing-field"]:
+            raise InputError(wrong) from None
+
+
+def made_of(chip: str) -> list[str]:
+    """The machines of tpsim whose own files name that chip."""
+    line = re.compile(rf"^chip: *{re.escape(chip)} *$", re.MULTILINE)
+    shipped = {name: spec.find("hardware", name) for name in spec.names("hardware")}
+    return [name for name, path in shipped.items() if line.search(path.read_text(encoding="utf-8", errors="replace"))]
 
 
 LISTS = ("algorithms", "protocols")

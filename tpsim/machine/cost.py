@@ -326,6 +326,23 @@ def twice(cost: Cost, link_total: Any) -> Cost:
     return Derived(cost.algorithm, cost.protocol, of, tuple(_twice(stage, link_total) for stage in cost.stages))
 
 
+def repeated(cost: Cost, times: Size) -> Cost:
+    """A way run so many times on the same links, launched each time."""
+    figures = ("steps", "wire", "carried", "link_total", "link_serial")
+    stages = [
+        Stage(
+            one.level,
+            one.algorithm,
+            replace(one.traffic, **{name: times * getattr(one.traffic, name) for name in figures}),
+            *(times * seconds for seconds in (one.latency_s, one.bandwidth_s, one.work_s)),
+        )
+        for one in cost.stages
+    ]
+    return Derived(
+        cost.algorithm, cost.protocol, lambda number: times * getattr(cost, number), tuple(stages), time=True
+    )
+
+
 def _twice(stage: Stage, link_total: Any) -> Stage:
     traffic = replace(stage.traffic.then(stage.traffic), link_total=link_total)
     seconds = (2 * stage.latency_s, 2 * stage.bandwidth_s, 2 * stage.work_s)

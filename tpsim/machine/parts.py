@@ -58,15 +58,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave."""
+    """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave.
+
+    odd_heads  share of the peak of attention's products whose head dim is no multiple of 8; None: that of others
+    """
 
     rows: Constant
     columns: Constant
     units: Constant
+    odd_heads: Constant | None = None
 
     def constants(self) -> Iterator[Constant]:
-        """All three."""
-        yield from (self.rows, self.columns, self.units)
+        """All that are stated."""
+        yield from filter(None, (self.rows, self.columns, self.units, self.odd_heads))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,9 @@ class TileFields(spec.Strict):
     rows: CountFields
     columns: CountFields
     units: CountFields = Field(description="of the chip that work on a tile each")
+    odd_heads: RatioFields | None = Field(
+        None, description="share of peak of attention's products whose head dim is no multiple of 8"
+    )
 
 
 class AttentionFields(spec.Strict):

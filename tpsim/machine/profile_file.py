@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import ANY, Wrap
 from tpsim.machine import curve_file, unstated
-from tpsim.machine.chips import PARTS
+from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.figures import ConstantFields
 from tpsim.machine.parts import Chip, Constant, Level, Machine, Source, Tuning
 from tpsim.machine.profile_fields import DEFAULT, HardwareFile
@@ -40,7 +40,21 @@ def read(source: str | Path | Document) -> tuple[Machine, Document]:
     if wrong := [*reading.wrong, *misfits(fields, document), *told]:
         raise InputError(wrong)
     curves = curve_file.curves(fields.measured, machine, document)
-    return replace(machine, measured=curves, doubts=tuple(_doubts(machine, document))), document
+    doubts = (*_doubts(machine, document), *_foreign(machine, given))
+    return replace(machine, measured=curves, doubts=doubts), document
+
+
+def _foreign(machine: Machine, given: Document) -> Iterator[Problem]:
+    """A chip that tpsim's machines have on another fabric: what it tells of its own levels counts for nothing here."""
+    chip = given.data.get("chip")
+    name = chip.get("extends") if isinstance(chip, dict) else chip
+    if spec.is_shipped(("hardware",), given.path) or name not in spec.names("chips"):
+        return
+    usual = dict.fromkeys(read(one)[0].levels[0].name for one in made_of(name))
+    if usual and machine.levels[0].name not in usual:
+        message = f"{name} is built for {' or '.join(usual)}, and here it lies on {machine.levels[0].name}"
+        remedy = "what the chip tells of its own levels is left out: state launches, latencies and protocols"
+        yield Problem("foreign-chip", message, given.place("chip"), remedy)
 
 
 def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
-from tpsim.machine.cost import FREE, Cost, Count, Derived
+from tpsim.machine.cost import FREE, Cost, Count, Derived, repeated
 from tpsim.machine.parts import Tile, Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
@@ -39,6 +39,7 @@ class Asked:
     cost_model: CostModel
     choice: Choice
     change: Change | None
+    streamed: bool = False
 
     def constants(self) -> tuple[str, ...]:
         """The paths of the machine's constants that are read when it is timed, in its order, and of its curves."""
@@ -54,6 +55,7 @@ class Asked:
             algorithm=choice.algorithm,
             protocol=choice.protocol,
             change=self.change,
+            streamed=self.streamed,
         )
         own = (one.path for one in self.machine.constants() if one.path in seen)
         return (*own, *(curve.path for curve in timed.curves))
@@ -64,11 +66,16 @@ class Asked:
             return ()
         found = groups(self.machine, self.route)
         if self.cost_model == "book":
-            forms = book.formulas(found, self.kind, self.change)
+            forms = book.formulas(found, self._run, self.change)
         else:
-            forms = additive.formulas(found, self.kind, self.V, self.choice, self.change)
+            forms = additive.formulas(found, self._run, self.V, self.choice, self.change)
         seconds = (f"seconds.{self.cost_model}.{self.machine.name}.{group.level.name}" for group in found)
         return tuple(dict.fromkeys((f"wire.{self.kind}", *forms, *seconds)))
+
+    @property
+    def _run(self) -> MoveKind:
+        """What runs, once or several times."""
+        return "permute" if self.streamed else self.kind
 
 
 class Timing(Derived):
@@ -144,6 +151,7 @@ def time(
     algorithm: str | None = None,
     protocol: str | None = None,
     change: Change | None = None,
+    streamed: bool = False,
 ) -> Timing:
     """Seconds and bytes of one collective.
 
@@ -152,6 +160,7 @@ def time(
     route      the wires, innermost first, from `Placement.route`
     V          bytes of the whole array taking part, per remaining shard of the other axes
     change     where a permute's blocks go, from `Placement.change`; None: each to the device beside it
+    streamed   a gather or a scatter as n - 1 hops to the next device, each launched by itself
     launch     seconds, or a harness that the profile names; None is the profile's default
     algorithm  forced; None is what the library takes: what it counts least for, else the least of those on offer
     protocol   likewise
@@ -163,6 +172,10 @@ def time(
         raise unknown(cost_model, "cost model", COST_MODELS)
     if kind == "slice":
         return Timing(FREE, None)
+    if streamed:
+        hop = time(machine, route, "permute", V, cost_model=cost_model, launch=launch, protocol=protocol)
+        of = Asked(machine, route, kind, V, cost_model, Choice(launch, None, protocol), None, streamed=True)
+        return Timing(repeated(hop, ranks(route) - 1), of, hop.curves, 0)
     found = groups(machine, route)
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)

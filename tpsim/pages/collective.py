@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.ranks import on_command_line
 from tpsim.machine.cost import SIMPLE
@@ -24,6 +24,7 @@ COLUMNS = (
     Column("algbw_bytes_per_s", "algbw", "bytes_per_s"),
     Column("busbw_bytes_per_s", "busbw", "bytes_per_s"),
     Column("algorithm", "algorithm"),
+    Column("reached", "busbw of the peak", "bar"),
 )
 FULL = (
     *COLUMNS[:3],
@@ -35,8 +36,9 @@ FULL = (
     Column("bandwidth_s", "bandwidth", "seconds"),
     Column("ramp_s", "ramp", "seconds"),
     Column("curve_s", "curve", "seconds"),
-    *COLUMNS[3:],
+    *COLUMNS[3:-1],
     Column("protocol", "protocol"),
+    COLUMNS[-1],
 )
 
 
@@ -57,11 +59,18 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
             ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(result.force)}"),
             *curve_facts(result.curve),
         ),
-        tables=(Table(columns, result.rows),),
+        tables=(Table(columns, _rows(result)),),
         notes=tuple(notes),
         verdict=result.verdict,
+        pictures=lambda: result.pictures,
         next_command=f"tpsim explain {asked.collective} {on_command_line(result.machine, asked.ranks, asked.level)}",
     )
+
+
+def _rows(result: CollectiveResult) -> list[dict[str, Any]]:
+    """The rows, with the share that each reaches of the bus bandwidth of the largest."""
+    peak = result.curve.peak_busbw_bytes_per_s
+    return [{**row, "reached": peak and (row.busbw_bytes_per_s or 0) / peak} for row in result.rows]
 
 
 def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.guard.drift_answer import SIGN, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
-from tpsim.report.numbers import cells
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from tpsim.guard.drift_answer import Drifted
     from tpsim.guard.lock_parts import Call, ScenarioFact
     from tpsim.guard.moved_numbers import Moved
-    from tpsim.report.numbers import Kind
 
 Row = dict[str, Any]
 
@@ -40,11 +38,11 @@ CAUSES = (
 
 SCENARIOS = (
     Column("scenario", "scenario"),
-    Column("old_s", "step, old"),
-    Column("new_s", "step, new"),
+    Column("old_s", "step\nold", "seconds"),
+    Column("new_s", "step\nnew", "seconds"),
     Column("step", "change"),
-    Column("old_bytes", "wire, old"),
-    Column("new_bytes", "wire, new"),
+    Column("old_bytes", "wire\nold", "bytes"),
+    Column("new_bytes", "wire\nnew", "bytes"),
     Column("wire", "change"),
     Column("outcome", "outcome"),
     Column("compute", "compute", below=True),
@@ -56,11 +54,11 @@ SCENARIOS = (
     Column("peak", "peak memory", below=True),
 )
 SUMS = (
-    Column("old_bytes", "wire, old"),
-    Column("new_bytes", "wire, new"),
+    Column("old_bytes", "wire\nold", "bytes"),
+    Column("new_bytes", "wire\nnew", "bytes"),
     Column("wire", "change"),
-    Column("old_s", "time, old"),
-    Column("new_s", "time, new"),
+    Column("old_s", "time\nold", "seconds"),
+    Column("new_s", "time\nnew", "seconds"),
     Column("time", "change"),
 )
 AXES = (Column("scenario", "scenario"), Column("of", "axis"), *SUMS)
@@ -104,6 +102,7 @@ def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: boo
         tables=tuple(_tables(result, verbose=verbose)),
         notes=result.notices,
         verdict=result.verdict,
+        pictures=lambda: result.pictures,
         next_command=following,
         ok=ok,
         silent=not drift,
@@ -121,7 +120,7 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
         rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
         if len(rows) <= FEW or verbose:
             sums = sorted(rows, key=lambda row: -abs(row["effect"] or 0)) if len(rows) > FEW else rows
-            yield from _parts(columns, sums, what, verbose=True)
+            yield from _parts(columns, sums, what, verbose=True, group="scenario")
     if verbose and drift.moved:
         largest = sorted(drift.moved, key=lambda one: -abs(one.relative or 0))[:MOST]
         few = len(largest) < len(drift.moved)
@@ -137,17 +136,19 @@ def _over(call: Call) -> str:
     return call.over
 
 
-def _parts(columns: Sequence[Column], rows: Sequence[Row], what: str, *, verbose: bool) -> Iterator[Table]:
+def _parts(
+    columns: Sequence[Column], rows: Sequence[Row], what: str, *, verbose: bool, group: str = ""
+) -> Iterator[Table]:
     """A table of few rows as it is; of a longer one the first rows, then all of them if wanted."""
     if not rows:
         return
     shown = _present(columns, rows)
     if len(rows) <= FEW:
-        yield Table(shown, rows, what.capitalize())
+        yield Table(shown, rows, what.capitalize(), group)
         return
-    yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {what}")
+    yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {what}", group)
     if verbose:
-        yield Table(shown, rows, f"All {what}", folded=True)
+        yield Table(shown, rows, f"All {what}", group, folded=True)
 
 
 def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
@@ -207,21 +208,19 @@ def _scenarios(drift: Drift) -> Iterator[Row]:
         steps, wires = (old.result("step_s"), new.result("step_s")), (_wire(old), _wire(new))
         yield {
             "scenario": name,
-            **_pair("s", steps, "seconds"),
+            **_pair("s", steps),
             "step": change(*steps),
             "effect": relative(*steps),
-            **_pair("bytes", wires, "bytes"),
+            **_pair("bytes", wires),
             "wire": change(*wires),
             "outcome": "; ".join(outcomes(name, drift)),
             **{what: text for what, text in sizes(name, drift).items() if what != "step"},
         }
 
 
-def _pair(what: str, values: tuple[Any, Any], kind: Kind) -> Row:
-    """The cells of old and new, in one unit so that a glance compares them; nothing for a side that is not there."""
-    unit, texts = cells(values, kind)
-    whole = [f"{text} {unit}" if text and " " not in text else text for text in texts]  # a small one bears its own
-    return {f"{side}_{what}": text for side, text in zip(("old", "new"), whole, strict=True)}
+def _pair(what: str, values: tuple[Any, Any]) -> Row:
+    """The cells of old and new, in one unit so that a glance compares them; None for a side that is not there."""
+    return {f"{side}_{what}": value for side, value in zip(("old", "new"), values, strict=True)}
 
 
 def _of_one_side(drift: Drift) -> Iterator[Row]:
@@ -232,7 +231,7 @@ def _of_one_side(drift: Drift) -> Iterator[Row]:
             numbers = (fact.result("step_s"), _wire(fact))
             steps, wires = ((None, one) if word == "new" else (one, None) for one in numbers)
             said = {"step": word, "wire": word}
-            yield {"scenario": name, **_pair("s", steps, "seconds"), **_pair("bytes", wires, "bytes"), **said}
+            yield {"scenario": name, **_pair("s", steps), **_pair("bytes", wires), **said}
 
 
 def _wire(fact: ScenarioFact) -> float:
@@ -250,9 +249,9 @@ def _sums(name: str, drift: Drift, of: Callable[[Call], str]) -> Iterator[Row]:
             yield {
                 "scenario": name,
                 "of": key,
-                **_pair("bytes", (before[0], after[0]), "bytes"),
+                **_pair("bytes", (before[0], after[0])),
                 "wire": wire,
-                **_pair("s", (before[1], after[1]), "seconds"),
+                **_pair("s", (before[1], after[1])),
                 "time": time,
                 "effect": relative(before[1], after[1]) if time else None,
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.hw_rows import constant_record, problem_record
@@ -27,6 +28,7 @@ MACHINES = (
     Column("levels", "levels, inner first"),
     Column("guesses", "guesses", "integer"),
 )
+CHIPS = (Column("chip", "chip"), Column("machines", "in"))
 CONSTANTS = (
     Column("part", "of"),
     Column("figure", "constant"),
@@ -51,11 +53,12 @@ WARNINGS = (Column("place", "where"), Column("problem", "to look at"), Column("r
 
 
 def list_page(result: HwListResult, *, verbose: bool) -> Document:
-    """Every machine of the library in a line."""
+    """Every machine of the library in a line; `verbose` adds the chips that they are made of."""
     records = result.records()
     columns = (*MACHINES, Column("constants", "constants", "integer")) if verbose else MACHINES
+    chips = [{**row, "machines": ", ".join(row["machines"])} for row in result.chips]
     return Document(
-        tables=(Table(columns, records),),
+        tables=(Table(columns, records), *([Table(CHIPS, chips)] if verbose else [])),
         verdict=result.verdict,
         next_command="tpsim hw show dgx-h100",
     )
@@ -105,19 +108,27 @@ def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # no
             *((Table(WARNINGS, doubts),) if doubts else ()),
         ),
         verdict=result.verdict,
-        next_command=f"tpsim hw {'show' if result.ok else 'validate'} {first['hardware']}" if first else "",
+        next_command=_following(first, ok=result.ok) if first else "",
         ok=result.ok,
     )
 
 
+def _following(profile: Mapping[str, Any], *, ok: bool) -> str:
+    """Mend it, or look at it; a chip is looked at in its machines."""
+    name = shlex.quote(profile["hardware"])
+    if not ok:
+        return f"tpsim hw validate {name}"
+    return f"tpsim hw show {name}" if profile["constants"] else "tpsim hw list -v"
+
+
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A constant's record with its value as text, and its path in two: the chip or the level, and the figure there."""
+    """A constant's record with its value as text, and its path in two: chip, level or way, and the figure there."""
     path = record["constant"].split(".")
-    at = 2 if path[0] == "levels" else 1
+    at = (4 if path[2:3] == ["algorithms"] else 2) if path[0] == "levels" else 1
     shown = show(record["value"], record["dimension"])
     return {
         **record,
-        "part": " ".join(path[:at]).replace("levels", "level"),
+        "part": " ".join(path[:at]).replace("levels", "level").replace(" algorithms ", ", "),
         "figure": ".".join(path[at:]),
         "shown": shown,
     }

@@ -40,5 +40,6 @@ def page(result: OverlayResult, *, verbose: bool) -> Document:
         tables=(beside, *made_of),
         notes=(*whole.notes, *run.warnings),
         verdict=result.verdict,
+        pictures=lambda: result.pictures,
         next_command=shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level]),
     )

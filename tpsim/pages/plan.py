@@ -14,7 +14,6 @@ from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
 from tpsim.question.requirements import LIMITS
-from tpsim.report.bars import Bar
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.stages import AlikeStages
+    from tpsim.cost.step import Lost
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
@@ -37,6 +37,7 @@ COLUMNS = (
     Column("wire_bytes_per_device", "wire\neach", "bytes"),
     Column("busy_s", "time\nall", "seconds"),
     Column("share", "exposed\nstep", "share"),
+    Column("star", ""),
 )
 """One line per kind of call: size and wire of one call, time of all, and their exposed time as a share of the step."""
 
@@ -111,7 +112,8 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
-        bars=tuple(_bars(result)),
+        bars=result.bars,
+        pictures=lambda: result.pictures,
         next_command=_next(result),
     )
 
@@ -149,7 +151,7 @@ def work_text(question: Question) -> str:
 def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
     """The switches that decide most of a step, and those that are not as the bundle has them."""
     usual = PRACTICES[base].switches
-    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual[name]}
+    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual.get(name)}
 
 
 def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
@@ -194,9 +196,12 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
     >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
     'xla: cotangents per_use, no regather, coalesce'
     >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
-    'fsdp2: recompute full logits, recompute layers 4, replay needed'
+    'fsdp2: recompute full logits in 4 layers of each chunk, replay needed'
     """
-    said = (_switch(name.replace("_", " "), value) for name, value in switches.items() if value is not None)
+    told = {name: value for name, value in switches.items() if value is not None}
+    if layers := told.pop("recompute_layers", None):
+        told["recompute"] = (*told["recompute"], f"in {layers} layers of each chunk")
+    said = (_switch(name.replace("_", " "), value) for name, value in told.items())
     return f"{base}: {', '.join(said)}"
 
 
@@ -215,13 +220,17 @@ def _many(count: int, word: str, plural: str) -> str:
 
 def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
-    rows = [_line(row, step_s) for row in (result.collectives if verbose else result.shown())]
+    most = next(iter(result.step.lost), None)
+    rows = [_line(row, step_s, most) for row in (result.collectives if verbose else result.shown())]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
     small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
-    more = f" {len(small)} more below {percent(SMALL)} of the step, {_seconds(small)} together" if small else ""
+    more = [f" {len(small)} more below {percent(SMALL)} of the step, {_seconds(small)} together"] if small else []
     shown = [line for line in lines if line not in small]
-    yield Table(_present(COLUMNS, lines), shown, "Collectives" if verbose else "", group="where", more=more)
+    if most:
+        more.append(f" {STAR} {most.collective} costs most: {percent(most.share)} of the step")
+    title = "Collectives" if verbose else ""
+    yield Table(_present(COLUMNS, lines), shown, title, "where", "mark", more="\n".join(more))
     yield _layer_table(result, verbose=verbose)
     if result.stages:
         yield _stage_table(result.stages, verbose=verbose)
@@ -235,6 +244,9 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
         yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")
 
 
+STAR = "*"
+"""What marks the collective that costs most."""
+
 SMALL = 0.002
 """The share of a step below which kinds of call are one line together, unless all is wanted."""
 
@@ -243,32 +255,11 @@ def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
     return show(float(sum(line["busy_s"] for line in lines)), "seconds")
 
 
-def _bars(result: PlanResult) -> Iterator[Bar]:
-    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
-    step, held = result.step, result.memory
-    exposed = sorted(((one.exposed_s, axis) for axis, one in result.totals["by_axis"].items()), reverse=True)
-    parts = {
-        "compute": step.compute_s,
-        **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
-        "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
-        "bubble": step.bubble_s,
-        "host": step.host_s,
-    }
-    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
-    yield Bar("step  ", tuple(shares))
-    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
-    bytes_ |= {"overheads": held.overhead_bytes}
-    sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
-    capacity = float(held.capacity_bytes)
-    yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
+def _line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, Any]:
+    """A collective's record with what a page adds: where it stands and what it is for, its share of the step.
 
-
-MOST_AXES = 3
-"""Axes whose exposed seconds have a part of the bar of their own."""
-
-
-def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
-    """A collective's record with what a page adds: where it stands and what it is for, its share of the step."""
+    most  what costs most, which is marked
+    """
     layer = row["layer"]
     around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
     return {
@@ -276,7 +267,12 @@ def _line(row: Mapping[str, Any], step_s: float) -> dict[str, Any]:
         "where": f"{row['phase']}, {around}",
         "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
         "share": row["exposed_s"] / step_s,
+        **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
     }
+
+
+MOST = {"mark": "most", "star": STAR}
+"""What a row of the collective has that costs most."""
 
 
 def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
@@ -358,8 +354,12 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
         "peak": held.peak_bytes,
         **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
     }
-    rows = [{"what": what, "bytes": size, "share": float(size) / held.capacity_bytes} for what, size in lines.items()]
-    return Table(MEMORY, rows, "Memory" if verbose else "")
+    rows = [
+        {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
+        for what, size in lines.items()
+        for share in (float(size) / held.capacity_bytes,)
+    ]
+    return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -377,6 +377,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         counted = " of states" if one.name == "memory" else ""
         found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
+    if best := result.question.stated.file.require.best:
+        yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"
     yield from _replaced(result.question)
     yield from result.question.remarks
     guesses = result.question.guesses

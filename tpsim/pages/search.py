@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.answers.sensitivity import FACTOR
 from tpsim.pages.plan import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
@@ -58,6 +59,15 @@ SENSITIVITY = (
 """What to buy."""
 
 
+MOVES = (
+    Column("constant", "figure"),
+    Column("kind", "kind"),
+    Column("elasticity", "step % per %\nlayout held", "number"),
+    Column("held_s", "step", "seconds"),
+)
+"""What the best step rests on."""
+
+
 def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     """`result` as a page; `verbose` adds what the seconds are made of, and why layouts were refused.
 
@@ -66,12 +76,14 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     rows, front = _flat(result.rows), _flat(result.pareto or ())
     varied = [Column(path, path.replace(".", ".\n")) for path in result.spaces[0].varied]
     columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *(MORE if verbose else ()), COSTS[-1])
-    tables = [Table(tuple(one for one in columns if _tells(one.key, rows)), rows)] if rows else []
+    tables = [Table(tuple(one for one in columns if _tells(one.key, rows)), rows, mark="mark")] if rows else []
     if front:
         title = "not surpassed in speed and memory together"
-        tables.append(Table(tuple(one for one in columns if _tells(one.key, front)), front, title=title))
+        tables.append(Table(tuple(one for one in columns if _tells(one.key, front)), front, title, mark="mark"))
     if result.sensitivity:
         tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
+    if result.constants:
+        tables.append(Table(MOVES, result.constants, title=f"a figure {FACTOR - 1:.0%} better".replace("%", " %")))
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True))
     return Document(
@@ -79,6 +91,7 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
         facts=tuple(_facts(result)),
         tables=tuple(tables),
         verdict=result.lines,
+        pictures=lambda: result.pictures,
         next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else "",
     )
 
@@ -86,9 +99,13 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
 YES, FIT = {True: "yes", False: ""}, {True: "yes", None: "close", False: "no"}
 """Words of a column for what is true, and for a fit that is too close to say."""
 
+OVER = {True: "", None: "", False: "over"}
+"""How a row is marked by whether it fits."""
 
-def _flat(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    return [{**row, **row["varied"], "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]]} for row in rows]
+
+def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    said = ({"sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "mark": OVER[row["fits"]]} for row in rows)
+    return [{**row, **row["varied"], **words} for row, words in zip(rows, said, strict=True)]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -6,14 +6,17 @@ Every letter that a formula prints, and every word for it, is here and nowhere e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
+from tpsim.quantity.size import over, product
+
+RAGGED = "c"
+"""The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tpsim.program.model import Model
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +35,51 @@ class Quantity:
 class Dim(Quantity):
     """A dim of arrays.
 
-    size   of it, given the model, sequences per microbatch over all data shards, and tokens per sequence
-    split  False for one that no layout may split
+    split    False for one that no layout may split
+    made_of  other dims that it is the product of, and those that it is over: formulas have these in its place
     """
 
-    size: Callable[[Model, int, int], int]
     split: bool = True
+    made_of: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 DIMS: Mapping[str, Dim] = {
-    "b": Dim("b", "sequences per microbatch over all data shards", lambda _, b, __: b),
-    "s": Dim("s", "tokens per sequence", lambda _, __, s: s),
-    "t": Dim("T", "tokens as keys, as many as s", lambda _, __, s: s),
-    "h": Dim("h", "hidden size", lambda model, _, __: model.hidden),
-    "g": Dim("kv_heads", "key/value heads", lambda model, _, __: model.kv_heads),
-    "r": Dim("queries_per_kv", "query heads per key/value head", lambda model, _, __: model.queries_per_kv),
-    "d": Dim("dh", "head dim", lambda model, _, __: model.head_dim),
-    "e": Dim("dh", "head dim under rotation", lambda model, _, __: model.head_dim, split=False),
-    "j": Dim(
-        "qkv_slots",
-        "slots of a fused projection per key/value head: key, value, queries",
-        lambda model, _, __: model.queries_per_kv + 2,
-        split=False,
+    "b": Dim("b", "sequences per microbatch over all data shards"),
+    "s": Dim("s", "tokens per sequence"),
+    "t": Dim("T", "tokens as keys, as many as s"),
+    "h": Dim("h", "hidden size"),
+    "g": Dim("kv_heads", "key/value heads"),
+    "r": Dim("queries_per_kv", "query heads per key/value head"),
+    "d": Dim("dh", "head dim"),
+    "e": Dim("dh", "head dim under rotation", split=False),
+    "j": Dim("qkv_slots", "slots of a fused projection per key/value head: key, value, queries", split=False),
+    "f": Dim("f", "ffn hidden size"),
+    "v": Dim("v", "padded vocabulary"),
+    "p": Dim("positions", "learned positions"),
+    "kv": Dim("", "slots of a projection fused of key and value", split=False),
+    "w": Dim("window", "tokens that a window or a chunk of attention holds", split=False),
+    "u": Dim("query_rank", "query latent"),
+    "x": Dim("kv_rank", "latent of keys and values"),
+    "a": Dim("rotary", "part of a head that is rotated", split=False),
+    "o": Dim("value_dim", "head dim of values"),
+    "n": Dim("experts", "experts"),
+    "i": Dim("scored", "experts as the router scores them"),
+    "k": Dim("top", "experts that work for a token", split=False),
+    "y": Dim("expert_f", "hidden size of an expert"),
+    "z": Dim("shared_f", "hidden size of shared experts"),
+    "q": Dim("", "capacity factor", split=False),
+    RAGGED: Dim(
+        "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
     ),
-    "f": Dim("f", "ffn hidden size", lambda model, _, __: model.ffn_hidden),
-    "v": Dim("v", "padded vocabulary", lambda model, _, __: model.vocab_padded),
-    "p": Dim("positions", "learned positions", lambda model, _, s: model.max_positions or s),
-    "kv": Dim("", "slots of a projection fused of key and value", lambda *_: 2, split=False),
 }
 """The dims of a transformer's arrays."""
+
+
+def completed(dims: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of dims with those that are made of others, as far as there are all of these."""
+    made = {name: dim.made_of for name, dim in DIMS.items() if dim.made_of and {*chain(*dim.made_of)} <= dims.keys()}
+    return {**dims, **{name: over(*(product(dims[one] for one in side) for side in of)) for name, of in made.items()}}
+
 
 LOOPS: Mapping[str, Quantity] = {
     ALIKE: Quantity("L", "layers"),
@@ -71,9 +90,23 @@ LOOPS: Mapping[str, Quantity] = {
 }
 """What a program is traced once of and runs several times."""
 
+
+def loop(name: str) -> Quantity:
+    """A loop of those, or of layers of one of a model's kinds.
+
+    >>> loop("sparse.kept")
+    Quantity(symbol='L_sparse_kept', meaning='sparse layers that keep all that backward reads')
+    """
+    kind, _, how = name.rpartition(".")
+    if name in LOOPS or not kind:
+        return LOOPS.get(name, Quantity(f"L_{name}", f"{name} layers"))
+    return Quantity(f"L_{kind}_{how}", f"{kind} {LOOPS[how].meaning}")
+
+
 ROLES: Mapping[str, Quantity] = {
     "tp": Quantity("t", "tensor parallelism"),
     "dp": Quantity("d", "data parallelism"),
+    "cp": Quantity("C", "context parallelism"),
     "pp": Quantity("stages", "pipeline parallelism"),
 }
 """What mesh axes are for; the symbol is that of all axes of a role together."""

@@ -22,12 +22,14 @@ KEEPS: Mapping[str, tuple[str, ...]] = {
     "rotary": (),
     "activation": (),
     "add": ("mask",),
+    "router": ("exp", "score", "total"),
     "loss": ("exp", "sum_exp"),
 }
 """Kind of kernel -> the last words of the names of what it keeps.
 
 Norms keep two numbers per token (PyTorch's and Apex's mean and inverse deviation; RMSNorm one), cross entropy the
-softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3), an add with dropout its mask.
+softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3), an add with dropout its mask, a router its scores
+and their sum.
 """
 
 ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp", "mask", "dropped")}

@@ -1,10 +1,15 @@
-"""Kinds of layers: a program traces one layer of each, and a chunk of the stack says how many of which it has."""
+"""Kinds of layers: a program traces one layer of each, and a chunk of the stack says how many of which it has.
+
+A kind is one of the model's, and where the practice recomputes some layers alone, that and whether it does.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.program.layout import Practice
 
 ALIKE = "layers"
@@ -16,20 +21,59 @@ RECOMPUTED, KEPT = "recomputed", "kept"
 Layers = tuple[tuple[str, int], ...]
 """Layers in order of execution: a kind, and how many of it follow each other."""
 
-
-def kinds(practice: Practice) -> tuple[str, ...]:
-    """The kinds of a stack, in order of execution."""
-    return (ALIKE,) if practice.recompute_layers is None else (RECOMPUTED, KEPT)
+ONE: Layers = ((ALIKE, 1),)
 
 
-def one_each(practice: Practice) -> Layers:
+def kinds(practice: Practice, of: Layers = ONE) -> tuple[str, ...]:
+    """The kinds of a stack that the model has so, in order of execution."""
+    return tuple(kind for one in dict(of) for kind, _ in _practised(practice, one, 1, 0))
+
+
+def one_each(practice: Practice, of: Layers = ONE) -> Layers:
     """What a program traces."""
-    return tuple((kind, 1) for kind in kinds(practice))
+    return tuple((kind, 1) for kind in kinds(practice, of))
 
 
-def stack(practice: Practice, layers: int) -> Layers:
-    """So many layers as one chunk has them: first those that are recomputed (Megatron's recompute_method block)."""
+def stack(practice: Practice, layers: int, of: Layers = ONE, start: int = 0) -> Layers:
+    """So many layers as one chunk has them: first those that are recomputed (Megatron's recompute_method block).
+
+    of, start  the stack as the model has it, and how many of its layers stand before the chunk
+    """
+    left = layers if practice.recompute_layers is None else practice.recompute_layers
+    return tuple(_chunk(practice, of if len(of) > 1 else ((of[0][0], start + layers),), start, layers, left))
+
+
+def counted(layers: Layers) -> dict[str, int]:
+    """How many layers there are of each kind."""
+    counts: dict[str, int] = {}
+    for kind, many in layers:
+        counts[kind] = counts.get(kind, 0) + many
+    return counts
+
+
+def model_kind(kind: str) -> str:
+    """Which of the model's kinds it is."""
+    named, _, how = kind.rpartition(".")
+    return named or (ALIKE if how in {RECOMPUTED, KEPT} else how)
+
+
+def keeps_all(kind: str) -> bool:
+    """True for layers of which nothing is recomputed though something of others is."""
+    return kind.rpartition(".")[2] == KEPT
+
+
+def _chunk(practice: Practice, of: Layers, start: int, layers: int, left: int) -> Iterator[tuple[str, int]]:
+    for kind, many in of:
+        before, start = min(start, many), max(0, start - many)
+        mine = min(many - before, layers)
+        if mine or len(of) == 1:
+            yield from _practised(practice, kind, mine, min(left, mine))
+        layers, left = layers - mine, max(0, left - mine)
+
+
+def _practised(practice: Practice, kind: str, many: int, recomputed: int) -> Layers:
+    """Layers of one of the model's kinds, the first so many of which are recomputed."""
     if practice.recompute_layers is None:
-        return ((ALIKE, layers),)
-    first = min(practice.recompute_layers, layers)
-    return ((RECOMPUTED, first), (KEPT, layers - first))
+        return ((kind, many),)
+    first, second = (RECOMPUTED, KEPT) if kind == ALIKE else (f"{kind}.{one}" for one in (RECOMPUTED, KEPT))
+    return ((first, recomputed), (second, many - recomputed))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.keeps import KEEPS, Extra
+
+if TYPE_CHECKING:
+    from tpsim.program.tokens import Order
 
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
@@ -59,13 +62,15 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "routed": Region(carries=True, weights=True, like="residual"),
+    "experts": Region(carries=True, weights=True),
     "vocab": Region(),
     "stored": Region(weights=True, zero=3),
     "grad": Region(weights=True, zero=2),
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, logits."""
+blocks, attention's heads, tokens as they are routed and rows at their experts, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]
@@ -140,6 +145,19 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How rows of tokens go to experts and come back.
+
+    gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
+             to the rows that come back, which are kept for it (tokens)
+    overlap  whether these exchanges run beside compute
+    """
+
+    gates: Literal["experts", "tokens"] = "experts"
+    overlap: Literal["none", "beside"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
     """Stated switches in which frameworks differ; each is a policy, none names a collective.
 
@@ -166,11 +184,16 @@ class Practice:
     keeps                  what a stack keeps beside what its kernels need
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
+    context                keys and values of other devices are gathered before attention reads them (gather), or block
+                           after block beside what it makes of them (ring); None where none has other tokens
+    order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
+                           one from the end (zigzag), every so manieth (striped); None as for context
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
+    rows                   how rows go to experts and come back
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -186,11 +209,14 @@ class Practice:
     recompute_layers: int | None = None
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
+    context: Literal["gather", "ring"] | None = "gather"
+    order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()
     bucket: Bucket = Bucket()
+    rows: Rows = Rows()
 
     @property
     def counts_elements(self) -> bool:
@@ -199,28 +225,38 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as a scenario states them."""
-        return {**asdict(self), "keeps": dict(self.keeps)}
+        """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
+        found = {**asdict(self), "keeps": dict(self.keeps)}
+        return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:
-        """These switches as `layout` lets them be: one array holds what is sharded alike.
+        """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.
 
         Where the queries of a kv head lie on axes (tp beyond the kv heads), fused queries would be repeated over them
         as keys and values must be; they have an array of their own.
         """
+        context, order = (self.context, self.order) if layout.roles.get("cp") else (None, None)
         regions = [name for name, region in REGIONS.items() if region.weights]
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
-        return replace(self, qkv="fused_kv") if apart and self.qkv == "fused" else self
+        qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
+        return replace(self, qkv=qkv, context=context, order=order)
 
 
 PRACTICES: Mapping[str, Practice] = {
-    "ideal": Practice(overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside")),
+    "ideal": Practice(
+        context="ring",
+        order="zigzag",
+        overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
+        rows=Rows(overlap="beside"),
+    ),
     "megatron": Practice(
         regather=True,
         reshard_after_forward=True,
         qkv="fused",
         coalesce=True,
         keeps=KEEPS["megatron"],
+        context="ring",
+        order="zigzag",
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
@@ -228,6 +264,7 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
     ),
     "deepspeed": Practice(
@@ -282,10 +319,17 @@ class Layout:
 
     @property
     def roles(self) -> Mapping[str, Axes]:
-        """The axes of tensor parallelism (an MLP or the heads), of data parallelism (the batch), of stages."""
+        """The axes of tensor parallelism (the heads), data (the batch), context (its tokens), experts, stages."""
         default = self.table.get("*", {})
+        others = {"cp": "s", "ep": "n", "etp": "y"}
+        some = {role: axes for role, dim in others.items() if (axes := default.get(dim, ()))}
         stages = {"pp": self.stages} if self.stages else {}
-        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **stages}
+        return {"tp": default.get("f", default.get("g", ())), "dp": default.get("b", ()), **some, **stages}
+
+    @property
+    def data(self) -> Axes:
+        """The axes that split the tokens of a step: gradients of parameters owe a sum over them."""
+        return (*self.roles["dp"], *self.roles.get("cp", ()))
 
     @property
     def stages(self) -> Axes:
@@ -323,32 +367,46 @@ def layout(
     *,
     tp: Axes = (),
     dp: Axes = (),
+    cp: Axes = (),
+    heads: Axes = (),
     pp: Axes = (),
     zero: int = 0,
     sequence_parallel: bool = False,
     cut: Mapping[str, Axes] | None = None,
     kv_split: int | None = None,
+    ep: Axes = (),
+    etp: Axes = (),
     whole: Collection[str] = (),
 ) -> Layout:
-    """The table that tp, dp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
+    """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
 
     tp        axes of tensor parallelism, major first
     dp        axes of data parallelism
+    cp        axes of context parallelism: they split the tokens of a sequence
+    heads     the last of these, which split heads instead inside attention (Ulysses)
     pp        the axis of pipeline stages
-    zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp
+    zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp and cp
     cut       dim -> axes that split the stream where it is sent
-    kv_split  how many leading tp axes shard the kv heads; the rest shard the queries of a kv head (None: all shard
-              kv heads)
-    whole     dims that ZeRO must not shard because dp does not divide them (h, d or f)
+    kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
+              all shard kv heads)
+    ep        axes, of dp or tp or both, that experts lie on, major first
+    etp       axes of tp that split each expert
+    whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     """
-    split = len(tp) if kv_split is None else kv_split
+    inside, data = (*tp, *heads), (*dp, *cp)
+    split = len(inside) if kv_split is None else kv_split
     table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
+    table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
+    if cp:
+        table["*"]["s"] = cp
+    if heads:
+        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:split], "r": inside[split:]}
     if pp:
         table["*"][LAYERS] = pp
     if sequence_parallel:
-        table["residual"] = {"s": tp}
+        table["residual"] = {"s": (*cp, *tp)}
     if cut:
         table["cut"] = dict(cut)
-    flat = {dim: axes for dim, axes in {"h": dp, "d": dp, "f": (*tp, *dp)}.items() if dim not in whole}
-    table |= {name: flat for name, region in REGIONS.items() if dp and region.zero and zero >= region.zero}
+    flat = {dim: axes for dim, axes in {"h": data, "d": data, "f": (*tp, *data)}.items() if dim not in whole}
+    table |= {name: flat for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

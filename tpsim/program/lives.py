@@ -7,15 +7,18 @@ updated where they lie.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from tpsim.program.op import Where
+
+BUFFERS = 2
+"""Blocks of a streamed array that a device has: the one that is worked on and the one that comes (ring attention)."""
 
 SLOT = "_slot"
 """How the names of index functions end that select from the slots of a fused projection."""
@@ -33,12 +36,15 @@ class Lives:
     makers   array with bytes of its own -> the op that makes it
     readers  the same -> the ops that read it, through views too, in turn
     turns    op of a microbatch -> when it has its turn, beside the others of its rank
+    streamed array that comes, or leaves, block after block -> the axes whose devices have a block each: `BUFFERS` of
+             them are there at once
     """
 
     homes: Mapping[Array, Array]
     makers: Mapping[Array, Op]
     readers: Mapping[Array, tuple[Op, ...]]
     turns: Mapping[Op, Turn]
+    streamed: Mapping[Array, tuple[str, ...]] = field(default_factory=dict)
 
     def read_by(self, op: Op) -> list[Array]:
         """The arrays with bytes that an op reads; a view reads nothing."""
@@ -75,7 +81,15 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         {home: op for home, op in makers.items() if home not in nowhere},
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
         turns,
+        dict(_streamed(ops)),
     )
+
+
+def _streamed(ops: Sequence[Op]) -> Iterator[tuple[Array, tuple[str, ...]]]:
+    for op in ops:
+        for move in op.moves if isinstance(op, Reshard) else ():
+            if move.streamed:
+                yield (op.output if move.kind == "all_gather" else op.inputs[0]), move.axes
 
 
 def _stands(op: Op) -> tuple[str, int | None]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.acts import parted
-from tpsim.program.kinds import ALIKE, one_each, stack
+from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
 from tpsim.program.op import Array, Program, Where
-from tpsim.program.parameters import Parameter, parameters
+from tpsim.program.text import Text
 from tpsim.program.trace import Path, Trace, book_path
-from tpsim.program.transformer import FUSED, Transformer
+from tpsim.program.transformer import end_parameters, forward, layer_parameters
 from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
+    from tpsim.program.text import Parameter
 
 ROOT = Where("F", "embedding", "embedding")
-BLOCKS = {"embedding": "embedding", "attention": "attention", "mlp": "mlp", "norms": "norm", "output": "head"}
-"""The block in which a group of parameters is used."""
 
 
 def lower(
@@ -47,16 +46,16 @@ def lower(
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    stacks = _stacks(layers, practice)
+    stacks = _stacks(layers, practice, model)
     weights = _weights(trace, model, practice, dtypes, stacks)
-    transformer, backward = Transformer(trace, model, practice, dtypes, weights), Backward(trace, practice)
+    text, backward = Text(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
     gradients: dict[tuple[Array, int], list[Array]] = defaultdict(list)
     losses = []
     for microbatch in range(microbatches):
         with trace.at(ROOT.inside("microbatches", microbatch)):
             start = len(trace.ops)
-            losses.append(transformer.forward(stacks))
+            losses.append(forward(text, stacks))
             uses = backward.run(trace.ops[start:], losses[-1])
         for weight, parts in uses.items():
             for chunk, mine in _by_chunk(trace, weight, parts):
@@ -72,7 +71,9 @@ def lower(
         with trace.at(trace.producer[weight].where):
             results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
 
-    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in weights.items()}
+    untrained = {one.name for one, *_ in _homes(model, practice, stacks) if not one.trained}
+    trained = ((key, weight) for key, weight in weights.items() if key[0] not in untrained)
+    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in trained}
     for label, weight in labels.items():
         where = trace.producer[weight].where
         with trace.at(where):
@@ -87,14 +88,17 @@ def lower(
     settled = [array for name, array in results.items() if name.startswith("grad.")]
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    return Program(parted(trace.ops, backward.stream, settled), order, traced, layout.table, results)
+    ops = parted(trace.ops, backward.stream, settled)
+    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
 
 
-def _stacks(layers: int | tuple[int | Layers, ...] | None, practice: Practice) -> tuple[tuple[str, ...], ...]:
+def _stacks(
+    layers: int | tuple[int | Layers, ...] | None, practice: Practice, model: Model
+) -> tuple[tuple[str, ...], ...]:
     """The kind of every traced layer of each chunk."""
-    alone = layers if isinstance(layers, int) else one_each(practice)
+    alone = layers if isinstance(layers, int) else one_each(practice, model.stack)
     chunks = layers if isinstance(layers, tuple) else (alone,)
-    stacks = [stack(practice, each) if isinstance(each, int) else each for each in chunks]
+    stacks = [stack(practice, each, model.stack) if isinstance(each, int) else each for each in chunks]
     return tuple(tuple(kind for kind, many in each for _ in range(many)) for each in stacks)
 
 
@@ -108,31 +112,27 @@ def _by_chunk(trace: Trace, weight: Array, parts: list[Array]) -> Iterator[tuple
 def _weights(
     trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, stacks: tuple[tuple[str, ...], ...]
 ) -> dict[tuple[str, int | None], Array]:
-    """A leaf per parameter, those of a layer once per traced layer."""
+    """A leaf per parameter where it belongs to: those of a layer once per traced layer."""
     weights: dict[tuple[str, int | None], Array] = {}
-    for parameter in _projected(parameters(model), practice):
-        for layer in range(sum(map(len, stacks))) if parameter.per_layer else (None,):
-            with trace.at(_home(parameter, layer, stacks, model)):
-                leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.params, "param")
-            weights[parameter.name, layer] = leaf
+    for parameter, layer, where in _homes(model, practice, stacks):
+        with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
+            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.params, "param")
+        weights[parameter.name, layer] = leaf
     return weights
 
 
-def _home(parameter: Parameter, layer: int | None, stacks: tuple[tuple[str, ...], ...], model: Model) -> Where:
-    """Where a parameter belongs to: a tied embedding is used by the first chunk of the stack and by the last."""
-    where, last = replace(ROOT, block=BLOCKS[parameter.group]), len(stacks) - 1
-    if layer is not None:
-        chunk, kind = [(chunk, kind) for chunk, stack in enumerate(stacks) for kind in stack][layer]
-        return replace(where, place="layer", chunks=(chunk,), kind=kind).inside("layers", layer)
-    if parameter.group != "embedding":
-        return replace(where, place="head", chunks=(last,))
-    tied = last and parameter.name == "E" and model.tie_embeddings
-    return replace(where, chunks=(0, last)) if tied else where
-
-
-def _projected(all_parameters: tuple[Parameter, ...], practice: Practice) -> list[Parameter]:
-    """The parameters with the weights and the biases of fused projections joined into one array over slots each."""
-    fused, slot = FUSED[practice.qkv]
-    kept = [parameter for parameter in all_parameters if parameter.name[1:] not in set(fused)]
-    joined = {f"{p.name[0]}{fused}": p for p in all_parameters if p.name[1:] in set(fused)}
-    return kept + [replace(p, name=name, dims=(*p.dims[:-1], slot, p.dims[-1])) for name, p in joined.items()]
+def _homes(
+    model: Model, practice: Practice, stacks: tuple[tuple[str, ...], ...]
+) -> Iterator[tuple[Parameter, int | None, Where]]:
+    """Every parameter, its traced layer, and the chunks that use it: a tied embedding the first and the last."""
+    layers = [(chunk, kind) for chunk, stack in enumerate(stacks) for kind in stack]
+    chunk_of = {"embedding": 0, "head": len(stacks) - 1}
+    around = [
+        (one, None, replace(ROOT, chunks=tuple(sorted({chunk_of[place] for place in one.places}))))
+        for one in end_parameters(model)
+    ]
+    yield from (one for one in around if one[0].places[0] == "embedding")
+    for layer, (chunk, kind) in enumerate(layers):
+        for parameter in layer_parameters(model, model.kinds[model_kind(kind)], practice):
+            yield parameter, layer, replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
+    yield from (one for one in around if one[0].places[0] != "embedding")

@@ -1,64 +1,290 @@
-"""What a dense transformer is: the sizes and choices from which the unsharded program is written."""
+"""What a transformer is: its sizes and switches, and kinds of layers made of blocks from a closed vocabulary."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tpsim.program.dims import DIMS
+from pydantic import Field
+
+from tpsim.program.dims import DIMS, completed
+from tpsim.program.kinds import ALIKE
+from tpsim.quantity.spec import Strict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-FeedForward = Literal["gelu", "relu", "swiglu", "geglu"]
-GATED: frozenset[str] = frozenset({"swiglu", "geglu"})
+    from tpsim.program.kinds import Layers
 
+FeedForward = Literal["gelu", "relu", "swiglu", "geglu", "swiglu_clamped"]
+GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})
+"""Feed-forwards that multiply two projections; swiglu_clamped: that of gpt-oss, with bounds."""
 
 LARGEST = 10**9
 """No size of a model is larger: it is a slip of the keyboard."""
 
 
+Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
+Flag = Annotated[bool, Field(strict=True)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Attention(Strict):
+    """Grouped-query attention: heads (g*r), kv_heads g, head_dim d.
+
+    bias     on the projections of queries, keys and values (qkv), on the output's too (all)
+    rope     False: the model's rotary positions leave this block out (Llama 4, every fourth layer)
+    qk_norm  RMSNorm of queries and keys, each head by itself (head), or all heads of a token together (all)
+    mask     what a token reads: all before it, the last `window` (window), or those of its `window` alike (chunk)
+    softcap  scores become softcap * tanh(scores / softcap)
+    sinks    a learned logit per head joins each softmax and has no value
+    scale    scores are divided by its root; None: by that of head_dim
+    """
+
+    attention: Literal["gqa"] = "gqa"
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    bias: Literal["none", "qkv", "all"] = "none"
+    rope: Flag = True
+    qk_norm: Literal["none", "head", "all"] = "none"
+    mask: Literal["causal", "window", "chunk"] = "causal"
+    window: Count | None = None
+    softcap: Positive | None = None
+    sinks: Flag = False
+    scale: Positive | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Of its dims."""
+        queries, dim, window = self.heads // self.kv_heads, self.head_dim, {"w": self.window} if self.window else {}
+        return {"g": self.kv_heads, "r": queries, "d": dim, "e": dim, "j": queries + 2, "kv": 2, **window}
+
+    def resized(self, dims: Mapping[str, int]) -> Attention:
+        """The same with dims of these sizes."""
+        window = {"window": dims["w"]} if self.window else {}
+        sizes = {"heads": dims["g"] * dims["r"], "kv_heads": dims["g"], "head_dim": dims["d"]}
+        return self.model_copy(update={**sizes, **window})
+
+
+class Latent(Strict):
+    """Multi-head latent attention (DeepSeek-V2 2024, 2.1): keys and values are made from one latent per token.
+
+    heads g, kv_rank x, nope d (a head's dims without positions), rope a (those with, keys have one for all heads),
+    value o; query_rank u, None: queries are made from the stream itself
+    """
+
+    attention: Literal["mla"] = "mla"
+    heads: Count
+    kv_rank: Count
+    nope: Count
+    rope: Count
+    value: Count
+    query_rank: Count | None = None
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Of its dims."""
+        query = {"u": self.query_rank} if self.query_rank else {}
+        heads = {"g": self.heads, "r": 1, "d": self.nope, "a": self.rope, "e": self.rope, "o": self.value}
+        return {**heads, "x": self.kv_rank, **query}
+
+    def resized(self, dims: Mapping[str, int]) -> Latent:
+        """The same with dims of these sizes."""
+        named = {"heads": "g", "kv_rank": "x", "nope": "d", "rope": "a", "value": "o"}
+        query = {"query_rank": dims["u"]} if self.query_rank else {}
+        return self.model_copy(update={**{name: dims[dim] for name, dim in named.items()}, **query})
+
+
+class Mlp(Strict):
+    """A feed-forward of every token: hidden f; bias: on all of its projections."""
+
+    ffn: Literal["mlp"] = "mlp"
+    kind: FeedForward
+    hidden: Count
+    bias: Flag = False
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Of its dims."""
+        return {"f": self.hidden}
+
+    def resized(self, dims: Mapping[str, int]) -> Mlp:
+        """The same with dims of these sizes."""
+        return self.model_copy(update={"hidden": dims["f"]})
+
+
+class Moe(Strict):
+    """A mixture of experts: experts n (i as the router scores them), top k of which work for a token; hidden y each.
+
+    shared       hidden size z of what works for every token, beside the experts; None: nothing does
+    score        of an expert for a token: softmax or sigmoid of the router's logits
+    normalise    the scores of the chosen are divided by their sum
+    choice_bias  a number per expert is added to scores for the choice alone (DeepSeek-V3)
+    groups       experts are chosen from the best `top_groups` of so many groups
+    bias         on the router and on all projections of the experts (gpt-oss)
+    """
+
+    ffn: Literal["moe"] = "moe"
+    kind: FeedForward = "swiglu"
+    experts: Count
+    top: Count
+    hidden: Count
+    shared: Count | None = None
+    score: Literal["softmax", "sigmoid"] = "softmax"
+    normalise: Flag = True
+    choice_bias: Flag = False
+    groups: Count = 1
+    top_groups: Count = 1
+    bias: Flag = False
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Of its dims."""
+        shared = {"z": self.shared} if self.shared else {}
+        return {"n": self.experts, "i": self.experts, "k": self.top, "y": self.hidden, "q": 1, **shared}
+
+    def resized(self, dims: Mapping[str, int]) -> Moe:
+        """The same with dims of these sizes."""
+        shared = {"shared": dims["z"]} if self.shared else {}
+        return self.model_copy(update={"experts": dims["n"], "top": dims["k"], "hidden": dims["y"], **shared})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of layers: what follows attention in it."""
+
+    attention: Attention | Latent
+    ffn: Mlp | Moe
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Of the dims of its blocks."""
+        return {**self.attention.sizes, **self.ffn.sizes}
+
+    def resized(self, dims: Mapping[str, int]) -> Kind:
+        """The same with dims of these sizes."""
+        return Kind(self.attention.resized(dims), self.ffn.resized(dims))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A dense decoder-only transformer.
+    """A decoder-only transformer.
 
-    hidden h, layers L, heads (g*r), kv_heads g, head_dim d, ffn_hidden f, vocab_padded v, positions p (learned only)
-    bias      biases on every linear layer of the block (also LayerNorm shifts follow `norm`)
-    qkv_bias  biases on the query, key and value projections only
-    dropout   the share of attention's weights, and of what joins the stream, that training drops
-    params    the published parameter count, None if not stated
+    hidden h, vocab_padded v, max_positions p (learned only)
+    kinds            of layers, by name
+    stack            the layers in order: so many of a kind, then so many of the next
+    norms            of a block's input (pre), of its output before it joins the stream (post), or of both
+    embedding_scale  embeddings are multiplied by the root of h (Gemma)
+    logit_softcap    logits become softcap * tanh(logits / softcap)
+    mtp              the kind and the number of modules that predict tokens further on (DeepSeek-V3 2024, 2.2)
+    dropout          the share of attention's weights, and of what joins the stream, that training drops
+    params, active   the published parameter counts, of all and of those that work for a token; None if not stated
     """
 
     name: str
     hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: FeedForward
-    ffn_hidden: int
+    kinds: Mapping[str, Kind] = field(hash=False)
+    stack: Layers
     vocab: int
     vocab_padded: int
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    bias: bool = False
-    qkv_bias: bool = False
+    norms: Literal["pre", "post", "both"] = "pre"
     positions: Literal["rope", "learned", "none"] = "rope"
     max_positions: int | None = None
     parallel_residual: bool = False
     tie_embeddings: bool = False
+    embedding_scale: bool = False
+    logit_softcap: float | None = None
+    mtp: tuple[str, int] | None = None
     dropout: float = 0.0
     params: float | None = None
+    active: float | None = None
 
     @property
-    def queries_per_kv(self) -> int:
-        """r: query heads that share one key/value head."""
-        return self.heads // self.kv_heads
+    def layers(self) -> int:
+        """L: how many there are, of all kinds."""
+        return sum(count for _, count in self.stack)
 
     @property
-    def gated(self) -> bool:
-        """True if the MLP multiplies two projections (SwiGLU, GeGLU)."""
-        return self.ffn in GATED
+    def attentions(self) -> Iterator[Attention | Latent]:
+        """The attention of each kind."""
+        return (kind.attention for kind in self.kinds.values())
+
+    @property
+    def heads(self) -> int:
+        """Query heads of a layer."""
+        return next(self.attentions).heads
+
+    @property
+    def kv_heads(self) -> int:
+        """g: heads of keys and values."""
+        return next(self.attentions).sizes["g"]
+
+    @property
+    def head_dim(self) -> int:
+        """d: of a head's queries and keys."""
+        return next(self.attentions).sizes["d"]
+
+    @property
+    def ffn_hidden(self) -> int:
+        """f: of the feed-forwards that all tokens share; 0 without any."""
+        return next((kind.ffn.hidden for kind in self.kinds.values() if isinstance(kind.ffn, Mlp)), 0)
+
+    @property
+    def experts(self) -> Moe | None:
+        """The experts of its layers; None without any."""
+        return next((kind.ffn for kind in self.kinds.values() if isinstance(kind.ffn, Moe)), None)
 
     def dims(self, *, sequences: int, seq: int) -> Mapping[str, int]:
-        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens."""
-        return {name: dim.size(self, sequences, seq) for name, dim in DIMS.items()}
+        """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
+
+        Rows of an expert are as many as they are on average.
+        """
+        ends = {"b": sequences, "s": seq, "t": seq, "h": self.hidden, "v": self.vocab_padded}
+        blocks = {dim: size for kind in self.kinds.values() for dim, size in kind.sizes.items()}
+        known = {**ends, **blocks, "p": self.max_positions or seq}
+        return completed({name: known[name] for name in DIMS if name in known})
+
+
+FLAT = (
+    *("name", "hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "ffn_hidden", "vocab", "vocab_padded"),
+    *("norm", "bias", "qkv_bias", "positions", "max_positions", "parallel_residual", "tie_embeddings", "dropout"),
+    "params",
+)
+"""What says a model whose layers are alike and plain."""
+
+
+def dense(
+    *,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    ffn: FeedForward,
+    ffn_hidden: int,
+    layers: int,
+    bias: bool = False,
+    qkv_bias: bool = False,
+    **others: Any,
+) -> Model:
+    """A model whose layers are all alike: grouped-query attention and an MLP; the `others` are fields of `Model`."""
+    biased: Literal["none", "qkv", "all"] = "all" if bias else "qkv" if qkv_bias else "none"
+    attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=biased)
+    kind = Kind(attention, Mlp(kind=ffn, hidden=ffn_hidden, bias=bias))
+    return Model(kinds={ALIKE: kind}, stack=((ALIKE, layers),), **others)
+
+
+def as_stated(model: Model) -> dict[str, Any]:
+    """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
+    (kind, *others), own = model.kinds.values(), {each.name: getattr(model, each.name) for each in fields(model)}
+    flat = {name: value for name, value in own.items() if name in FLAT}
+    if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
+        heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
+        ffn = {"ffn": kind.ffn.kind, "ffn_hidden": kind.ffn.hidden}
+        biases = {"bias": kind.ffn.bias, "qkv_bias": kind.attention.bias == "qkv"}
+        flat |= {"layers": model.layers, **heads, **ffn, **biases}
+        flat = {name: flat[name] for name in FLAT}
+        if dense(**flat) == model:
+            return flat
+    kinds = {name: [block.model_dump() for block in (one.attention, one.ffn)] for name, one in model.kinds.items()}
+    return {**own, "kinds": kinds}

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
-from tpsim.program.model import LARGEST, FeedForward, Model
-from tpsim.program.parameters import parameter_count
+from tpsim.program.counts import parameter_count
+from tpsim.program.kinds_file import At, Block, ModelFile2, SourceFields, as_file, model_of_kinds
+from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, as_stated, dense
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
-
-Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
-Flag = Annotated[bool, Field(strict=True)]
-At = Callable[..., Place | None]
 
 DROPOUT = "share of attention's weights, and of what joins the stream, that training drops"
 
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
-
-
-class SourceFields(Strict):
-    """Where the sizes were read, and when."""
-
-    title: str
-    read: str = ""
 
 
 class FeedForwardFields(Strict):
@@ -64,6 +54,10 @@ class ModelFile(Strict):
     params: Annotated[float, Field(gt=0)] | None = None
 
 
+class ModelFiles(RootModel[Annotated[ModelFile | ModelFile2, Field(discriminator="tpsim")]]):
+    """A model, of layers that are all alike (``model/1``) or of several kinds (``model/2``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRead:
     """A model, the document it was read from, the title of its source if any, and notes on what was read into it."""
@@ -75,21 +69,27 @@ class ModelRead:
 
 
 def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
-    """The model of that library name, or of that file: a model spec (.yaml) or a Hugging Face config (.json).
+    """The model of that library name, or of that file: a model spec (.yaml), a Hugging Face config or its folder.
 
     beside   folder that a relative path is taken from
 
     Raises InputError for an unknown name, a file that breaks the format, or sizes that contradict each other.
     """
-    document = spec.load(spec.named("models", str(name_or_path), beside))
+    path = spec.named("models", str(name_or_path), beside)
+    document = spec.load(path / "config.json" if path.is_dir() else path)
     if "tpsim" not in document.data and document.path.endswith(".json"):
         from tpsim.program.huggingface import read_config
 
         imported = read_config(document)
         check_sizes(imported.model, lambda field: _config_place(document, field))
         return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
-    file, document = spec.read(document, ModelFile)
+    file, document = spec.read(document, _format(document))
     return ModelRead(model_of(file, document.place), document, file.source.title if file.source else "")
+
+
+def _format(document: Document) -> type[ModelFile | ModelFile2]:
+    """The version that a file is of; what is neither is measured by the first."""
+    return ModelFile2 if document.data.get("tpsim") == "model/2" else ModelFile
 
 
 def model_names() -> list[str]:
@@ -97,28 +97,35 @@ def model_names() -> list[str]:
     return spec.names("models")
 
 
-def with_fields(read: ModelRead, fields: Mapping[str, Any], at: At) -> ModelRead:
+def with_fields(read: ModelRead, changed: Mapping[str, Any], at: At) -> ModelRead:
     """The model with some fields of its file changed, e.g. ``{"vocab_padded": 50304}``; the others stay.
 
     A changed model is no longer the published one: its parameter count is not held against the published one.
     """
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
-    base = {key: value for key, value in base.items() if key != "params"}
-    for key, value in fields.items():
+    base = {key: value for key, value in base.items() if key not in ("params", "active")}
+    form = _format(spec.with_data(read.document, base))
+    for key, value in changed.items():
         try:
-            spec.read(spec.with_data(read.document, {**base, key: value}), ModelFile)
+            spec.read(spec.with_data(read.document, {**base, key: value}), form)
         except InputError as error:
             raise InputError([replace(one, place=at(key)) for one in error.problems]) from None
-    file, _ = spec.read(spec.with_data(read.document, {**base, **fields}), ModelFile)
+    file, _ = spec.read(spec.with_data(read.document, {**base, **changed}), form)
     return ModelRead(model_of(file, at), read.document, read.source, read.notes)
 
 
-def model_of(file: ModelFile, at: At) -> Model:
+def model_of(file: ModelFile | ModelFile2, at: At) -> Model:
     """The model that a file describes; what it leaves out follows from the rest.
 
     kv heads are the heads, head_dim is hidden / heads, the padded vocabulary is the vocabulary.
     """
-    model = Model(
+    if isinstance(file, ModelFile2):
+        for name, block in file.blocks.items():
+            check_block(block, lambda field, name=name: at("blocks", name, field))
+        model = model_of_kinds(file, at)
+        check_sizes(model, at)
+        return model
+    model = dense(
         name=file.name,
         hidden=file.hidden,
         layers=file.layers,
@@ -148,18 +155,11 @@ def check_sizes(model: Model, at: At) -> None:
 
     Among them a stated parameter count more than 1 % from the computed one.
     """
-    if model.heads % model.kv_heads:
-        _refuse(
-            f"{model.heads} heads are not divisible by {model.kv_heads} kv_heads",
-            at("kv_heads"),
-            "every kv head serves the same number of heads",
-        )
-    if model.positions == "rope" and model.head_dim % 2:
-        _refuse(
-            f"head_dim {model.head_dim} is odd, and rope turns pairs",
-            at("head_dim"),
-            "an even head_dim, or positions: learned",
-        )
+    for block in (block for kind in model.kinds.values() for block in (kind.attention, kind.ffn)):
+        check_block(block, at)
+        if model.positions == "rope" and isinstance(block, Attention) and block.rope and block.head_dim % 2:
+            remedy = "an even head_dim, or positions: learned"
+            _refuse(f"head_dim {block.head_dim} is odd, and rope turns pairs", at("head_dim"), remedy)
     if model.positions == "learned" and model.max_positions is None:
         _refuse("positions are learned and max_positions is not stated", at("positions"), "add max_positions: 2048")
     if model.vocab_padded < model.vocab:
@@ -171,15 +171,36 @@ def check_sizes(model: Model, at: At) -> None:
     _check_params(model, at)
 
 
-def _check_params(model: Model, at: At) -> None:
-    computed = parameter_count(model)
-    if model.params is not None and abs(computed - model.params) > PARAMS_TOLERANCE * model.params:
+def check_block(block: Block, at: At) -> None:
+    """Refuse sizes of a block that contradict each other; `at` gives the place of its field."""
+    if isinstance(block, Attention) and block.heads % block.kv_heads:
         _refuse(
-            f"params says {model.params:.4g}, the sizes make {computed:.4g}",
-            at("params"),
-            "check the sizes, or remove params",
-            "more than 1 % apart",
+            f"{block.heads} heads are not divisible by {block.kv_heads} kv_heads",
+            at("kv_heads"),
+            "every kv head serves the same number of heads",
         )
+    if isinstance(block, Attention) and (block.mask != "causal") != (block.window is not None):
+        remedy = "a window and a chunk hold so many tokens: write mask: window and window: 4096, or neither"
+        _refuse(f"mask {block.mask}, window {block.window or 'not stated'}", at("mask"), remedy)
+    if isinstance(block, Latent) and block.rope % 2:
+        _refuse(f"rope {block.rope} is odd, and rope turns pairs", at("rope"), "an even number")
+    if isinstance(block, Moe) and (block.top > block.experts or block.experts % block.groups):
+        message = f"top {block.top} of {block.experts} experts in {block.groups} groups"
+        _refuse(message, at("experts"), "groups have as many experts each, and no more work than there are")
+
+
+def _check_params(model: Model, at: At) -> None:
+    """A stated count is that of the sizes; the active ones are published with the embedding's table or without it."""
+    total, active = parameter_count(model), parameter_count(model, active=True)
+    for field, computed in (("params", (total,)), ("active", (active, active - model.vocab * model.hidden))):
+        said = getattr(model, field)
+        if said is not None and all(abs(one - said) > PARAMS_TOLERANCE * said for one in computed):
+            _refuse(
+                f"{field} says {said:.4g}, the sizes make {' or '.join(f'{one:.4g}' for one in computed)}",
+                at(field),
+                f"check the sizes, or remove {field}",
+                "more than 1 % apart",
+            )
 
 
 def _refuse(message: str, place: Place | None, remedy: str, note: str = "") -> None:
@@ -194,7 +215,7 @@ def _head_dim(file: ModelFile, at: At) -> int:
 
 def _config_place(document: Document, name: str) -> Place | None:
     """Where a config.json has the field of `Model` called `name`."""
-    from tpsim.program.huggingface import NAMES
+    from tpsim.program.config import NAMES
 
     nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
     data = document.data[nested[0]] if nested else document.data
@@ -204,6 +225,8 @@ def _config_place(document: Document, name: str) -> Place | None:
 
 def _as_file(read: ModelRead) -> dict[str, Any]:
     """An imported model as the fields of a model file."""
-    fields = asdict(read.model)
-    kind, hidden = fields.pop("ffn"), fields.pop("ffn_hidden")
-    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **fields}
+    said = as_stated(read.model)
+    if "kinds" in said:
+        return as_file(read.model, read.source)
+    kind, hidden = said.pop("ffn"), said.pop("ffn_hidden")
+    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **said}

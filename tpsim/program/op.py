@@ -7,7 +7,7 @@ stand for many: an op says in which loops it stands, and `Program.times` how oft
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import LAYERS
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
+    from tpsim.program.tokens import Order
 
 Act = Literal["F", "B", "W", "U"]
 """Forward; backward to the cotangent of the stream; backward to gradients of parameters; update."""
@@ -34,6 +35,17 @@ Again = Literal["", "gather", "kernel", "replay"]
 Role = Literal["param", "activation", "index", "gradient", "state"]
 
 
+class Filled(NamedTuple):
+    """What fills the rows of an array: one row for every expert that a token chose, in the order of the tokens.
+
+    chosen  the choice, an index array over tokens and experts
+    slots   the axes that split the rows where they are born: each part holds the rows of its own devices' tokens
+    """
+
+    chosen: Array
+    slots: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
     """A value of the program: a name, a type, and what it is for.
@@ -41,6 +53,7 @@ class Array:
     region  where its sharding is decided (residual, block, heads, vocab, stored, grad, state)
     dtype   a key of the workload's dtypes, e.g. ``bf16``; bytes on the wire are counted in it
     active  True if it depends differentiably on a parameter
+    filled  of an array over ragged rows, what fills them
     """
 
     name: str
@@ -49,6 +62,7 @@ class Array:
     dtype: str
     role: Role = "activation"
     active: bool = False
+    filled: Filled | None = None
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -216,6 +230,19 @@ class Reshard(Op):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Dispatch(Op):
+    """Of what tokens have, a row for every expert that each has chosen: ``[b, s, h]`` to ``[n, c, h]``.
+
+    The second input is the choice. Of an array over experts (gates) a row gets the element of its own.
+    """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combine(Op):
+    """Rows added up where their tokens are, ``[n, c, h]`` to ``[b, s, h]``: the transpose of a `Dispatch`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Join(Op):
     """One array from parts that several stages have: together they owe its sum."""
 
@@ -229,6 +256,7 @@ class Program:
     traced   loop, or kind of layers -> how many of its runs are traced: each stands for as many real ones
     table    region -> dim -> axes, as `layout` stated it
     results  named arrays to compare: "loss", "grad.<param>", "new.<param>"
+    order    in which devices have the tokens of a sequence
     """
 
     ops: tuple[Op, ...]
@@ -236,6 +264,12 @@ class Program:
     traced: Mapping[str, int]
     table: Mapping[str, Mapping[str, tuple[str, ...]]]
     results: Mapping[str, Array] = field(default_factory=dict)
+    order: Order = "contiguous"
+
+    @property
+    def sharing(self) -> tuple[str, ...]:
+        """The mesh axes whose devices have some tokens of each sequence."""
+        return self.table.get("*", {}).get("s", ())
 
     @property
     def pipe(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpsim.program.kinds import ALIKE, stack
+from tpsim.program.kinds import ALIKE, ONE, counted, stack
 from tpsim.program.layout import Practice
 from tpsim.quantity.errors import InputError
 
@@ -56,11 +56,9 @@ class Stages:
         return sum(self.chunk_layers(rank))
 
     def loops(self, rank: int) -> Mapping[str, int]:
-        """The layers of a rank, all of them and those of each kind."""
-        found = {ALIKE: 0}
-        for kind, count in (one for chunk in self.of(rank) for one in chunk.stack):
-            found[kind] = found.get(kind, 0) + count
-        return {**found, ALIKE: self.layers(rank)}
+        """The layers of a rank, all of them and those of each kind that the stack has."""
+        each = ((kind, many if chunk.rank == rank else 0) for chunk in self.chunks for kind, many in chunk.stack)
+        return {**counted(tuple(each)), ALIKE: self.layers(rank)}
 
     def times(self, where: Where, chunk: Chunk) -> int:
         """How often a chunk runs, per microbatch, what stands at `where` in a program of one traced layer and cut.
@@ -88,10 +86,13 @@ class Stages:
         return self.count(where, rank) > 0
 
 
-def linear(layers: Sequence[int], ranks: int, practice: Practice = Practice()) -> Stages:  # noqa: B008 - frozen
-    """Chunks of so many layers each in order of execution, chunk k on rank k mod ranks; the practice tells kinds."""
+def linear(layers: Sequence[int], ranks: int, practice: Practice = Practice(), of: Layers = ONE) -> Stages:  # noqa: B008 - frozen
+    """Chunks of so many layers each in order of execution, chunk k on rank k mod ranks; the practice tells kinds.
+
+    of  the stack as the model has it
+    """
     last = len(layers) - 1
-    stacks = (stack(practice, each) for each in layers)
+    stacks = (stack(practice, each, of, sum(layers[:k])) for k, each in enumerate(layers))
     return Stages(ranks, tuple(Chunk(k % ranks, each, k == 0, k == last) for k, each in enumerate(stacks)))
 
 

@@ -14,6 +14,7 @@ from tpsim.algebra import reshard
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined
+from tpsim.program.dims import RAGGED
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -177,18 +178,32 @@ class Trace:
         return self.emit(Bcast((x,), self._array(name, type_, (x,), None), self.where))
 
     def reshard(
-        self, x: Array, to: Sharding, because: str, *, region: str | None = None, name: str | None = None
+        self,
+        x: Array,
+        to: Sharding,
+        because: str,
+        *,
+        region: str | None = None,
+        name: str | None = None,
+        streamed: bool = False,
     ) -> Array:
-        """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves."""
+        """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves.
+
+        streamed  what gathers its blocks last, or scatters them first, does so beside what reads or makes them
+        """
         moves = self.path(x, to, self.order)
+        if streamed:
+            moves = _streamed(moves)
         array = replace(x, name=name or x.name, type=to, region=region or self.region)
         return self.emit(Reshard((x,), array, replace(self.where, kernel=""), because, moves=moves))
 
-    def pin(self, x: Array, region: str, because: str = "", *, name: str | None = None) -> Array:
-        """`x` brought to what `region` declares for its dims: an edge between regions."""
+    def pin(
+        self, x: Array, region: str, because: str = "", *, name: str | None = None, streamed: bool = False
+    ) -> Array:
+        """`x` brought to what `region` declares for its dims: an edge between regions; streamed as for `reshard`."""
         to = self.layout.type_in(x.dims, region)
         reasons = [*self.owed_because(x), f"{x} enters region {region}, which declares {to}", because]
-        return self.reshard(x, to, "; ".join(filter(None, reasons)), region=region, name=name)
+        return self.reshard(x, to, "; ".join(filter(None, reasons)), region=region, name=name, streamed=streamed)
 
     def send(self, x: Array, name: str, because: str) -> Array:
         """`x` on the devices of another stage: every device sends its block to its like there."""
@@ -228,7 +243,14 @@ class Trace:
         role: Role = "index" if all(x.role == "index" for x in xs) else "activation"
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
-        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active)
+        filled = next((x.filled for x in xs if x.filled and RAGGED in type_.dims), None)
+        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
+
+
+def _streamed(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    """The moves with a gather that comes last, or a scatter that comes first, streamed."""
+    places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
+    return tuple(replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves))
 
 
 def _strongest(xs: Sequence[Array]) -> str:

@@ -13,10 +13,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
+from tpsim.program.dispatch import combine, dispatch
 from tpsim.program.kernels import keeps, kind
-from tpsim.program.kinds import KEPT
+from tpsim.program.kinds import keeps_all
 from tpsim.program.layout import FULL, REGIONS
-from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Lin, Map, Max, Op, Rename, Reshard, Scale
+from tpsim.program.op import (
+    Array,
+    Bcast,
+    Combine,
+    Dispatch,
+    Einsum,
+    Index,
+    Leaf,
+    Lin,
+    Map,
+    Max,
+    Op,
+    Rename,
+    Reshard,
+    Scale,
+)
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
@@ -25,7 +41,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Practice
     from tpsim.program.op import Again, Where
 
-BY_OUTPUT = frozenset({"exp"})
+BY_OUTPUT = frozenset({"exp", "tanh"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
 
 MADE_AGAIN: Mapping[Again, str] = {
@@ -63,7 +79,12 @@ class Backward:
         self.outside = {x for op in forward for x in op.inputs if self._kernel(made[x]) != self._kernel(op)}
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
+        streamed = {self._kernel(op): x for op in forward for x in op.inputs if op.where.kernel and self._streamed(x)}
+        read = {key: [x for op in forward for x in op.inputs if self._kernel(op) == key] for key in streamed}
         for op in reversed(forward):
+            with self.trace.at(replace(op.where, act="B"), op.output.region):
+                for x in filter(self._streamed, read.pop(self._kernel(op), ())):
+                    self._saved(x)  # blocks come to a kernel side by side
             if isinstance(op, Reshard) and op.inputs[0].role == "param":
                 with self.trace.at(replace(op.where, act="B"), op.output.region):
                     self._saved(op.output)  # frameworks gather a dropped group of weights whole, read or not
@@ -114,6 +135,8 @@ class Backward:
             return trace.rename(_d(x), dy, new, old)
         if isinstance(op, Bcast):
             return self._summed(dy, x)
+        if isinstance(op, Dispatch | Combine):
+            return self._rows(op, x, dy)
         raise NotImplementedError(type(op).__name__)
 
     # --- the rules, one per op ---
@@ -129,6 +152,15 @@ class Backward:
             return self.trace.bcast(_d(x), dy, x.type)
         out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=x.dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
+
+    def _rows(self, op: Dispatch | Combine, x: Array, dy: Array) -> Array:
+        """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
+        trace, chosen = self.trace, op.inputs[1]
+        if isinstance(op, Combine):
+            return dispatch(trace, _d(x), dy, chosen, x.type)
+        made = combine(trace, _d(x), dy, chosen, x.type)
+        to = Sharding(x.dims, x.type.on, made.type.owes)
+        return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
 
     def _summed(self, dy: Array, x: Array) -> Array:
         """`dy` summed over the dims that `x` was broadcast along, in the order of the dims of `x`."""
@@ -156,7 +188,9 @@ class Backward:
         target = Sharding(x.dims, x.type.on, frozenset(owed))
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
-        self.bags[x].append(self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output)))
+        streamed = self._streamed(op.output)
+        back = self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output), streamed=streamed)
+        self.bags[x].append(back)
 
     # --- bags ---
 
@@ -194,10 +228,17 @@ class Backward:
         return bool(kernel) and op.output not in self.outside and not keeps(kernel, op.output, self.practice)
 
     def _gathered(self, op: Op) -> bool:
-        """True for what was gathered and the practice drops."""
-        if not isinstance(op, Reshard) or not any(move.kind == "all_gather" for move in op.moves):
+        """True for what was gathered and the practice drops; rows that travelled to their experts are kept."""
+        if not isinstance(op, Reshard) or op.output.filled or not any(move.kind == "all_gather" for move in op.moves):
             return False
+        if self._streamed(op.output):
+            return True  # nobody ever has all of it
         return self.practice.reshard_after_forward if op.inputs[0].role == "param" else self.practice.regather
+
+    def _streamed(self, x: Array) -> bool:
+        """True for what comes block after block to who reads it."""
+        op = self.trace.producer[x]
+        return isinstance(op, Reshard) and any(move.streamed for move in op.moves)
 
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""
@@ -216,7 +257,7 @@ class Backward:
 
     def _dropped(self, where: Where) -> tuple[str, ...]:
         """What is not kept there: nothing of a kind of layers that keeps all."""
-        return () if where.kind == KEPT else self.practice.recompute
+        return () if keeps_all(where.kind) else self.practice.recompute
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""

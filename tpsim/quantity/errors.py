@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from unicodedata import east_asian_width
 
+from tpsim.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -101,20 +103,20 @@ def _grouped(problems: Sequence[Problem]) -> list[Problem]:
 
 def _lines(problem: Problem) -> Iterator[str]:
     place = problem.place
-    yield f"error[{problem.slug}]: {_short(_printable(problem.message))}"
+    yield f"error[{problem.slug}]: {_short(printable(problem.message))}"
     pad = " " * len(str(place.line)) if place and place.line else " "
     if place and place.line:
         text, before, width = _excerpt(place)
-        yield f"{pad}--> {_printable(place.file)}:{place.line}:{place.column}"
+        yield f"{pad}--> {printable(place.file)}:{place.line}:{place.column}"
         yield f"{pad} |"
         yield f"{place.line} | {text}".rstrip()
-        yield f"{pad} | {before}{'^' * width} {_short(_printable(problem.remedy))}".rstrip()
+        yield f"{pad} | {before}{'^' * width} {_short(printable(problem.remedy))}".rstrip()
     elif place:
-        yield f"{pad}--> {_printable(place.file)}"
+        yield f"{pad}--> {printable(place.file)}"
     remedy = "" if place and place.line else problem.remedy
     for line in (remedy, *problem.note.splitlines()):
         if line:
-            yield f"{pad} = {_short(_printable(line))}"
+            yield f"{pad} = {_short(printable(line))}"
 
 
 def _excerpt(place: Place) -> tuple[str, str, int]:
@@ -125,7 +127,7 @@ def _excerpt(place: Place) -> tuple[str, str, int]:
     before, marked = text[: column - start], text[column - start : column - start + place.width]
     left, right = ("... " if start else ""), (" ..." if start + WINDOW < len(place.text) else "")
     blanks = "".join("\t" if char == "\t" else " " * _cells(char) for char in left + before)
-    return left + _printable(text) + right, blanks, max(1, sum(map(_cells, marked)))
+    return left + printable(text) + right, blanks, max(1, sum(map(_cells, marked)))
 
 
 def _short(text: str) -> str:
@@ -136,11 +138,6 @@ def _short(text: str) -> str:
 def _cells(char: str) -> int:
     """Terminal cells that a character takes."""
     return 2 if east_asian_width(char) in {"W", "F"} else 1
-
-
-def _printable(text: str) -> str:
-    """`text` with control characters replaced: an input must not steer the terminal that shows it."""
-    return "".join(char if char.isprintable() or char in "\t " else "\ufffd" for char in text)
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:

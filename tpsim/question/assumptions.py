@@ -10,6 +10,7 @@ from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.recompute import recompute_remarks
+from tpsim.question.routing import routing_assumption
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.report.answer import Assumption
 
@@ -35,6 +36,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _overheads(file)
     if price := file.assume.price_per_chip_hour:
         yield Assumption(f"a chip hour costs {price.value:g}", "stated" if price.kind == "measured" else price.kind)
+    yield from routing_assumption(file.assume, question.model)
     yield from _launch(file)
     yield _beside(question.practice, file)
     yield _keeps(question.practice, file)

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
+from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
+from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
+from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.model import Model
     from tpsim.question.question import Workload
-    from tpsim.question.scenario_file import LayoutFields, ScenarioFile
+    from tpsim.question.scenario_file import ScenarioFile
 
 Axes = tuple[str, ...]
 
@@ -46,50 +49,63 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
             "keep one of both",
         )
     if file.shardings is not None:
-        return _cut_by_table(file.shardings, model, workload, mesh, at)
-    return _cut_by_roles(file.layout, model, workload, mesh, at)
+        return _cut_by_table(file, model, workload, mesh, at)
+    return _cut_by_roles(file, model, workload, mesh, at)
 
 
-def _cut_by_roles(fields: LayoutFields | None, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+    fields = file.layout
     tp: Axes = fields.tp if fields else ()
     dp: Axes = fields.dp if fields else ()
+    cp: Axes = fields.cp if fields else ()
     pp: Axes = fields.pp if fields else ()
     zero = fields.zero if fields else 0
     sequence_parallel = bool(fields and fields.sequence_parallel)
-    _check_axes({"tp": tp, "dp": dp, "pp": pp}, mesh, at)
+    _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
+    heads = heads_axes(fields, at) if fields else ()
+    for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())) if fields else ():
+        for axis in axes:
+            known_axis(axis, mesh, at, "layout", role)
+    ep, etp = expert_axes(fields, model, at)
     sends = fields.cut if fields else {}
-    _check_table({"cut": sends}, mesh, lambda *keys: at("layout", *keys[1:]))
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
-    ways, shards = mesh.size(*tp), mesh.size(*dp)
+    _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
+    ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *workload_problems(model, workload, at, tp=ways, dp=shards, zero=zero, sequence_parallel=sequence_parallel),
+            *workload_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
+            *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
+            *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
         )
     )
-    split = _split_kv_heads(model, tp, mesh, at)
-    whole = whole_dims(model, tp=ways, dp=shards) if zero and shards > 1 else ()
+    split = _split_kv_heads(model, (*tp, *heads), mesh, at)
+    copies = shards * sharing
+    whole = whole_dims(model, tp=ways, dp=copies) if zero and copies > 1 else ()
+    renamed = split.renamed({"tp": tp, "cp": cp, "heads": heads})
     made = layout(
-        tp=split.tp,
+        tp=renamed["tp"],
         dp=dp,
+        cp=renamed["cp"],
+        heads=renamed["heads"],
         pp=pp,
         zero=zero,
         sequence_parallel=sequence_parallel,
         cut=split.renamed(sends),
         kv_split=split.kv_split,
+        **split.renamed({"ep": ep, "etp": etp}),
         whole=whole,
     )
-    assumptions = (*split.assumptions, *_whole_notes(model, whole, shards), *_idle_axes(mesh, (*tp, *dp, *pp)))
+    assumptions = (*split.assumptions, *_whole_notes(model, whole, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
 
 
 @dataclass(frozen=True, slots=True)
 class _KvSplit:
-    """The tp axes after kv heads have been split off, and how many leading ones shard them (None: all)."""
+    """The mesh after kv heads have been split off, and how many leading axes of heads shard them (None: all)."""
 
     mesh: Mesh
-    tp: Axes
     kv_split: int | None = None
     parents: Mapping[str, str] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
@@ -102,16 +118,19 @@ class _KvSplit:
         return tuple(part for part in self.mesh.axes if self.parents.get(part, part) == axis)
 
 
-def _split_kv_heads(model: Model, tp: Axes, mesh: Mesh, at: At) -> _KvSplit:
-    """Kv heads fewer than tp lie on the leading tp axes and are replicated over the rest; one axis is split if needed.
+def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At) -> _KvSplit:
+    """Kv heads fewer than the ways to split heads lie on the leading axes and are replicated over the rest.
 
-    Legal because `tp_problems` has found that the kv heads divide tp.
+    One axis is split if needed. Legal because the kv heads divide the ways, as `tp_problems` and `context_problems`
+    have found.
+
+    heads  the axes of tp, then those of cp that split heads inside attention
     """
-    ways = mesh.size(*tp)
+    ways = mesh.size(*heads)
     if not model.kv_heads % ways:
-        return _KvSplit(mesh, tp)
+        return _KvSplit(mesh)
     left, leading = model.kv_heads, 0
-    for axis in tp:
+    for axis in heads:
         if left % mesh.axes[axis]:
             break
         left //= mesh.axes[axis]
@@ -119,9 +138,9 @@ def _split_kv_heads(model: Model, tp: Axes, mesh: Mesh, at: At) -> _KvSplit:
     text = f"{model.kv_heads} kv heads over tp {ways}: keys and values are split {model.kv_heads} ways and replicated "
     text += f"{ways // model.kv_heads} times"
     if left == 1:
-        rest = ", ".join(tp[leading:])
-        return _KvSplit(mesh, tp, leading, {}, (Assumption(f"{text} over {rest}", "derived"),))
-    axis = tp[leading]
+        rest = ", ".join(heads[leading:])
+        return _KvSplit(mesh, leading, {}, (Assumption(f"{text} over {rest}", "derived"),))
+    axis = heads[leading]
     if mesh.axes[axis] % left:
         raise InputError.one(
             "kv-heads-not-divisible",
@@ -134,17 +153,17 @@ def _split_kv_heads(model: Model, tp: Axes, mesh: Mesh, at: At) -> _KvSplit:
         raise InputError.one("axis-name-taken", f"axis {axis} must be split and {min(taken)} exists", at("mesh", axis))
     factors = {kv: left, rep: mesh.axes[axis] // left}
     note = f"{text}; mesh axis {axis} {mesh.axes[axis]} is read as {kv} {left} x {rep} {factors[rep]}"
-    axes = (*tp[:leading], kv, rep, *tp[leading + 1 :])
     parents = {kv: axis, rep: axis}
-    return _KvSplit(mesh.split(axis, factors), axes, leading + 1, parents, (Assumption(note, "derived"),))
+    return _KvSplit(mesh.split(axis, factors), leading + 1, parents, (Assumption(note, "derived"),))
 
 
 def _whole_notes(model: Model, whole: Sequence[str], shards: int) -> Iterator[Assumption]:
     """What ZeRO leaves whole for want of divisibility, for models that have such biases."""
-    biased = {"d": model.bias or model.qkv_bias, "f": model.bias}
+    each = [one for kind in model.kinds.values() for one in layer_parameters(model, kind)]
+    biased = {dim for one in each if one.name.startswith("b") for dim in one.dims}
     words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
     for dim in whole:
-        if biased[dim]:
+        if dim in biased:
             yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
 
 
@@ -187,19 +206,21 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
     )
 
 
-def _cut_by_table(table: Mapping[str, Mapping[str, Axes]], model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+    table = file.shardings or {}
     sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
-    _check_table(table, mesh, at)
+    _check_table(table, mesh, sizes, at)
     made = Layout({region: dict(dims) for region, dims in table.items()})
-    shards = mesh.size(*made.roles["dp"])
-    problems = workload_problems(model, workload, at, tp=1, dp=shards, zero=0, sequence_parallel=False)
-    _raise_all((*problems, *table_problems(table, mesh, sizes, at)))
+    shards, cp = mesh.size(*made.roles["dp"]), made.roles.get("cp", ())
+    problems = workload_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
+    shared = context_problems(file, model, workload, mesh, at, cp=cp)
+    _raise_all((*problems, *shared, *table_problems(table, mesh, sizes, at)))
     used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
     return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
 
 
-def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, at: At) -> None:
-    split = [name for name, one in DIMS.items() if one.split]
+def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Mapping[str, int], at: At) -> None:
+    split = [name for name, one in DIMS.items() if one.split and name in sizes]
     for region, entries in table.items():
         if region not in REGIONS:
             raise unknown(region, "region of a sharding table", REGIONS, at("shardings", region), listing="regions")

@@ -44,7 +44,7 @@ def next_multiple(number: int, of: int) -> int:
 
 def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]:
     """What of the model does not divide by `tp`, which stands at `place`: heads, kv heads, ffn hidden, vocabulary."""
-    legal = "legal tp: " + _listed(legal_tp(model))
+    legal = "legal tp: " + listed(legal_tp(model))
     if model.heads % tp:
         yield Problem("heads-not-divisible", f"{model.heads} heads are not divisible by tp {tp}", place, legal)
     elif model.kv_heads % tp and tp % model.kv_heads:
@@ -61,7 +61,7 @@ def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]
             "ffn-not-divisible",
             f"ffn hidden {model.ffn_hidden} is not divisible by tp {tp}",
             place,
-            "legal tp: " + _listed(common),
+            "legal tp: " + listed(common),
         )
     if model.vocab_padded % tp:
         padded = next_multiple(model.vocab, tp)
@@ -75,9 +75,15 @@ def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]
 
 
 def workload_problems(
-    model: Model, workload: Workload, at: At, *, tp: int, dp: int, zero: int, sequence_parallel: bool
+    model: Model, workload: Workload, at: At, *, ways: tuple[int, int, int], zero: int, split: bool
 ) -> Iterator[Problem]:
-    """What of the workload does not divide: the batch by dp and microbatches, the sequence by tp, hidden by dp."""
+    """What of the workload does not divide: the batch by dp and microbatches, the sequence by tp, hidden by dp.
+
+    ways   the sizes of tp, dp and cp; cp splits the sequence, too, and ZeRO splits hidden over it
+    split  True under sequence parallelism
+    """
+    tp, dp, cp = ways
+    shared = f" x cp {cp}" if cp > 1 else ""
     parts = dp * workload.microbatches
     if workload.global_batch % parts:
         yield Problem(
@@ -85,14 +91,14 @@ def workload_problems(
             f"global_batch {workload.global_batch} is not divisible by "
             f"dp {dp} x microbatches {workload.microbatches} = {parts}",
             at("workload", "global_batch"),
-            f"write {_nearest(workload.global_batch, parts)}",
+            f"write {nearest(workload.global_batch, parts)}",
         )
-    if sequence_parallel and workload.seq % tp:
+    if split and workload.seq % (tp * cp):
         yield Problem(
             "sequence-not-divisible",
-            f"seq {workload.seq} is not divisible by tp {tp}, which sequence_parallel splits it over",
+            f"seq {workload.seq} is not divisible by tp {tp}{shared}, which sequence_parallel splits it over",
             at("workload", "seq"),
-            f"write {_nearest(workload.seq, tp)}, or sequence_parallel: false",
+            f"write {nearest(workload.seq, tp * cp)}, or sequence_parallel: false",
         )
     if model.positions == "learned" and model.max_positions and workload.seq > model.max_positions:
         yield Problem(
@@ -101,12 +107,12 @@ def workload_problems(
             at("workload", "seq"),
             f"write at most {model.max_positions}",
         )
-    if zero and model.hidden % dp:
+    if zero and model.hidden % (dp * cp):
         yield Problem(
             "hidden-not-divisible",
-            f"hidden {model.hidden} is not divisible by dp {dp}, which zero {zero} splits it over",
+            f"hidden {model.hidden} is not divisible by dp {dp}{shared}, which zero {zero} splits it over",
             at("layout", "dp"),
-            "legal dp: " + _listed(divisors(model.hidden)) + "; or zero: 0",
+            f"legal dp{' x cp' if shared else ''}: {listed(divisors(model.hidden))}; or zero: 0",
         )
 
 
@@ -123,7 +129,7 @@ def table_problems(
                     "not-divisible",
                     f"{dim} = {sizes[dim]} ({DIMS[dim].meaning}) is not divisible by {factors}",
                     at("shardings", region, dim),
-                    "legal: " + _listed(divisors(sizes[dim])),
+                    "legal: " + listed(divisors(sizes[dim])),
                 )
 
 
@@ -133,12 +139,13 @@ def whole_dims(model: Model, *, tp: int, dp: int) -> tuple[str, ...]:
     return tuple(dim for dim, (size, ways) in candidates.items() if size % ways)
 
 
-def _nearest(number: int, of: int) -> str:
+def nearest(number: int, of: int) -> str:
     """The multiples of `of` on either side of `number`."""
     above = next_multiple(number, of)
     below = above - of
     return f"{below} or {above}" if below > 0 else str(above)
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers as a remedy lists them."""
     return ", ".join(map(str, numbers))

@@ -45,6 +45,26 @@ _PP = (
     "stages",
 )
 _OTHERS = {
+    "layout.ep": (
+        "ep",
+        "ep_size",
+        "expert_parallel",
+        "expert_model_parallel_size",
+        "expert_parallel_size",
+        "expert_parallel_degree",
+        "ici_expert_parallelism",
+    ),
+    "layout.etp": ("etp", "expert_tensor_parallel_size"),
+    "assume.routing.drop": ("capacity_factor", "moe_expert_capacity_factor", "expert_capacity_factor"),
+    "layout.cp": (
+        "cp_size",
+        "context_parallel",
+        "context_parallelism",
+        "context_parallel_size",
+        "context_parallel_degree",
+        "ici_context_parallelism",
+    ),
+    "layout.context": ("cp_comm_type", "ulysses", "ulysses_degree", "ring_attention"),
     "layout.sequence_parallel": ("sequence_parallel_enabled", "enable_sequence_parallel", "sequence_parallelism"),
     "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp", "sharding_stage"),
     "workload.global_batch": (
@@ -122,6 +142,7 @@ _OTHERS = {
 
 _OF_ANOTHER_UNIT = {
     "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
+    "model, whose file says its experts": ("experts", "expert", "num_experts"),
     "recompute.layers, which is of each chunk; without it all are": (
         "recompute_method",
         "activations_checkpoint_method",
@@ -156,28 +177,6 @@ FOREIGN: Mapping[str, str] = (
 
 _LATER = {
     "offload of states or activations": ("offload", "cpu_offload", "offload_optimizer", "offload_param"),
-    "context parallelism": (
-        "cp",
-        "context",
-        "cp_size",
-        "context_parallel",
-        "context_parallel_size",
-        "context_parallel_degree",
-        "ici_context_parallelism",
-        "ulysses",
-    ),
-    "expert parallelism": (
-        "ep",
-        "experts",
-        "expert",
-        "ep_size",
-        "expert_parallel",
-        "expert_model_parallel_size",
-        "expert_parallel_size",
-        "expert_parallel_degree",
-        "ici_expert_parallelism",
-        "num_experts",
-    ),
 }
 
 NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items() for word in words}

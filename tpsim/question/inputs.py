@@ -36,8 +36,9 @@ def inputs(*sources: FromFile) -> list[tuple[str, str]]:
 
 
 def asked(kind: Kind, path: str) -> str:
-    """How the command line names the file at `path`: by its library name, if it has one."""
-    return Path(path).stem if Path(path).parent in spec.library(kind) else path
+    """How the command line names the file at `path`: by its library name, if it has one, and never as an option."""
+    name = Path(path).stem if Path(path).parent in spec.library(kind) else path
+    return f"./{name}" if name.startswith("-") else name
 
 
 def shown(path: str) -> str:

@@ -77,7 +77,7 @@ def balance(question: Question, shelf: Shelf) -> Split:
 
     All chunks have as many layers of the kinds before the last, so these tip no scale.
     """
-    *_, last_kind = kinds(question.practice)
+    *_, last_kind = kinds(question.practice, question.model.stack)
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
     lowered, sizes = shelf.lowered(question), sizes_of(question)
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))

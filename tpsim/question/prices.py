@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import timing
+from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +29,12 @@ def sizes_of(question: Question) -> Sizes:
     """
     workload = question.workload
     dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
+    dims, peaks = routed(question, dims, question.mesh.axes)
     stages, chunks = question.stages, question.schedule.chunks if question.schedule else 1
     most = max(range(stages.ranks), key=stages.layers)
     loops = {**stages.loops(most), "microbatches": workload.microbatches, "chunks": chunks}
     stack = question.model.layers if question.schedule else 0
-    return Sizes(dims, question.mesh.axes, loops, question.layout.roles, stack)
+    return Sizes(dims, question.mesh.axes, loops, question.layout.roles, stack, peaks=peaks)
 
 
 def pricer(question: Question) -> Pricer:
@@ -46,7 +48,11 @@ def pricer(question: Question) -> Pricer:
         if move.kind == "send" and question.schedule:
             return slowest_send(question, question.schedule, move.axes, volume)
         route = route_over(question, move)
-        known = force.algorithm is not None and force.algorithm in timing.algorithms(machine, route, move.kind)
+        known = (
+            not move.streamed
+            and force.algorithm is not None
+            and force.algorithm in timing.algorithms(machine, route, move.kind)
+        )
         return timing.time(
             machine,
             route,
@@ -54,9 +60,10 @@ def pricer(question: Question) -> Pricer:
             volume,
             cost_model=question.cost_model,
             launch=force.launch,
-            algorithm=force.algorithm if known or question.cost_model == "book" else None,
+            algorithm=force.algorithm if known or (question.cost_model == "book" and not move.streamed) else None,
             protocol=force.protocol,
             change=question.placement.change(move),
+            streamed=move.streamed,
         )
 
     return seconds

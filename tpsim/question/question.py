@@ -150,7 +150,7 @@ class Question:
     def stages(self) -> Stages:
         """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
         ranks = self.schedule.ranks if self.schedule else 1
-        return linear(self.split or (self.model.layers,), ranks, self.practice)
+        return linear(self.split or (self.model.layers,), ranks, self.practice, self.model.stack)
 
     @property
     def orders(self) -> PipelineSchedule:

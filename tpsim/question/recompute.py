@@ -128,7 +128,7 @@ def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layou
 def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None, *, runs: int = 1) -> Program:
     """The program of a model with so many layers of each kind, and a cut behind them if it has stages."""
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
-    layers = tuple((each, runs * many) for each, many in one_each(practice))
+    layers = tuple((each, runs * many) for each, many in one_each(practice, model.stack))
     return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tpsim.quantity.errors import InputError, Place, did_you_mean
+from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.question import Limit
 
@@ -27,21 +27,12 @@ LIMITS: Mapping[str, Dimension] = {
 """What `require` may demand, and the dimension of its bound."""
 
 
-def limits(require: Mapping[str, str], at: At, at_key: At) -> Iterator[Limit]:
-    """The demands of a scenario, read: ``{step: < 30 s}``; `at` says where a demand stands, `at_key` where its name.
+def limits(require: Mapping[str, str], at: At) -> Iterator[Limit]:
+    """The limits of a scenario, read: ``{step: < 30 s}``; `at` says where one stands.
 
-    Raises InputError for a name that cannot be required, and for a bound that cannot be read.
+    Raises InputError for a bound that cannot be read.
     """
-    for name, text in require.items():
-        if name not in LIMITS:
-            raise InputError.one(
-                "unknown-requirement",
-                f'"{name}" cannot be required',
-                at_key("require", name),
-                did_you_mean(name, LIMITS),
-                "can be required: " + ", ".join(LIMITS),
-            )
-        yield _limit(name, text, at("require", name))
+    return (_limit(name, text, at("require", name)) for name, text in require.items())
 
 
 def _limit(name: str, text: str, place: Place | None) -> Limit:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.parameters import parameter_count
+from tpsim.program.counts import parameter_count
+from tpsim.program.model import as_stated
 from tpsim.question.forced import written
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def resolved(question: Question) -> dict[str, Any]:
     changes, forced = question.stated.changes("hardware"), written(question.force)
     return {
         "name": question.name,
-        "model": {**asdict(question.model), "parameters": parameter_count(question.model)},
+        "model": {**as_stated(question.model), "parameters": parameter_count(question.model)},
         "hardware": question.machine.name,
         **({CHANGES: changes} if changes else {}),
         "chips": question.mesh.devices,
@@ -33,9 +34,11 @@ def resolved(question: Question) -> dict[str, Any]:
         "layout": {
             "tp": list(laid.roles.get("tp", ())),
             "dp": list(laid.roles.get("dp", ())),
+            **({"cp": list(cp)} if (cp := laid.roles.get("cp")) else {}),
             "zero": laid.zero,
             "sequence_parallel": laid.sequence_parallel,
             **({"pp": list(laid.stages)} if schedule else {}),
+            **{role: list(laid.roles[role]) for role in ("ep", "etp") if role in laid.roles},
         },
         **({"pipeline": {**turns, "layers": list(question.split)}} if turns else {}),
         "shardings": {
@@ -46,11 +49,13 @@ def resolved(question: Question) -> dict[str, Any]:
         "dtypes": {"products": question.products, **asdict(question.dtypes)},
         "assume": {
             "matmul_efficiency": efficiency and efficiency.value,
+            **({"mfu": file.assume.mfu} if file.assume.mfu != "full" else {}),
             **({"memory": memory} if any(memory.values()) else {}),
+            **({"routing": file.assume.routing.model_dump()} if question.model.experts else {}),
             **({"price_per_chip_hour": price.value} if price else {}),
             **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
         },
-        "require": dict(file.require),
+        "require": file.require.stated,
         "cost_model": question.cost_model,
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),

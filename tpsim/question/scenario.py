@@ -16,9 +16,11 @@ from tpsim.machine.additive import Choice
 from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
 from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, with_fields
+from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
+from tpsim.question.context import check_shared, stated_context
 from tpsim.question.cut import Cut, cut, known_axis
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
@@ -28,6 +30,7 @@ from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
+from tpsim.question.routing import check_routing
 from tpsim.question.shelf import Shelf
 from tpsim.question.stated import Source, Stated, stated
 
@@ -80,7 +83,7 @@ def resolve(
         practice=practice,
         dtypes=_dtypes(file.workload),
         workload=workload,
-        limits=tuple(limits(file.require, read.at, read.at_key)),
+        limits=tuple(limits(file.require.limits, read.at)),
         planner=file.planner,
         force=_forced(read),
         schedule=schedule,
@@ -117,6 +120,7 @@ def _check(question: Question) -> None:
     with _pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
+    check_routing(question.assume, question.model, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 
@@ -142,9 +146,13 @@ def _model(read: Stated, shelf: Shelf) -> tuple[ModelRead, Model]:
     with _pointing_at(read.at("model")):
         name, beside = read.extended("model", "llama-3-8b")
         base = shelf.model(name, beside=beside)
-        if isinstance(read.file.model, str):
-            return base, base.model
-        return base, with_fields(base, read.changes("model"), lambda *keys: read.at("model", *keys)).model
+        model = base.model
+        if not isinstance(read.file.model, str):
+            model = with_fields(base, read.changes("model"), lambda *keys: read.at("model", *keys)).model
+        for what in unwritten(model):
+            message = f"{model.name} has {what}, which can be counted and is not planned yet"
+            raise InputError.one("not-supported-yet", message, remedy=f"tpsim model show {name} counts it")
+        return base, model
 
 
 def _machine(read: Stated, shelf: Shelf) -> tuple[Machine, Machine]:
@@ -212,14 +220,17 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
 def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
-    groups = ("overlap", "ahead", "bucket")
+    groups = ("overlap", "ahead", "bucket", "rows")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
+    if said := stated_context(read.file, read.at):
+        changed["context"] = said
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:
             changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
     practice = replace(base, **changed)
     practice = replace(practice, overlap=practice.overlap.at(laid.zero))
+    check_shared(practice, laid, model, read.at)
     practice = recomputing(read.file.recompute, practice, model, laid, read.at)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))
 

@@ -9,7 +9,9 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchem
 
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
+from tpsim.program.tokens import Order
 from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
+from tpsim.question.require_fields import RequireFields
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -47,14 +49,34 @@ class _OrShort:
         return {"anyOf": [*({"type": short} for short in self.short), handler(schema)]}
 
 
+class ContextFields(Strict):
+    """How attention comes by the tokens of other devices: over which axes of cp keys and values travel, or heads do."""
+
+    noun: ClassVar[str] = "a way to share a context"
+
+    gather: Axes = ()
+    ring: Axes = ()
+    heads: Axes = Field(default=(), description="these split heads inside attention, and tokens outside")
+    all: Literal["gather", "ring", "heads"] | None = Field(default=None, description="the same over all axes of cp")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_word_is_for_all_axes(cls, value: Any) -> Any:
+        return {"all": value} if isinstance(value, str) else value
+
+
 class LayoutFields(Strict):
     """Which mesh axes play which role, the ZeRO stage, and whether the residual stream is split over the sequence."""
 
     tp: Axes = ()
     dp: Axes = ()
+    cp: Axes = Field(default=(), description="these split the tokens of a sequence")
+    context: Annotated[ContextFields, _OrShort("string")] | None = None
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
+    ep: Axes = Field(default=(), description="of dp or tp: where experts lie")
+    etp: Axes | None = Field(default=None, description="of tp: what splits each expert; none: what ep leaves of tp")
     cut: dict[str, Axes] = Field(
         default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"
     )
@@ -108,6 +130,15 @@ class BucketFields(Strict):
         return {"of": value} if isinstance(value, str) else value
 
 
+class RowsFields(Strict):
+    """How rows go to experts and come back, where the bundle has it otherwise."""
+
+    noun: ClassVar[str] = "a switch of rows"
+
+    gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
+    overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
+
+
 class PracticeFields(Strict):
     """A named bundle of switches, and single switches changed in it."""
 
@@ -121,12 +152,15 @@ class PracticeFields(Strict):
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
+    context: Literal["gather", "ring"] | None = None
+    order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
     causal: Literal["skip", "whole"] | None = None
     clip: Literal["norm", "none"] | None = None
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
     overlap: OverlapFields | None = None
+    rows: RowsFields | None = None
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, _OrShort("string")] | None = None
 
@@ -225,6 +259,19 @@ class PriceFields(ValueFields):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class RoutingFields(Strict):
+    """How tokens choose experts."""
+
+    noun: ClassVar[str] = "a field of routing"
+
+    load: Literal["balanced", "uniform"] | Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        default="balanced", description="rows of the fullest rank over the mean; uniform: as chance has it"
+    )
+    drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
+    )
+
+
 class Assume(Strict):
     """What is assumed about the run."""
 
@@ -232,6 +279,10 @@ class Assume(Strict):
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads)
+    routing: RoutingFields = RoutingFields()
+    mfu: Literal["full", "causal"] = Field(
+        default="full", description="what shares of peak count of attention: its whole s by s, or what its mask shows"
+    )
     price_per_chip_hour: Annotated[PriceFields, _OrShort("number")] | None = None
     kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
         default=None,
@@ -276,7 +327,7 @@ class ScenarioFile(Strict):
     recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
     workload: WorkloadFields
     assume: Assume = Assume()
-    require: dict[str, str] = Field(default_factory=dict)
+    require: RequireFields = RequireFields()
     collectives: CollectivesFields = CollectivesFields()
     cost_model: Literal["additive", "book"] = "additive"
     planner: Literal["book", "cheapest"] = "book"

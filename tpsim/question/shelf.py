@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
-from tpsim.program.kinds import one_each
+from tpsim.program.kinds import ONE, one_each
 from tpsim.program.lower import lower
+from tpsim.program.model import as_stated
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.trace import book_path
@@ -51,7 +52,7 @@ class Lowered:
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
-        practice, shards = question.practice, question.mesh.size(*question.layout.roles.get("dp", ()))
+        practice, shards = question.practice, question.mesh.size(*question.layout.data)
         counted = tuple(sizes.dims.items()) if practice.counts_elements else ()
         key = (practice, question.stages, shards, counted, *map(id, calls))
         if key not in self.known:
@@ -103,9 +104,9 @@ class Shelf:
         return self.programs[key]
 
 
-def one_cut(practice: Practice) -> tuple[Layers, Layers]:
+def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
     """A layer of each kind behind the embedding, and a cut between them and the head: what a pipeline repeats."""
-    return one_each(practice), ()
+    return one_each(practice, of), ()
 
 
 def lowered(question: Question, path: Paths = book_path) -> Lowered:
@@ -116,7 +117,7 @@ def lowered(question: Question, path: Paths = book_path) -> Lowered:
         question.practice,
         question.dtypes,
         question.mesh.order,
-        layers=one_cut(question.practice) if question.schedule else None,
+        layers=one_cut(question.practice, question.model.stack) if question.schedule else None,
         path=path,
     )
     moves = collectives(program, coalesce=question.practice.coalesce)
@@ -137,5 +138,16 @@ def structure(question: Question) -> tuple[Any, ...]:
 
 
 def choices(model: Model) -> dict[str, Any]:
-    """The fields of a model that are no sizes and no names: its kinds and its switches."""
-    return {name: value for name, value in asdict(model).items() if isinstance(value, bool | str) and name != "name"}
+    """What of a model is no size and no name: its switches, and those of the blocks of several kinds."""
+    said = as_stated(model)
+    blocks = {
+        f"{kind}.{at}.{name}": value if isinstance(value, bool | str | float) else bool(value)
+        for kind, pair in said.get("kinds", {}).items()
+        for at, block in enumerate(pair)
+        for name, value in block.items()
+    }
+    return {
+        **{name: value for name, value in said.items() if isinstance(value, bool | str) and name != "name"},
+        **blocks,
+        **({"softcap": model.logit_softcap} if model.logit_softcap else {}),
+    }

@@ -138,7 +138,7 @@ def _refuse_not_yet(document: Document) -> None:
                     "not-supported-yet",
                     f"{key}: {feature} is not supported yet",
                     document.key_place(*section, key),
-                    "remove it; tpsim plans tensor, sequence, data and pipeline parallelism and ZeRO",
+                    "remove it; tpsim plans tensor, sequence, context, data and pipeline parallelism and ZeRO",
                 )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
 from tpsim.reference.execute import label
+from tpsim.reference.routing import reordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,13 +69,13 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
         if isinstance(op, Reshard):
             expected = judge.expected(op.inputs[0])
         elif op in twins:
-            expected = _as(op.output, twins[op].output, whole)
+            expected = _as(op.output, twins[op].output, sharded, whole)
         else:
             continue
         labelled.add(op.output)
         yield judge.held(op.output, expected, op.where.phase, name, result=False)
     for name, array in sharded.program.results.items():
-        expected = _as(array, whole.program.results[name], whole)
+        expected = _as(array, whole.program.results[name], sharded, whole)
         phase: Phase = "backward" if name.startswith("grad.") else "update" if name.startswith("new.") else "forward"
         held = judge.held(array, expected, phase, f"{name}{array.type}", result=True)
         yield replace(held, again=array in labelled)
@@ -98,10 +99,11 @@ def _comparable(op: Op) -> bool:
     )
 
 
-def _as(array: Array, other: Array, whole: Run) -> Block:
-    """The value of `other` on one device, its dims in the order of `array`."""
+def _as(array: Array, other: Array, sharded: Run, whole: Run) -> Block:
+    """The value of `other` on one device, its dims, its tokens and the rows of experts in the order of `array`."""
     (block,) = whole.blocks[other].values()
-    return np.asarray(block.transpose([other.dims.index(dim) for dim in array.dims]))
+    value = sharded.placed(block.transpose([other.dims.index(dim) for dim in array.dims]), array.dims)
+    return reordered(sharded, array, whole, other, value) if array.filled else value
 
 
 @dataclass(slots=True)

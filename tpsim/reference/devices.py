@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from tpsim.reference.linkload import hops, injected, passes
 from tpsim.reference.network import NOWHERE, Index, Lane, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tpsim.algebra.moves import Cuts, Move, MoveKind
     from tpsim.fabric.wires import Segment
@@ -82,6 +83,14 @@ class Call:
 Cut = tuple[int, int]
 Message = tuple["Send", tuple[Cut, ...]]
 """A send with its stretches of the flattened array."""
+Letter = Sequence["Block"]
+"""What a message carries: for each of its stretches the values of every group."""
+
+Sent = tuple[Message, Letter]
+Size = int | Counts
+"""Elements, the same in all groups or of each."""
+Sized = tuple["Send", Size, Size]
+"""A send, its elements, and those of them that are its sender's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +149,13 @@ class Devices:
         array: str = "",
         *,
         plan: Schedule | None = None,
+        filled: Blocks | None = None,
     ) -> tuple[Blocks, Call]:
         """Every device's block after one move of an array, and what was sent for it.
 
-        parts  how it runs, innermost first
-        plan   another schedule than that of the parts: a test's wrong one
+        parts   how it runs, innermost first
+        plan    another schedule than that of the parts: a test's wrong one
+        filled  of an array over ragged rows, 1 where an element is of a row that there is: nothing else is counted
 
         Raises ValueError, naming array and device, if a device is left without what it should hold.
         """
@@ -154,14 +165,32 @@ class Devices:
             return dict(blocks), self._idle().call(move, dtype, array)
         segments = tuple(segment for part in parts for segment in part.segments)
         members = self.network.members(move.axes, segments)
-        group = _Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
+        group = self._group(move, members, blocks)
         run = plan or self._plan(move, group, parts, segments)
         stores = group.stores(run.switches)
-        self._run(run, stores, "max" if group.maximum else "sum")
+        for step in self._messages(run, stores.shape[-1]):
+            self._step(step, run, stores, np.maximum if group.maximum else np.add)
         moved = group.moved(stores)
         self._complete(moved, array)
-        tally = self._tally(run, move, segments, members, stores.shape[-1])
+        if filled is None:
+            tally = self._tally(run, move, segments, members, stores.shape[-1])
+        else:
+            tally = self._ragged(run, move, segments, self._group(move, members, filled))
         return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
+
+    def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:
+        """Every device's block on the next device along the axes of a move, and what was sent for it."""
+        segments = tuple(segment for part in parts for segment in part.segments)
+        members = self.network.members(move.axes, segments)
+        hop = replace(move, kind="permute")
+        group = _Shifted(self, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
+        run = self._plan(hop, group, parts, segments)
+        stores = group.stores(run.switches)
+        for each in self._messages(run, stores.shape[-1]):
+            self._step(each, run, stores, np.add)
+        moved = group.moved(stores)
+        tally = self._tally(run, hop, segments, members, stores.shape[-1])
+        return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, "int8", "")
 
     def _plan(self, move: Move, group: _Group, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":
@@ -172,17 +201,23 @@ class Devices:
             self._permutes[key] = permutes.routed(segments, targets)
         return self._permutes[key]
 
-    def _run(self, run: Schedule, stores: Block, kind: str) -> None:
-        """Exchange every message; what a step sends is what was there before it, but switches pass on at once."""
-        combine = np.add if kind == "sum" else np.maximum
-        for step in self._messages(run, stores.shape[-1]):
-            for from_switch in (False, True) if run.switches else (False,):
-                now = [message for message in step if (message[0].source >= run.n) == from_switch]
-                letters = [[stores[:, send.source, low:high].copy() for low, high in cuts] for send, cuts in now]
-                for (send, cuts), letter in zip(now, letters, strict=True):
-                    for (low, high), values in zip(cuts, letter, strict=True):
-                        held = stores[:, send.target, low:high]
-                        held[...] = combine(held, values) if send.add else values
+    def _group(self, move: Move, members: Index, blocks: Blocks) -> _Group:
+        return _Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
+
+    def _step(
+        self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any
+    ) -> list[tuple[Message, Letter]]:
+        """Exchange the messages of a step; what is sent is what was there before it, but switches pass on at once."""
+        sent: list[Sent] = []
+        for from_switch in (False, True) if run.switches else (False,):
+            now = [message for message in step if (message[0].source >= run.n) == from_switch]
+            letters = [[stores[:, send.source, low:high].copy() for low, high in cuts] for send, cuts in now]
+            for (send, cuts), letter in zip(now, letters, strict=True):
+                for (low, high), values in zip(cuts, letter, strict=True):
+                    held = stores[:, send.target, low:high]
+                    held[...] = combine(held, values) if send.add else values
+            sent += zip(now, letters, strict=True)
+        return sent
 
     def _messages(self, run: Schedule, elements: int) -> list[list[Message]]:
         """The schedule with its stretches in elements, those of none left out."""
@@ -206,9 +241,18 @@ class Devices:
         if key not in self._tallies:
             counter = _Counter(self.network, run, segments, members)
             for step in self._messages(run, elements):
-                counter.take(step, move.kind, elements)
+                counter.take(_whole(run, message, move.kind, elements) for message in step)
             self._tallies[key] = counter.tally()
         return self._tallies[key]
+
+    def _ragged(self, run: Schedule, move: Move, segments: tuple[Segment, ...], marks: _Group) -> _Tally:
+        """What is sent where some rows are empty: marks of the others travel as the rows do, and are counted."""
+        counter = _Counter(self.network, run, segments, marks.members)
+        stores = marks.stores(run.switches)
+        for step in self._messages(run, stores.shape[-1]):
+            sent = self._step(step, run, stores, np.maximum)
+            counter.take(_marked(run, *one, move.kind, stores.shape[-1]) for one in sent)
+        return counter.tally()
 
 
 def _cut(run: Schedule, step: Sequence[Send], elements: int) -> Iterator[Message]:
@@ -221,6 +265,24 @@ def _cut(run: Schedule, step: Sequence[Send], elements: int) -> Iterator[Message
         )
         if cuts:
             yield send, cuts
+
+
+def _whole(run: Schedule, message: Message, kind: MoveKind, elements: int) -> Sized:
+    """A message, its elements, and those of them that are its sender's own."""
+    send, cuts = message
+    return send, sum(high - low for low, high in cuts), injected(run, kind, send.source, cuts, elements)
+
+
+def _marked(run: Schedule, message: Message, letter: Letter, kind: MoveKind, elements: int) -> Sized:
+    """The same of the elements that are marked, in each group."""
+    send, cuts = message
+    total = sum(np.nansum(marks, axis=1) for marks in letter)
+    own: Any = 0
+    for (low, _), marks in zip(cuts, letter, strict=True):
+        each = ((low + at, low + at + 1) for at in range(marks.shape[1]))
+        mine = np.array([injected(run, kind, send.source, [one], elements) for one in each])
+        own = own + np.nansum(marks * mine, axis=1)
+    return send, np.asarray(total, dtype=np.int64), np.asarray(own, dtype=np.int64)
 
 
 class _Group:
@@ -348,6 +410,15 @@ class _Group:
         return [wanted[window] for window in held]
 
 
+class _Shifted(_Group):
+    """Blocks that go to the next device, as the mesh counts them."""
+
+    def targets(self) -> list[int]:
+        """The same in every group."""
+        place = {at: rank for rank, at in enumerate(map(int, self.order))}
+        return [place[(int(at) + 1) % self.n] for at in self.order]
+
+
 class _Counter:
     """Counts elements per device and directed link, for all groups at once."""
 
@@ -361,13 +432,11 @@ class _Counter:
         }
         self.serials: dict[str, int] = defaultdict(int)
 
-    def take(self, step: Sequence[Message], kind: MoveKind, elements: int) -> None:
+    def take(self, step: Iterable[Sized]) -> None:
         """Count a step: as many sub-steps as links that its longest hop crosses."""
         slots: dict[int, dict[str, Counts]] = {}
-        for send, cuts in step:
-            size = sum(high - low for low, high in cuts)
+        for send, size, own in step:
             if send.source < self.run.n:
-                own = injected(self.run, kind, send.source, cuts, elements)
                 self.injected[self.members[:, send.source]] += own
             self._cross(send, size, slots)
         for loads in slots.values():
@@ -382,7 +451,7 @@ class _Counter:
         for level, size in busiest.items():
             self.serials[level] += size
 
-    def _cross(self, send: Send, size: int, slots: dict[int, dict[str, Counts]]) -> None:
+    def _cross(self, send: Send, size: Size, slots: dict[int, dict[str, Counts]]) -> None:
         lane, segment = self.lanes[send.along], self.segments[send.along]
         if joined(lane.topology):
             self._across(lane, send, size, _slot(slots, 0, self.loads, lane.name))
@@ -398,7 +467,7 @@ class _Counter:
         if not np.array_equal(at, self.members[:, send.target]):
             raise ValueError(f"rank {send.target} is not beside rank {send.source} on {lane.name}")
 
-    def _across(self, lane: Lane, send: Send, size: int, load: Counts) -> None:
+    def _across(self, lane: Lane, send: Send, size: Size, load: Counts) -> None:
         """One hop where every device reaches every other one."""
         source, target = (self.members[:, rank] if rank < self.run.n else None for rank in (send.source, send.target))
         if source is not None:
@@ -410,7 +479,7 @@ class _Counter:
         for way, at in _crossed(lane, source, target):
             np.add.at(load, np.broadcast_arrays(way, at), size * times)
 
-    def _count(self, at: Index, to: Index, size: int) -> None:
+    def _count(self, at: Index, to: Index, size: Size) -> None:
         self.sent[at] += size
         self.messages[at] += 1
         self.received[to] += size

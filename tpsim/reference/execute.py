@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.program.lives import lives
-from tpsim.program.op import Array, Join, Leaf, Op, Program, Reshard
+from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, Program, Reshard
+from tpsim.program.tokens import TOKENS, positions
+from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
+from tpsim.reference.routing import Choice, Table, carried, emptied, marks, own
 from tpsim.reference.wiring import Wiring, rings
-from tpsim.reference.works import Work, work_of
+from tpsim.reference.works import Positions, Work, work_of
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Where
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.collectives import Part
+    from tpsim.reference.streamed import Steps
 
 Inputs = Callable[[str, tuple[int, ...]], Block]
 """Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
@@ -45,7 +49,13 @@ class Cause:
 class Run:
     """One execution: the blocks of every array, by array, and every collective in the order of the ops.
 
-    works  what each op that was run does on a device: it hangs on sizes alone
+    works      what each op that was run does on a device: it hangs on sizes alone
+    choose     which experts tokens go to
+    tables     which token fills each row of an expert, by choice
+    positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
+    streams    array that comes block after block -> by which move, and the block that each device has in each step
+    kernels    op of a kernel that reads such arrays -> all ops of the kernel
+    summed     what such kernels have summed over blocks
     """
 
     program: Program
@@ -58,11 +68,27 @@ class Run:
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[Cause] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
+    choose: Choice = own
+    tables: dict[Filled, Table] = field(default_factory=dict)
     live: Live = field(init=False)
+    positions: Positions | None = field(init=False)
+    streams: dict[Array, tuple[Move, Steps]] = field(default_factory=dict)
+    kernels: Mapping[Op, tuple[Op, ...]] = field(init=False)
+    summed: dict[Array, Blocks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.live = Live(lives(self.program), self.beside)
+        self.live = Live(lives(self.program), self.beside, self.grid.mesh)
+        self.kernels = streamed.kernels(self.program)
+        order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
+        self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
+
+    def placed(self, whole: Block, dims: Sequence[str]) -> Block:
+        """A value with its tokens in the order in which devices have them."""
+        for place, dim in enumerate(dims):
+            if dim in TOKENS and self.positions is not None:
+                whole = whole.take(self.positions, axis=place)
+        return whole
 
     @property
     def grid(self) -> Grid:
@@ -87,8 +113,14 @@ class Run:
 
     def bytes_on(self, device: Device, array: Array) -> int:
         """Bytes of an array's block on a device, 0 where it has none."""
-        block = self.blocks[array].get(device)
-        return 0 if block is None else block.size * bytes_of(array.dtype)
+        return self.elements(array).get(device, 0) * bytes_of(array.dtype)
+
+    def elements(self, array: Array) -> dict[Device, int]:
+        """Of an array's block on every device that has one; of ragged rows those that are filled."""
+        blocks = self.blocks[array]
+        if not array.filled:
+            return {device: block.size for device, block in blocks.items()}
+        return {device: int(marks(self, array, array.type, device).sum()) for device in blocks}
 
     @property
     def calls(self) -> list[Call]:
@@ -133,6 +165,7 @@ def execute(
     wiring: Wiring | None = None,
     schedule: PipelineSchedule | None = None,
     beside: Mapping[str, int] | None = None,
+    choose: Choice = own,
 ) -> Run:
     """Run every op of `program` on the devices of `mesh`.
 
@@ -141,16 +174,17 @@ def execute(
     wiring  how moves run; None: every mesh axis is a closed ring of its own
     schedule  the orders of the ranks of a program that is cut into stages; None: every device runs every op
     beside  name of an array -> bytes per element that its stack keeps as long as it is there
+    choose  which experts tokens go to: their own choice, unless another is drawn
 
     Raises ValueError, naming array and device, if a collective leaves a device without a part of its block, and where
     ranks wait for each other.
     """
     wired = wiring or rings(mesh)
-    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule, beside or {})
+    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule, beside or {}, choose=choose)
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
-        run.live.made(op, run.blocks[op.output])
+        run.live.made(op, run.elements(op.output))
         run.live.read(op)
 
     def ended(rank: int) -> None:
@@ -183,16 +217,24 @@ def label(array: Array, op: Op) -> str:
 def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Leaf):
         shape = tuple(run.sizes[dim] for dim in op.output.dims)
-        scattered = run.grid.scatter(run.inputs(label(op.output, op), shape), op.output.type)
+        value = run.placed(run.inputs(label(op.output, op), shape), op.output.dims)
+        scattered = run.grid.scatter(value, op.output.type)
         return {device: scattered[device] for device in run.holders(op.where)}
     if isinstance(op, Reshard):
         return _moved(run, op)
     if isinstance(op, Join):
         return _joined(run, op)
+    if isinstance(op, Dispatch | Combine):
+        return carried(run, op)
+    if op in run.kernels and streamed.sums_blocks(op):
+        if op.output not in run.summed:
+            run.summed |= streamed.results(run, run.kernels[op])
+        return run.summed[op.output]
     if op not in run.works:
-        run.works[op] = work_of(op, run.grid, run.sizes)
+        run.works[op] = work_of(op, run.grid, run.sizes, run.choose, run.positions)
     held = [run.blocks[x] for x in op.inputs]
-    return {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+    made = {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+    return emptied(run, op.output, made) if op.output.filled else made
 
 
 def _joined(run: Run, op: Join) -> Blocks:
@@ -209,7 +251,14 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
-        blocks, call = _played(run, move, blocks, parts, op)
+        if move.streamed and move.kind == "all_gather":
+            steps, call = streamed.gathered(run, move, blocks, parts, op)
+            run.streams[op.output] = move, steps
+            blocks = streamed.whole(run, move, steps)
+        elif move.streamed:
+            blocks, call = streamed.scattered(run, move, blocks, parts, op)
+        else:
+            blocks, call = _played(run, move, blocks, parts, op)
         run.causes.append(Cause(op, call))
     return blocks
 
@@ -222,11 +271,13 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     held, order = set(blocks), run.grid.devices
     if move.members and len(held) < len(order):
         return _exchanged(run, move, blocks, op)
+    filled = {device: marks(run, op.output, move.before, device) for device in order} if op.output.filled else None
+    play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
     if len(held) == len(order):
-        return run.devices.play(move, blocks, parts, op.output.dtype, str(op.output))
+        return play(blocks)
     likes = {run.like(device): block for device, block in blocks.items()}
     beside = {device: likes[run.like(device)] for device in order if device not in held}
-    moved, call = run.devices.play(move, {**beside, **blocks}, parts, op.output.dtype, str(op.output))
+    moved, call = play({**beside, **blocks})
     mine = [place for place, device in enumerate(order) if device in held]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
     return {device: moved[device] for device in order if device in held}, replace(call, **counts)
@@ -255,7 +306,7 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     (move,) = cut.moves
     likes = {run.like(device): block for device, block in blocks.items()}
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
-    run.live.made(cut, run.blocks[cut.output])
+    run.live.made(cut, run.elements(cut.output))
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
     run.causes.append(Cause(cut, call))

@@ -20,6 +20,7 @@ MASKED = -1e9
 LEARNING_RATE, BETA_MOMENT, BETA_VARIANCE, DECAY, ADAM_EPSILON = 0.1, 0.9, 0.95, 0.01, 1e-8
 ROPE_BASE = 100.0
 CLIP = 0.01
+BOUND, SHARP = 0.7, 1.702
 """Test-sized constants: any values prove the same equalities."""
 
 
@@ -44,6 +45,16 @@ def _silu(x: Block) -> Block:
 
 def _silu_slope(x: Block) -> Block:
     return _sigmoid(x) * (1.0 + x * (1.0 - _sigmoid(x)))
+
+
+def _clamped(x: Block) -> Block:
+    bound = np.minimum(x, BOUND)
+    return np.asarray(bound * _sigmoid(SHARP * bound))
+
+
+def _clamped_slope(x: Block) -> Block:
+    gate = _sigmoid(SHARP * x)
+    return np.asarray((x < BOUND) * gate * (1.0 + SHARP * x * (1.0 - gate)))
 
 
 TANH_SCALE, TANH_CUBE = np.sqrt(2.0 / np.pi), 0.044715
@@ -86,7 +97,9 @@ POINTWISE: Mapping[str, Function] = {
     "mul": Function(lambda x, y: x * y, (lambda x, y: y + 0 * x, lambda x, y: x + 0 * y)),
     "div": Function(lambda x, y: x / y, (lambda x, y: 1 / y + 0 * x, lambda x, y: -x / y**2)),
     "exp": Function(np.exp, (lambda made: made,)),
+    "sigmoid": Function(_sigmoid, (lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)),)),
     "log": Function(np.log, (lambda x: 1 / x,)),
+    "tanh": Function(np.tanh, (lambda made: 1 - made**2,)),
     "unit": Function(
         _unit,
         (lambda x, v: (v + EPSILON) ** -0.5 + 0 * x, lambda x, v: -0.5 * x * (v + EPSILON) ** -1.5),
@@ -95,6 +108,13 @@ POINTWISE: Mapping[str, Function] = {
     "relu": Function(lambda x: np.maximum(x, 0), (lambda x: (x > 0) * 1.0,)),
     "swiglu": Function(lambda g, u: _silu(g) * u, (lambda g, u: _silu_slope(g) * u, lambda g, u: _silu(g) + 0 * u)),
     "geglu": Function(lambda g, u: _gelu(g) * u, (lambda g, u: _gelu_slope(g) * u, lambda g, u: _gelu(g) + 0 * u)),
+    "swiglu_clamped": Function(
+        lambda g, u: _clamped(g) * (np.clip(u, -BOUND, BOUND) + 1),
+        (
+            lambda g, u: _clamped_slope(g) * (np.clip(u, -BOUND, BOUND) + 1),
+            lambda g, u: _clamped(g) * (np.abs(u) < BOUND),
+        ),
+    ),
     "adam": Function(_adam),
     "clipped": Function(lambda g, squares: g / np.maximum(1.0, np.sqrt(squares) / CLIP)),
     "adam_moment": Function(_moment),
@@ -127,6 +147,8 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "position_one_hot": lambda _, s, p: (s == p) * 1.0,
     "dropout": _dropout,
     "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
+    "window_mask": lambda sizes, s, t: np.where((t > s) | (s - t >= sizes["w"]), MASKED, 0.0),
+    "chunk_mask": lambda sizes, s, t: np.where((t > s) | (s // sizes["w"] != t // sizes["w"]), MASKED, 0.0),
     "rotation": _rotation,
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,

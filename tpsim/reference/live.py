@@ -6,14 +6,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpsim.program.lives import Lives, in_microbatch
+from tpsim.program.lives import BUFFERS, Lives, in_microbatch
 from tpsim.reference.devices import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tpsim.algebra.mesh import Mesh
     from tpsim.program.op import Array, Op
-    from tpsim.reference.blocks import Blocks, Device
+    from tpsim.reference.blocks import Device
 
 
 @dataclass(slots=True)
@@ -21,24 +22,28 @@ class Live:
     """What devices hold of the arrays that microbatches make, beside states.
 
     beside  name of an array -> bytes per element that a stack keeps as long as it is there
+    mesh    whose devices they are
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
 
     lives: Lives
-    beside: Mapping[str, int] = field(default_factory=dict)
+    beside: Mapping[str, int]
+    mesh: Mesh
     levels: dict[int, list[list[tuple[int, int]]]] = field(default_factory=lambda: defaultdict(list))
     _held: Counter[Device] = field(default_factory=Counter)
     _most: Counter[Device] = field(default_factory=Counter)
     _sizes: dict[Array, dict[Device, int]] = field(default_factory=dict)
     _left: dict[Array, int] = field(default_factory=dict)
 
-    def made(self, op: Op, blocks: Blocks) -> None:
-        """The output of `op` is there."""
+    def made(self, op: Op, elements: Mapping[Device, int]) -> None:
+        """The output of `op` is there, with so many elements on every device that has it."""
         array = op.output
         if array not in self.lives.makers:
             return
         each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
-        self._sizes[array] = {device: block.size * each for device, block in blocks.items()}
+        ways = self.mesh.size(*self.lives.streamed.get(array, ()))
+        there = min(BUFFERS, ways)
+        self._sizes[array] = {device: many * there // ways * each for device, many in elements.items()}
         self._left[array] = len(self.lives.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size

@@ -40,7 +40,7 @@ def on_rings(mesh: Mesh, move: Move) -> Sequence[Part]:
     """How a move runs where every mesh axis is a ring of its own."""
     busy = [axis for axis in move.axes if mesh.axes[axis] > 1]
     segments = tuple(Segment("rings", axis, "ring", mesh.axes[axis]) for axis in busy)
-    if move.kind == "permute":
+    if move.kind == "permute" or move.streamed:
         return [Part(segments, "permute")]
     if len(segments) > 1:
         return [Part(segments, "rotated")]

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tpsim.program.dispatch import CHOICE
 from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
+from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE
 
@@ -19,18 +22,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.reference.blocks import Grid
+    from tpsim.reference.routing import Choice
+
+Positions = NDArray[np.int64]
+Numbers = Callable[[Device], list[Positions]]
+"""The global indices of a device's block, per dim."""
 
 Work = Callable[[Device, list[Block]], Block]
 """What a device makes of its blocks of an op's inputs."""
 
 
-def work_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
-    """What an op does on any device, whose blocks of an array are all as large."""
+def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positions: Positions | None = None) -> Work:
+    """What an op does on any device, whose blocks of an array are all as large.
+
+    choose     which experts tokens go to
+    positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
+    """
     match op:
         case Einsum():
             return _einsum(op)
         case Index():
-            return partial(_index, op, grid, sizes)
+            told = partial(numbers, op.output, grid, sizes, positions)
+            return partial(index_block, op, sizes, told, choose=choose if op.fn == CHOICE else None)
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -73,14 +86,31 @@ def _einsum(op: Einsum) -> Work:
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
 
 
-def _index(op: Index, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
+def index_block(
+    op: Index,
+    sizes: Mapping[str, int],
+    told: Numbers,
+    device: Device,
+    blocks: list[Block],
+    *,
+    choose: Choice | None = None,
+) -> Block:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
-    out = op.output
-    windows = grid.window(device, out.type, sizes)
-    grids = np.meshgrid(*(np.arange(w.start, w.stop) for w in windows), indexing="ij", sparse=True) if windows else []
-    inputs = [_alignment(x, out)(block) for block, x in zip(blocks, op.inputs, strict=True)]
+    own = told(device)
+    grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
+    inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
-    return np.broadcast_to(INDEX[op.fn]({**sizes, **draw}, *grids, *inputs), _extents(windows))
+    fn = INDEX[op.fn] if choose is None else choose
+    return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), [len(each) for each in own])
+
+
+def numbers(
+    array: Array, grid: Grid, sizes: Mapping[str, int], positions: Positions | None, device: Device
+) -> list[Positions]:
+    """The global indices of a device's block of an array, per dim; of tokens their positions."""
+    parts = grid.window(device, array.type, sizes)
+    held = [positions if dim in TOKENS else None for dim in array.dims]
+    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(held, parts, strict=True)]
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:

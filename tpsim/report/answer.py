@@ -14,6 +14,9 @@ from tpsim.report.table import Line
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tpsim.report.bars import Bar
+    from tpsim.report.picture import Picture, Pictures
+
 
 @dataclass(frozen=True, slots=True)
 class Input(Record):
@@ -64,10 +67,16 @@ class Answer(Record):
         return self.verdict
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict over the rows."""
+        """What a notebook shows: the verdict, what it weighs, and the rows."""
         from tpsim.report import html
 
-        return html.text(self.lines, self.shown())
+        return html.cell(self.lines, self.bars, self.shown())
+
+    def plot(self) -> Pictures:
+        """The answer's pictures, as a notebook shows them; none where nothing is drawn of it."""
+        from tpsim.report.picture import Pictures
+
+        return Pictures(self.pictures)
 
     @property
     @abstractmethod
@@ -83,6 +92,16 @@ class Answer(Record):
     def lines(self) -> tuple[Line, ...]:
         """The verdict as lines."""
         return (Line(self.verdict, ok=self.ok),)
+
+    @property
+    def bars(self) -> Sequence[Bar]:
+        """What the verdict weighs."""
+        return ()
+
+    @property
+    def pictures(self) -> Sequence[Picture]:
+        """What is drawn of it; made when it is asked for."""
+        return ()
 
     @property
     def files(self) -> Sequence[tuple[str, str]]:

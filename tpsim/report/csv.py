@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from io import StringIO
 from typing import TYPE_CHECKING, Any
+
+from tpsim.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
 
 def text(records: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """`records` with their keys as header, in the order in which they first appear; None is an empty cell.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
 
     columns  what the header says where there is no record
     """
@@ -27,5 +32,12 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return repr(value) if isinstance(value, float) else str(value)
+        return _cell(",".join(map(str, value)))
+    if not isinstance(value, str):
+        return repr(value) if isinstance(value, float) else str(value)
+    said = printable(value)
+    return f"'{said}" if FORMULA.match(said) else said
+
+
+FORMULA = re.compile(r"[=@\t]|[+-](?![\d.][\w .,%/+-]*$)")
+"""How a text begins that a spreadsheet runs; ``-32.4 ms`` is none."""

@@ -1,20 +1,38 @@
-"""A verdict and tidy rows as HTML, for notebooks: numbers in units, nothing of the user's taken for markup."""
+"""Documents as one HTML file that needs nothing beside it, and answers as a notebook shows them.
+
+Templates escape whatever they are given; a page runs the one script that its head names by its hash, and loads nothing.
+"""
 
 from __future__ import annotations
 
-from html import escape
+import re
+from base64 import b64encode
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.report.table import Column, Table, as_text, labelled
+from tpsim.report import vega
+from tpsim.report.table import Column, Table, as_text
+from tpsim.report.vega import Look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from tpsim.report.bars import Bar
     from tpsim.report.numbers import Kind
-    from tpsim.report.table import Line
+    from tpsim.report.picture import Picture
+    from tpsim.report.table import Document, Line, Text
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 MOST = 200
-"""Rows that are shown; a frame has all."""
+"""Rows that a notebook shows; a frame has all."""
 
 ENDS: Mapping[str, Kind] = {
     "_bytes_per_s": "bytes_per_s",
@@ -26,39 +44,133 @@ ENDS: Mapping[str, Kind] = {
 }
 """What a key of a record ends with, and what its numbers are."""
 
+LOOK = Look(
+    colours=tuple(f"var(--c{at})" for at in range(8)),
+    ink="var(--soft)",
+    faint="var(--faint)",
+    limit="var(--no)",
+    legend=False,
+)
+"""Colours that the page's style sheet says, on white and on black."""
 
-def text(lines: Sequence[Line], records: Sequence[Mapping[str, Any]]) -> str:
-    """The lines, a "no" in red, over a table with a column per key of `records`."""
-    return "\n".join([f"<pre>{'<br>'.join(_said(lines))}</pre>", *(_table(records) if records else ())])
+WIDE, NARROW = 860, 300
+"""Pixels of a picture's axes on a screen and on paper, and on a phone."""
 
 
-def _said(lines: Sequence[Line]) -> Iterator[str]:
-    for line, words in zip(lines, labelled(lines), strict=True):
-        shown = escape("".join(words))
-        yield shown if line.ok else f'<b style="color: red">{shown}</b>'
+def text(document: Document, version: str) -> str:
+    """`document` as a file that is read, printed and sent around by itself.
+
+    version  of tpsim
+    Raises ImportError where what draws pictures is not installed.
+    """
+    from markupsafe import Markup
+
+    style, script = _file("bars.css") + _file("page.css"), _file("page.js")
+    return _rendered(
+        "report.html.j2",
+        page=document,
+        tables=[_shown(table) for table in document.tables],
+        pictures=[_drawn(picture) for picture in document.pictures()],
+        version=version,
+        style=Markup(style),  # noqa: S704 - own files, as is the script
+        script=Markup(script),  # noqa: S704
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+    )
 
 
-def _table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def cell(lines: Sequence[Line], bars: Sequence[Bar], records: Sequence[Mapping[str, Any]]) -> str:
+    """The verdict, what it weighs, and a table with a column per key of `records`, for a notebook."""
+    from markupsafe import Markup
+
+    table = _shown(_table(records)) if records else None
+    return _rendered("notebook.html.j2", lines=lines, bars=bars, table=table, style=Markup(_file("bars.css")))  # noqa: S704
+
+
+@cache
+def _file(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+    )
+
+
+def _rendered(template: str, **values: Any) -> str:
+    return _templates().get_template(template).render(**values)
+
+
+def _visible(value: Any) -> Any:
+    """A text without characters that steer whoever shows it, or are no text at all."""
+    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
+        return value
+    return "".join(char if char.isprintable() or char in "\t\n" else "\ufffd" for char in value)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def _shown(table: Table) -> dict[str, Any]:
+    """A table as the template shows it: columns, and rows, each with what stands above it and below it."""
+    beside = replace(table, columns=tuple(one for one in table.columns if not one.below and one.key != table.group))
+    texts = as_text(beside)
+    heads = zip(texts.headers, texts.units, texts.right, strict=True)
+    return {
+        "title": table.title,
+        "columns": [
+            {"header": head.replace("-\n", "-").replace("\n", " "), "unit": unit, "right": right}
+            for head, unit, right in heads
+        ],
+        "rows": list(_rows(table, beside, texts)),
+        "folded": table.folded,
+        "sorts": not table.group and len(table.rows) > 1,
+        "more": table.more,
+    }
+
+
+def _rows(table: Table, beside: Table, texts: Text) -> Iterator[dict[str, Any]]:
+    """Rows; the first of a group says which, and long texts stand below theirs."""
+    long = [column for column in table.columns if column.below]
+    group = None
+    for row, cells in zip(table.rows, texts.rows, strict=True):
+        own = row.get(table.group)
+        yield {
+            "group": own if own != group else None,
+            "cells": [
+                {"text": cell, "right": right, "value": _number(row.get(column.key))}
+                for column, cell, right in zip(beside.columns, cells, texts.right, strict=True)
+            ],
+            "below": [(column.header, row[column.key]) for column in long if row.get(column.key)],
+        }
+        group = own
+
+
+def _number(value: Any) -> float | None:
+    """What a cell is sorted by, if it is a number."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+
+
+def _table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """A column per key."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     columns = tuple(Column(key, key, _kind(key, [record.get(key) for record in records])) for key in keys)
     shown = [{key: _plain(value) for key, value in record.items()} for record in records[:MOST]]
-    cells = as_text(Table(columns, shown))
-    units = [f"{key}<br>{escape(unit)}" if unit else key for key, unit in zip(keys, cells.units, strict=True)]
-    yield "<table>"
-    yield _row("th", units)
-    yield from (_row("td", [escape(cell) for cell in row]) for row in cells.rows)
-    yield "</table>"
-    if len(records) > MOST:
-        yield f"<p>{len(records) - MOST:,} more rows: to_frame() has them</p>"
+    left = f"{len(records) - MOST:,} more rows: to_frame() has them" if len(records) > MOST else ""
+    return Table(columns, shown, more=left)
 
 
 def _plain(value: Any) -> Any:
     """A value that text can hold beside others: a list as its items."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-
-
-def _row(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _kind(key: str, values: Sequence[Any]) -> Kind:
@@ -68,3 +180,51 @@ def _kind(key: str, values: Sequence[Any]) -> Kind:
         return "text"
     named = next((kind for end, kind in ENDS.items() if key.endswith(end)), None)
     return named or ("integer" if all(isinstance(value, int) for value in present) else "number")
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+def _drawn(picture: Picture) -> dict[str, Any]:
+    """A picture twice, as wide as a page and as a phone, with what its colours stand for."""
+    looks = [replace(LOOK, width=width) for width in (WIDE, NARROW)]
+    return {
+        "title": picture.title,
+        "about": picture.about,
+        **{
+            name: {
+                "svg": _svg(vega.alone(picture, look)),
+                "sorts": vega.sorts(picture, look),
+                "thin": vega.left_out(picture, look),
+            }
+            for name, look in zip(("wide", "narrow"), looks, strict=True)
+        },
+    }
+
+
+def _svg(spec: Mapping[str, Any]) -> Markup:
+    """A picture as SVG, as wide as its place; whoever draws it escapes its texts."""
+    import vl_convert
+    from markupsafe import Markup
+
+    drawn = vl_convert.vegalite_to_svg(_clean(spec), vl_version=vega.VERSION, allowed_base_urls=[])
+    return Markup(PATH.sub(_rounded, SIZE.sub("", drawn, count=1)))  # noqa: S704
+
+
+PATH, DIGITS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d)\d+")
+"""A path, and what its numbers have beyond a tenth of a pixel."""
+
+
+def _rounded(path: re.Match[str]) -> str:
+    return DIGITS.sub(r"\1", path[0])
+
+
+SIZE = re.compile(r'width="[\d.]+" height="[\d.]+" (?=viewBox)')
+"""The size of a picture in pixels, which its place decides; its proportions stay."""
+
+
+def _clean(value: Any) -> Any:
+    """A document whose texts are visible."""
+    if isinstance(value, dict):
+        return {key: _clean(one) for key, one in value.items()}
+    return [_clean(one) for one in value] if isinstance(value, list) else _visible(value)

@@ -15,11 +15,23 @@ class NoNumber(ValueError):  # noqa: N818  # it says what was found
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """`document` as JSON. Raises NoNumber, with the place, for an infinity or nan."""
+    """`document` as JSON, what is not printable as an escape. Raises NoNumber, with the place, for infinity or nan."""
     try:
-        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        made = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return "\n".join(map(_escaped, made.split("\n")))
     except ValueError:
         raise NoNumber(next(_endless(document, ""))) from None
+
+
+def _escaped(line: str) -> str:
+    """A line without what would steer a terminal which it is shown on; JSON itself escapes the first 32."""
+    if line.isprintable():
+        return line
+    escapes = (char.encode("utf-16-be", "surrogatepass").hex() for char in line)
+    return "".join(
+        char if char.isprintable() else "".join(f"\\u{escape[at : at + 4]}" for at in range(0, len(escape), 4))
+        for char, escape in zip(line, escapes, strict=True)
+    )
 
 
 def _endless(value: Any, at: str) -> Iterator[str]:

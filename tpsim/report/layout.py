@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.report.table import Table, as_text
+from tpsim.report.table import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from tpsim.report.table import Column, Table
 
 UNDER = "    "
 """What stands before a text that is printed under its row."""
@@ -17,42 +19,56 @@ UNDER = "    "
 SHORT = 24
 """Characters of a text that is never wrapped, and the least that a wrapped one gets."""
 
+WORD = 44
+"""Characters of a word that is not broken."""
+
+LEAST = 2
+"""Columns of a table that goes on below."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a table and what it is, for who wants to style it."""
+    """One line of a table and what it is, for who wants to style it; a row is "most" or "over" where its table says."""
 
-    kind: Literal["title", "header", "group", "row", "below"]
+    kind: Literal["title", "header", "group", "row", "below", "most", "over"]
     text: str
 
 
 def lines(table: Table, width: int | None) -> Iterator[Line]:
-    """`table` as lines of at most `width` characters if that can be done by wrapping long texts; None: unbounded."""
-    below = [column for column in table.columns if column.below]
-    beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
-    cells = as_text(beside)
-    first = 1 if table.group else 0
-    rows = [row[first:] for row in cells.rows]
-    if table.group:
-        rows = [[f" {row[0]}", *row[1:]] for row in rows]
-    pairs = zip(cells.headers[first:], cells.units[first:], strict=True)
-    headers = _level([_header(header, unit) for header, unit in pairs])
-    grid = _Grid([*headers, *rows], cells.right[first:], width)
+    """`table` as lines of at most `width` characters, as far as no number has to be cut; None: unbounded.
+
+    What is too wide stands closer, then long texts are wrapped, then texts at the right end go under their rows;
+    columns that are too many even so go on in a table below, behind the first one.
+    """
     if table.title:
         yield Line("title", table.title)
-    for header in headers if any(map(any, headers)) else ():
-        yield from (Line("header", text) for text in grid.lines(header))
+    below = [column for column in table.columns if column.below]
+    beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
+    grid = _Grid(beside, width)
+    under = grid.under()
+    last = len(grid.columns) - under
+    for laid in grid.parts(range(last)):
+        yield from _part(table, laid, [*beside.columns[len(beside.columns) - under :], *below], width)
+        below, under = [], 0
+    for text in table.more.splitlines():
+        yield from (Line("below", part) for part in ([text] if width is None else _wrapped(text, width)))
+
+
+def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None) -> Iterator[Line]:
+    """The rows of `table` in the columns of `laid`, each over its texts of `below`."""
+    for header in laid.headers:
+        yield from (Line("header", text) for text in laid.lines(header))
     group = None
-    for row, own, raw in zip(rows, cells.rows, table.rows, strict=True):
-        if table.group and own[0] != group:
-            group = own[0]
-            yield Line("group", group)
-        yield from (Line("row", text) for text in grid.lines(row))
-        for text in (f"{column.header}: {raw[column.key]}" for column in below if raw.get(column.key)):
-            room = None if width is None else max(SHORT, width - len(UNDER))
-            yield from (Line("below", UNDER + part) for part in ([text] if room is None else _wrapped(text, room)))
-    if table.more:
-        yield from (Line("below", part) for part in ([table.more] if width is None else _wrapped(table.more, width)))
+    for cells, raw in zip(laid.rows, table.rows, strict=True):
+        if table.group and raw[table.group] != group:
+            group = raw[table.group]
+            yield Line("group", str(group))
+        yield from (Line(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
+        for column in below:
+            if raw.get(column.key):
+                text = f"{' '.join(column.header.split())}: {raw[column.key]}"
+                room = None if width is None else max(SHORT, width - len(UNDER))
+                yield from (Line("below", UNDER + part) for part in ([text] if room is None else _wrapped(text, room)))
 
 
 def _header(header: str, unit: str) -> list[str]:
@@ -71,30 +87,69 @@ def _level(headers: Sequence[list[str]]) -> list[list[str]]:
 
 
 class _Grid:
-    """The widths that rows of cells take together."""
+    """The cells of a table, and which of its columns stand beside each other in a width."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], right: Sequence[bool], width: int | None) -> None:
+    def __init__(self, table: Table, width: int | None) -> None:
+        cells, first = as_text(table), 1 if table.group else 0
+        rows = [row[first:] for row in cells.rows]
+        if table.group:
+            rows = [[f" {row[0]}", *row[1:]] for row in rows]
+        headers = _level([_header(*pair) for pair in zip(cells.headers[first:], cells.units[first:], strict=True)])
+        self.headers = headers if any(map(any, headers)) else []
+        self.columns = list(zip(*self.headers, *rows, strict=True)) or [() for _ in cells.headers[first:]]
+        self.right = cells.right[first:]
+        self.texts = [column.kind == "text" for column in table.columns[first:]]
+        self.width = width
+
+    def laid(self, chosen: Sequence[int]) -> _Laid:
+        """The chosen columns beside each other."""
+        return _Laid([self.columns[at] for at in chosen], [self.right[at] for at in chosen], self)
+
+    def under(self) -> int:
+        """How many texts at the right end go under their rows: as few as let the others fit, none if none do."""
+        every = len(self.columns)
+        texts = next((n for n, text in enumerate(reversed(self.texts[1:])) if not text), 0)
+        return next((n for n in range(texts + 1) if self.laid(range(every - n)).fits), 0)
+
+    def parts(self, columns: Sequence[int]) -> Iterator[_Laid]:
+        """The columns, in as many tables as they need: the first leads each, and at least one is with it."""
+        few = len(columns)
+        while few > LEAST and not self.laid(columns[:few]).fits:
+            few -= 1
+        yield self.laid(columns[:few])
+        if few < len(columns):
+            yield from self.parts([columns[0], *columns[few:]])
+
+
+class _Laid:
+    """Columns beside each other: how wide each is, and how far apart."""
+
+    def __init__(self, columns: Sequence[Sequence[str]], right: Sequence[bool], grid: _Grid) -> None:
+        rows = list(zip(*columns, strict=True))
+        self.headers, self.rows = rows[: len(grid.headers)], rows[len(grid.headers) :]
         self.right = right
-        self.widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+        self.widths = [max(map(len, column), default=0) for column in columns]
         self.gap = 2
-        if width is not None and self._room() > width:
+        if grid.width is not None and self._room() > grid.width:
             self.gap = 1
-            self._wrap(width)
+            self._wrap(grid.width)
+        self.fits = grid.width is None or self._room() <= grid.width
 
     def _room(self) -> int:
         return sum(self.widths) + self.gap * (len(self.widths) - 1)
 
     def _wrap(self, width: int) -> None:
-        """Narrow the long texts, all to one width, until the table fits or they are short."""
-        long = [
-            at
-            for at, (room, right) in enumerate(zip(self.widths, self.right, strict=True))
-            if room > SHORT and not right
-        ]
-        if long and (over := self._room() - width) > 0:
-            left = (sum(self.widths[at] for at in long) - over) // len(long)
-            for at in long:
-                self.widths[at] = min(self.widths[at], max(SHORT, left))
+        """Narrow the long texts, the longest most, until the table fits or they are short."""
+        long = [at for at, room in enumerate(self.widths) if room > SHORT and not self.right[at]]
+        left = width - self._room() + sum(self.widths[at] for at in long)
+        for n, at in enumerate(sorted(long, key=lambda at: self.widths[at])):
+            self.widths[at] = min(self.widths[at], max(self._least(at), left // (len(long) - n)))
+            left -= self.widths[at]
+
+    def _least(self, at: int) -> int:
+        """The width at which a text is short, and none of its words is broken that a screen holds."""
+        words = (word for row in self.rows for word in row[at].split())
+        return max(SHORT, min(WORD, max(map(len, words), default=0)))
 
     def lines(self, row: Sequence[str]) -> Iterator[str]:
         """One row: a line, or several where a text is wrapped."""
@@ -112,4 +167,4 @@ def _wrapped(cell: str, room: int) -> list[str]:
         return [cell]
     from textwrap import wrap
 
-    return wrap(cell, room) or [""]
+    return wrap(cell, room, subsequent_indent=" " * cell.startswith(" "), break_on_hyphens=False) or [""]

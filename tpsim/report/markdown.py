@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from tpsim.printable import printable
 from tpsim.report.table import as_text
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def _parts(document: Document, most: int) -> Iterator[str]:
     if document.notes:
         yield "\n".join(f"- {_escaped(note)}" for note in document.notes)
     if document.next_command:
-        yield f"Next: `{document.next_command}`"
+        yield f"Next: {_code(document.next_command)}"
 
 
 def _verdict(document: Document) -> Iterator[str]:
@@ -79,7 +81,7 @@ def _lines(table: Table, most: int) -> Iterator[str]:
     if len(cells.rows) > most:
         yield LEFT_OUT.format(len(cells.rows) - most)
     if table.more:
-        yield f"\n{_escaped(table.more)}"
+        yield "\n" + "<br>\n".join(map(_escaped, table.more.splitlines()))
 
 
 def _row(cells: list[str]) -> str:
@@ -87,8 +89,14 @@ def _row(cells: list[str]) -> str:
 
 
 def _escaped(cell: str) -> str:
-    """Text that stands in a table cell: `*` would be emphasis, `|` the next cell."""
-    escaped = cell.replace("\\", "\\\\")
-    for mark in "|*_<`":
-        escaped = escaped.replace(mark, "\\" + mark)
-    return escaped.replace("\n", "<br>")
+    """Text that stands in a table cell: `*` would be emphasis, `|` the next cell, `[` a link or a picture."""
+    return MARKUP.sub(r"\\\g<0>", printable(cell))
+
+
+MARKUP = re.compile(r"[\\|*_<`\[~$]")
+
+
+def _code(text: str) -> str:
+    """A command as code, between more backticks in a row than it has."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{printable(text)}{fence}"

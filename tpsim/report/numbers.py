@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-Kind = Literal["text", "integer", "number", "share", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"]
-"""What a column holds; `share` is a ratio, printed in percent."""
+Kind = Literal["text", "integer", "number", "share", "bar", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"]
+"""What a column holds; `share` is a ratio, printed in percent; `bar` one that is drawn."""
 
 DIGITS = 4
 """Significant digits of a printed number; JSON and CSV keep them all."""
@@ -68,6 +68,8 @@ def cells(values: Sequence[Any], kind: Kind, common: Scale | None = None) -> tup
 
     >>> cells([134217728, 1048576, None], "bytes")
     ('MB', ['134.2', '1.049', ''])
+    >>> cells([4, 134217728, 12 * 134217728000], "bytes")
+    ('MB', ['0.000004', '134.2', '1,611,000'])
     """
     if kind == "text":
         return "", ["" if value is None else str(value) for value in values]
@@ -75,19 +77,25 @@ def cells(values: Sequence[Any], kind: Kind, common: Scale | None = None) -> tup
         return "", ["" if value is None else f"{value:,}" for value in values]
     if kind == "share":
         return "%", ["" if value is None else f"{100 * value:.1f}" for value in values]
+    if kind == "bar":
+        return "", ["" if value is None else round(BAR * value) * FULL for value in values]
     chosen = common or scale(values, kind)
-    return chosen.unit, ["" if value is None else _cell(value, chosen, kind) for value in values]
+    return chosen.unit, ["" if value is None else _cell(value / chosen.divisor) for value in values]
 
+
+BAR, FULL = 20, "\u2588"
+"""Characters of a whole, and what one of them is."""
 
 TINY, HUGE = 1e-3, 1e4
-"""Below and from this many of its column's unit a value bears a unit of its own: ``4 B`` among megabytes."""
+"""Below this many of its column's unit a value ends with its last digit that says something: ``0.000004`` for 4 bytes
+among megabytes; from this many on it has commas."""
 
 
-def _cell(value: float, column: Scale, kind: Kind) -> str:
-    if not value or TINY <= value / column.divisor < HUGE or value < 0:
-        return significant(value / column.divisor)
-    own = _own(value, kind)
-    return f"{significant(value / own.divisor)} {own.unit}".rstrip()
+def _cell(value: float) -> str:
+    shown = significant(value)
+    if abs(value) >= HUGE:
+        return f"{float(shown):,.0f}"
+    return shown.rstrip("0") if 0 < abs(value) < TINY else shown
 
 
 def _own(value: float, kind: Kind) -> Scale:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tpsim.report.numbers import Kind, cells, scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.report.bars import Bar
+    from tpsim.report.picture import Picture
 
 
 COMPARED: tuple[Kind, ...] = ("bytes", "seconds")
@@ -36,6 +37,7 @@ class Table:
     """Rows of raw values under columns. Values are SI numbers, texts, or None for what is not known.
 
     group   the key of the first column, if its values come in runs: a terminal prints each once, above its rows
+    mark    the key of what a row is, beside its cells: "most" for what costs most, "over" for what does not fit
     folded  True for a table that a reader opens if wanted: Markdown folds it
     more    what is said under the rows of those that are left out
     """
@@ -44,6 +46,7 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     title: str = ""
     group: str = ""
+    mark: str = ""
     folded: bool = False
     more: str = ""
 
@@ -54,11 +57,13 @@ class Line:
 
     label  what it is about, "" for a verdict of one line
     ok     False if it says "no"
+    brief  its gist, which stands under the title of a long page
     """
 
     text: str
     label: str = ""
     ok: bool = True
+    brief: str = ""
 
 
 def labelled(lines: Sequence[Line]) -> list[tuple[str, str]]:
@@ -79,6 +84,7 @@ class Document:
     notes         lines below the tables
     verdict       the answer: lines, or one text that is as `ok` as the document
     bars          what the verdict weighs, drawn under it
+    pictures      makes the pictures, for who draws them
     next_command  the one command to run next
     ok            False if the answer is "no"
     silent        True if there is nothing to tell: as Markdown, which may become a comment, it is empty
@@ -90,6 +96,7 @@ class Document:
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     bars: tuple[Bar, ...] = ()
+    pictures: Callable[[], Sequence[Picture]] = tuple
     next_command: str = ""
     ok: bool = True
     silent: bool = False
@@ -119,7 +126,7 @@ def as_text(table: Table) -> Text:
     return Text(
         headers=[column.header for column in table.columns],
         units=[unit for unit, _ in made],
-        right=[column.kind != "text" for column in table.columns],
+        right=[column.kind not in ("text", "bar") for column in table.columns],
         rows=[list(row) for row in zip(*(texts for _, texts in made), strict=True)],
     )
 

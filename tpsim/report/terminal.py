@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from tpsim.report.bars import FILLS
+from tpsim.printable import printable
+from tpsim.report.bars import IN_ASCII
 from tpsim.report.layout import lines
 from tpsim.report.table import labelled
 
@@ -21,6 +22,8 @@ UNBOUNDED = 100_000
 """Columns of something that is no terminal: nothing is ever cut or wrapped there."""
 
 STYLES = {"title": "bold", "header": "dim", "group": "bold", "row": "", "below": "dim"}
+STYLES |= {"most": "bold yellow", "over": "bold red"}
+SAID = {True: "bold", False: "bold red"}
 
 
 def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Console:
@@ -53,55 +56,69 @@ def write(document: Document, stream: TextIO, color: str = "auto", width: int | 
     # Captured, since a console that prints by itself ends the process when its reader leaves.
     with screen.capture() as page:
         room = None if screen.width >= UNBOUNDED else screen.width
-        for place, block in enumerate(_blocks(document, room, blocks=_has_blocks(stream))):
+        for place, block in enumerate(_blocks(document, room)):
             if place:
                 screen.print()
             for line in block:
                 screen.print(line, soft_wrap=True)
-    stream.write(page.get())
+    stream.write(page.get() if _has_blocks(stream) else page.get().translate(IN_ASCII))
 
 
 def _has_blocks(stream: TextIO) -> bool:
-    """True if what bars are drawn with can be written there; a stream in memory, which becomes a file, is UTF-8."""
+    """True if what bars are drawn with can be shown there; a stream in memory, which becomes a file, is UTF-8.
+
+    Python writes UTF-8 where the locale says C, too: who says so has a terminal with no more than ASCII.
+    """
+    said = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    if next(filter(None, said), None) in ("C", "POSIX"):
+        return False
     try:
-        FILLS[True].encode(stream.encoding or "utf-8")
+        "".join(map(chr, IN_ASCII)).encode(stream.encoding or "utf-8")
     except (LookupError, UnicodeEncodeError):
         return False
     return True
 
 
-def _blocks(document: Document, width: int | None, *, blocks: bool) -> Iterator[list[Text]]:
-    """What stands together; blank lines come between.
-
-    blocks  True where the stream has more than ASCII
-    """
+def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
+    """What stands together; blank lines come between."""
     if document.title:
-        yield [Text(document.title, style="bold")]
+        yield [_text(document.title, "bold"), *_briefly(document, width)]
     if document.facts:
         yield list(_facts(document, width))
     for table in document.tables:
-        yield [Text(line.text, style=STYLES[line.kind]) for line in lines(table, width)]
+        yield [_text(line.text, STYLES[line.kind]) for line in lines(table, width)]
     if document.notes:
-        yield [Text(text, style="dim") for note in document.notes for text in _wrapped(note, width)]
-    yield list(_foot(document, width, blocks=blocks))
+        yield [_text(text, "dim") for note in document.notes for text in _wrapped(note, width)]
+    yield list(_foot(document, width))
+
+
+def _briefly(document: Document, width: int | None) -> Iterator[Text]:
+    """The gist of the verdict, which stands at the end."""
+    for line in document.lines:
+        yield from (_text(text, SAID[line.ok]) for text in _wrapped(line.brief, width) if text)
 
 
 def _facts(document: Document, width: int | None) -> Iterator[Text]:
     room = max(len(label) for label, _ in document.facts) + 2
     for label, fact in document.facts:
         for at, text in enumerate(_wrapped(fact, width and max(1, width - room))):
-            yield Text.assemble((("" if at else label).ljust(room), "dim"), text)
+            yield _text(("" if at else label).ljust(room), "dim").append_text(_text(text))
 
 
-def _foot(document: Document, width: int | None, *, blocks: bool) -> Iterator[Text]:
+def _foot(document: Document, width: int | None) -> Iterator[Text]:
     """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
     for line, (label, said) in zip(document.lines, labelled(document.lines), strict=True):
         for at, text in enumerate(_wrapped(said, width and max(1, width - len(label)))):
-            yield Text((" " * len(label) if at else label) + text, style="bold" if line.ok else "bold red")
+            yield _text((" " * len(label) if at else label) + text, SAID[line.ok])
     for bar in document.bars:
-        yield from map(Text, bar.drawn(width, blocks=blocks))
+        yield from map(_text, bar.drawn(width))
     if document.next_command:
-        yield Text(f"next: {document.next_command}", style="cyan")
+        yield _text(f"next: {document.next_command}", "cyan")
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text of a file's, too, which steers no terminal."""
+    return Text(printable(text), style)
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

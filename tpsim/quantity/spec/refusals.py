@@ -6,17 +6,17 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from tpsim.quantity.errors import Problem, did_you_mean, suggest
 from tpsim.quantity.spec.fields import example, meanings, noun
+from tpsim.quantity.spec.types import model_at, types_at
 from tpsim.quantity.units import UnitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from pydantic import BaseModel
 
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec.document import Document, Keys
@@ -171,7 +171,8 @@ def _unknown(
     """The problem of an unknown field, and the missing field that it is a misspelling of."""
     *around, last = one.keys
     here, name = tuple(around), str(last)
-    owner = _model_at(model, here)
+    held = _held(document.data, here)
+    owner = model_at(model, here, held)
     place = document.key_place(*one.keys)
     message = f'"{name}" is not a field of {noun(owner)}'
     fields = list(owner.model_fields) if owner else []
@@ -181,9 +182,6 @@ def _unknown(
         same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
-    held: Any = document.data
-    for key in here:
-        held = held[key]
     free = [field for field in fields if field not in held or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
     remedy = f'did you mean "{near}"?' if near else "remove it"
@@ -198,10 +196,17 @@ def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]
 
 def _missing(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
     *around, last = one.keys
-    owner = _model_at(model, tuple(around))
+    owner = model_at(model, tuple(around), _held(document.data, around))
     value = example(owner, str(last)) if owner and last in owner.model_fields else ""
     place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
     return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {last}: {value or '...'}", note)
+
+
+def _held(data: Any, keys: Iterable[str | int]) -> Any:
+    """What stands at `keys`."""
+    for key in keys:
+        data = data[key]
+    return data
 
 
 def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
@@ -218,12 +223,17 @@ def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem
     if cause is not None:
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if one.type in {"literal_error", "enum"}:
-        told = meanings(_model_at(model, one.keys[:-1]), str(one.keys[-1]))
-        stated = [part for part in _annotations(model, one.keys) if get_origin(part) is Literal]
+        told = meanings(model_at(model, one.keys[:-1]), str(one.keys[-1]))
+        stated = [part for part in types_at(model, one.keys) if get_origin(part) is Literal]
         known = [str(choice) for part in stated for choice in get_args(part)]
         known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
         remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *told])
         return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
+    if one.type == "union_tag_invalid":
+        tag, known = context["tag"], re.findall(r"'([^']*)'", context["expected_tags"])
+        return Problem(
+            "unknown-value", f'{name} cannot be "{tag}"', place, did_you_mean(tag, known), f"values: {', '.join(known)}"
+        )
     if one.due:
         quote = one.due == "text" and isinstance(value, int | float)
         remedy = f'write "{_shown(value)}"' if quote else f"write {one.due}"
@@ -255,43 +265,3 @@ def _shown(value: object) -> str:
         return str(value).lower()
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-
-
-def _annotations(model: type[BaseModel], keys: Keys) -> list[Any]:
-    """The types that the value at `keys` may have, union branches side by side."""
-    here: list[Any] = [model]
-    for key in keys:
-        here = [inner for annotation in here for inner in _inside(annotation, key)]
-    return here
-
-
-def _inside(annotation: Any, key: str | int) -> Iterator[Any]:
-    """The types of one entry of a value of that type."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        field = annotation.model_fields.get(str(key))
-        yield from _branches(field.annotation) if field else ()
-        return
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(key, str):
-        yield from _branches(parts[1])
-    elif isinstance(origin, type) and issubclass(origin, list | tuple) and isinstance(key, int):
-        yield from _branches(parts[min(key, len(parts) - 1)] if parts[-1] is not Ellipsis else parts[0])
-
-
-def _branches(annotation: Any) -> Iterator[Any]:
-    """The members of a union, metadata taken off."""
-    origin = get_origin(annotation)
-    if origin in {Union, UnionType}:
-        for part in get_args(annotation):
-            yield from _branches(part)
-    elif hasattr(annotation, "__metadata__"):
-        yield from _branches(get_args(annotation)[0])
-    else:
-        yield annotation
-
-
-def _model_at(model: type[BaseModel], keys: Keys) -> type[BaseModel] | None:
-    """The model of the map at `keys`; of its entries where it may also be a map of such maps."""
-    found = _annotations(model, keys)
-    entries = [part for one in found if get_origin(one) is dict for part in _branches(get_args(one)[1])]
-    return next((one for one in (*found, *entries) if isinstance(one, type) and issubclass(one, BaseModel)), None)

@@ -1,0 +1,103 @@
+"""Sweeps: every combination is searched once, kept as it comes, and the same however many search."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib import import_module
+
+import pytest
+
+from tpsim.answers.search import search
+from tpsim.answers.sweep import sweep
+from tpsim.answers.sweep_cells import cells, extra
+from tpsim.quantity.errors import InputError
+
+VARY = ["zero=0,1", "microbatches=1,2", "hardware=dgx-h100,dgx-a100", "assume.matmul_efficiency=0.4,0.5,0.6"]
+ASKED = {"model": "gpt-tiny", "seq": 16, "batch": 8, "chips": 2, "tp": 1, "pp": 1, "recompute": "none"}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep in this process."""
+    pytest.importorskip("pyarrow")
+    return sweep(folder=tmp_path_factory.mktemp("swept"), vary=VARY, top=30, **ASKED)
+
+
+def test_every_combination_of_varied_values_is_a_cell():
+    assert list(cells(["zero=0,1,0", "microbatches", "seq=8"])) == [
+        ("zero=0", "microbatches", "seq=8"),
+        ("zero=1", "microbatches", "seq=8"),
+    ]
+
+
+def test_the_best_of_all_cells_are_those_of_one_search(swept):
+    found = search(vary=VARY, top=30, **ASKED)
+    assert [row["step_s"] for row in swept.rows] == [row.step_s for row in found.rows]
+    assert (swept.cells, swept.considered, swept.legal) == (24, found.considered, found.legal)
+    assert swept.rows[0]["hardware"] == found.best.varied["hardware"] == "dgx-h100"
+
+
+def test_what_is_kept_is_read_by_pandas(swept):
+    import pandas as pd
+
+    frame = pd.read_parquet(swept.paths[0].parent)
+    assert len(frame) == 24
+    assert frame["step_s"].min() == swept.rows[0]["step_s"]
+
+
+def test_a_sweep_that_is_started_again_searches_only_what_is_missing(swept):
+    before = {path: path.stat().st_mtime_ns for path in swept.paths}
+    swept.paths[3].unlink()
+    told = []
+    again = sweep(folder=swept.paths[0].parent, vary=VARY, top=30, progress=lambda *of: told.append(of[:2]), **ASKED)
+    assert (again.made, told, again.paths, again.rows) == (1, [(1, 1)], swept.paths, swept.rows)
+    assert [path for path in swept.paths if path.stat().st_mtime_ns != before[path]] == [swept.paths[3]]
+
+
+def test_a_cell_without_a_layout_says_why(tmp_path):
+    pytest.importorskip("pyarrow")
+    found = sweep(folder=tmp_path, vary=["microbatches=1,3"], hw="dgx-h100", **ASKED)
+    assert [one["vary"] for one in found.empty] == [["microbatches=3"]]
+    assert found.empty[0]["why"].startswith("no layout is legal: ")
+    assert (found.cells, len(found.rows)) == (2, 4)
+
+
+def test_dask_finds_the_same_though_a_worker_is_killed_on_the_way(swept, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    pytest.importorskip("joblib")
+    killed = []
+
+    def progress(done, _cells, _seconds):
+        if done == 4:
+            killed.append(next(iter(cluster.workers.values())).pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster:
+        found = sweep(folder=tmp_path, vary=VARY, top=30, dask=cluster.scheduler_address, progress=progress, **ASKED)
+    assert len(killed) == 1
+    assert (found.made, found.rows) == (24, swept.rows)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"scenario": "-"}, "a sweep reads its scenario once per cell, and stdin can be read once"),
+        ({"workers": 0}, "0 workers search nothing"),
+        ({"vary": ["seq=8,16"], "seq": None}, "steps are not the same work where their tokens or their models differ"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(asked, message, tmp_path):
+    with pytest.raises(InputError) as error:
+        sweep(**{"folder": tmp_path, "hw": "dgx-h100", **ASKED, **asked})
+    assert error.value.problems[0].message == message
+
+
+def test_an_extra_that_is_missing_is_named():
+    assert extra("json", "cluster") is import_module("json")
+    with pytest.raises(InputError) as error:
+        extra("no_such_module", "cluster")
+    assert str(error.value) == (
+        "error[missing-extra]: a sweep needs no_such_module, which is not installed\n  = pip install 'tpsim[cluster]'"
+    )

@@ -1,0 +1,109 @@
+"""Files of the format model/2: blocks by name, layers as a pattern, what they count and what is refused in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.models import LLAMA
+from tpsim.answers.model import model_show
+from tpsim.answers.plan import plan
+from tpsim.pages.model import page
+from tpsim.program.model_file import load_model, with_fields
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINIMAX = """\
+tpsim: model/2
+name: minimax-m2.5
+source: {title: "config.json of MiniMax-M2.5", read: 2026-11-21}
+hidden: 3072
+vocab: 200064
+blocks:
+  attention: {attention: gqa, heads: 48, kv_heads: 8, head_dim: 128, qk_norm: all}
+  experts: {ffn: moe, experts: 256, top: 8, hidden: 1536, score: sigmoid, choice_bias: true}
+layers: [{repeat: 62, of: [attention, experts]}]
+params: 230e9
+"""
+LOCAL = """\
+tpsim: model/2
+name: local
+hidden: 64
+vocab: 128
+blocks:
+  near: {attention: gqa, heads: 4, kv_heads: 2, head_dim: 16, mask: window, window: 8}
+  far: {attention: gqa, heads: 4, kv_heads: 2, head_dim: 16}
+  mlp: {ffn: mlp, kind: swiglu, hidden: 128}
+layers:
+  - {repeat: 3, cycle: [[near, mlp], [near, mlp], [far, mlp]]}
+  - {repeat: 2, of: [near, mlp]}
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "model.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_family_that_nobody_knows_is_counted_from_a_file(written):
+    """P16: MiniMax-M2.5, with a QK-norm over all heads of a token."""
+    shown = model_show(written(MINIMAX))
+    assert shown.parameters["total"] == 228_689_764_864
+    assert (shown.active, shown.active_without_embedding) == (11_030_553_088, 10_415_956_480)
+    assert "11,030,553,088 work for a token (10,415,956,480 without the embedding)" in shown.verdict
+
+
+def test_a_pattern_is_unrolled_in_order_and_shown_as_it_is_written(written):
+    read = load_model(written(LOCAL))
+    assert read.model.stack == (("near", 2), ("far", 1)) * 3 + (("near", 2),)
+    facts = dict(page(model_show(written(LOCAL)), verbose=False).facts)
+    assert facts["layers"] == "3 x (2 near, 1 far), 2 near"
+    assert facts["far"] == "ffn mlp, kind swiglu, hidden 128"
+    assert with_fields(read, {"vocab_padded": 256}, lambda *_: None).model.vocab_padded == 256
+
+
+def test_one_kind_of_layers_is_the_model_that_model_1_says(written):
+    text = """\
+tpsim: model/2
+name: small-llama
+hidden: 16
+vocab: 32
+blocks: {a: {attention: gqa, heads: 8, kv_heads: 4, head_dim: 4}, f: {ffn: mlp, kind: swiglu, hidden: 32}}
+layers: [{repeat: 2, of: [a, f]}]
+"""
+    assert load_model(written(text)).model == LLAMA
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "remedy"),
+    [
+        ("attention: gqa", "attention: mqa", 'blocks.near cannot be "mqa"', "values: gqa, mla, mlp, moe"),
+        ("window: 8", "windows: 8", '"windows" is not a field of an attention', 'did you mean "window"?'),
+        ("mask: window, ", "", "mask causal, window 8", "write mask: window and window: 4096, or neither"),
+        ("[far, mlp]", "[mlp, far]", '"mlp" is not an attention of the model', "blocks: near, far"),
+        ("repeat: 2, of: [near, mlp]", "repeat: 2", "layers are of one pair of blocks, or a cycle", "repeat: 32"),
+        ("  mlp:", "  layers:", 'no block can be called "layers"', "a word that is no loop's"),
+        ("kv_heads: 2", "kv_heads: 3", "4 heads are not divisible by 3 kv_heads", "every kv head serves"),
+        ("hidden: 64", "hidden: 64\nactive: 1e9", "active says 1e+09, the sizes make", "remove active"),
+    ],
+)
+def test_a_pattern_that_says_nothing_is_refused_where_it_stands(written, old, new, message, remedy):
+    with pytest.raises(InputError) as error:
+        load_model(written(LOCAL.replace(old, new, 1)))
+    assert message in str(error.value)
+    assert remedy in str(error.value)
+    assert "model.yaml:" in str(error.value)
+
+
+def test_what_has_no_text_yet_is_refused_by_its_name(written):
+    with pytest.raises(InputError) as error:
+        plan(model=str(written(MINIMAX)), hw="dgx-h100", batch=8, seq=64)
+    assert "minimax-m2.5 has a mixture of experts, which can be counted and is not planned yet" in str(error.value)

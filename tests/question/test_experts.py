@@ -1,0 +1,72 @@
+"""Where a scenario may put experts, what it may say of their rows, and what is refused with a remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.plan import priced
+from tpsim.claims.shrink import shrink
+from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
+
+SCENARIO = "mixtral-8x7b-h100"
+ELSEWHERE = "layout.ep names idle, which is no axis of dp or tp"
+
+
+def refusal(*overrides, scenario=SCENARIO):
+    with pytest.raises(InputError) as error:
+        resolve(scenario, overrides=overrides)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["layout.ep=[pod]"], '"pod" is not a mesh axis'),
+        (["mesh={data: 8, expert: 4, idle: 2}", "placement={}", "layout={dp: [data, expert], ep: idle}"], ELSEWHERE),
+        (["layout.ep=[expert, expert]"], "mesh axis expert would split experts twice"),
+        (["layout={dp: data, tp: expert, ep: expert, etp: expert}"], "mesh axis expert would split experts twice"),
+        (["layout={dp: [data, expert], ep: [data, expert]}"], "experts 8 is not divisible by ep 64"),
+        (["assume.routing.load=0.5"], "0.5"),
+        (["assume.routing.load=most"], "most"),
+        (["practice.rows.gates=nowhere"], "nowhere"),
+    ],
+)
+def test_experts_lie_where_tokens_or_products_are_split(overrides, expected):
+    assert expected in refusal(*overrides)
+
+
+def test_a_model_without_experts_has_nowhere_to_put_them():
+    text = refusal("layout.ep=data", scenario="llama3-70b-h100")
+    assert "error[no-experts]: layout.ep is where experts lie, and llama-3-70b has none" in text
+    assert "remove it, or take a model with experts" in text
+    assert "no-experts" in refusal("assume.routing.load=2", scenario="llama3-70b-h100")
+
+
+def test_each_expert_is_split_over_what_ep_leaves_of_tp():
+    layout = resolve(SCENARIO, overrides=["layout={dp: data, tp: expert, sequence_parallel: true}"]).layout
+    assert (layout.roles["etp"], "ep" in layout.roles) == (("expert",), False)
+    folded = resolve(SCENARIO, overrides=["layout={dp: data, tp: expert, sequence_parallel: true, ep: expert}"]).layout
+    assert ("etp" in folded.roles, folded.roles["ep"]) == (False, ("expert",))
+
+
+def test_what_is_assumed_of_routing_is_said_and_moves_seconds_alone():
+    even, full = (resolve(SCENARIO, overrides=one) for one in ([], ["assume.routing.load=1.5"]))
+    said = [[one.text for one in question.assumptions if "rows" in one.text] for question in (even, full)]
+    assert said[0] == [
+        "tokens choose experts evenly, none is dropped: every expert has as many rows (assume.routing.load)"
+    ]
+    assert said[1] == ["the fullest rank of experts has 1.5 times the mean of rows, none is dropped"]
+    before, after = priced(even), priced(full)
+    assert after.step.time_s > before.step.time_s
+    assert after.memory.kept_bytes > before.memory.kept_bytes
+    assert after.compute.useful_flops == before.compute.useful_flops
+    assert after.totals["by_op"]["rows"].wire_bytes_per_device == before.totals["by_op"]["rows"].wire_bytes_per_device
+
+
+def test_a_capacity_is_planned_and_not_verified():
+    question = resolve(SCENARIO, overrides=["assume.routing.drop=1.25"])
+    (row,) = (row for row in priced(question).rows if row.array == "dispatch.rows")
+    assert row.logical_bytes == 536_870_912 * 5 // 4
+    with pytest.raises(InputError, match="with a capacity other rows are dropped on fewer devices"):
+        shrink(question)

@@ -1,0 +1,91 @@
+"""Models of several kinds of layers, with every option of attention and of norms, against the unsharded run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.models import LLAMA
+from tests.reference.judge import difference, run, unsharded
+from tpsim.algebra.mesh import Mesh
+from tpsim.program.layout import PRACTICES, Practice, layout
+from tpsim.program.model import Attention, Kind, Mlp
+
+HEADS = {"heads": 8, "kv_heads": 4, "head_dim": 4}
+MLP = Mlp(kind="swiglu_clamped", hidden=32, bias=True)
+NEAR = Attention(**HEADS, mask="window", window=3, softcap=0.5, scale=2.0, qk_norm="all", bias="all")
+FAR = Attention(**HEADS, sinks=True, qk_norm="head", rope=False)
+CHUNK = Attention(**HEADS, mask="chunk", window=4, bias="all")
+GEMMA = replace(
+    LLAMA,
+    name="small-gemma-3",
+    kinds={"near": Kind(NEAR, MLP), "far": Kind(FAR, MLP)},
+    stack=(("near", 1), ("far", 1)),
+    norms="both",
+    tie_embeddings=True,
+    embedding_scale=True,
+    logit_softcap=0.8,
+)
+"""Local and global layers, each with options that the other has not."""
+
+LLAMA_4 = replace(
+    LLAMA,
+    name="small-llama-4",
+    kinds={"chunk": Kind(CHUNK, MLP), "whole": Kind(FAR, MLP)},
+    stack=(("chunk", 1), ("whole", 1)),
+    norms="post",
+)
+MODELS = {model.name: model for model in (GEMMA, LLAMA_4)}
+
+
+@cache
+def whole(name, practice):
+    return unsharded(MODELS[name], practice)
+
+
+@pytest.mark.parametrize(
+    ("name", "zero", "sequence_parallel", "practice"),
+    [
+        (GEMMA.name, 1, True, PRACTICES["megatron"]),
+        (GEMMA.name, 3, False, Practice(attention="plain")),
+        (LLAMA_4.name, 2, True, Practice(recompute=("full",), replay="whole", recompute_layers=1)),
+    ],
+)
+def test_layers_of_several_kinds_equal_the_unsharded_program(name, zero, sequence_parallel, practice):
+    where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
+    sharded = run(MODELS[name], where, practice, Mesh({"D": 2, "X": 2}))
+    assert difference(sharded, whole(name, practice)) < 1e-10
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("practice", [Practice(), Practice(attention="plain")], ids=["fused", "plain"])
+def test_gradients_of_every_option_equal_finite_differences(name, practice):
+    """Along one direction through all parameters at once."""
+    base, step, rng = whole(name, practice), 1e-5, np.random.default_rng(0)
+    labels = [key.removeprefix("grad.") for key in base.program.results if key.startswith("grad.")]
+    grads = {label: base.value(base.program.results[f"grad.{label}"]) for label in labels}
+    values = {label: base.inputs(label, grads[label].shape) for label in labels}
+    ways = {label: rng.normal(size=value.shape) for label, value in values.items()}
+    for chosen in (labels, [label for label in labels if "sinks" in label or "gain_q" in label]):
+        losses = []
+        for sign in (1, -1):
+            moved = {label: values[label] + sign * step * ways[label] for label in chosen}
+            shifted = unsharded(MODELS[name], practice, replaced=moved)
+            losses.append(float(shifted.value(shifted.program.results["loss"])))
+        derived = sum(float(np.sum(grads[label] * ways[label])) for label in chosen)
+        assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(derived, rel=1e-5, abs=1e-8)
+
+
+def test_the_window_is_seen_by_what_it_hides():
+    """A wider window changes the loss, until it is as long as the sequence: then it is a causal mask."""
+    masks = ({"mask": "window", "window": 3}, {"mask": "window", "window": 8}, {"mask": "causal", "window": None})
+    models = [
+        replace(LLAMA, kinds={"layers": Kind(Attention(**HEADS, **mask), Mlp(kind="swiglu", hidden=32))})
+        for mask in masks
+    ]
+    losses = [float(one.value(one.program.results["loss"])) for one in (unsharded(m, Practice()) for m in models)]
+    assert losses[0] != pytest.approx(losses[1])
+    assert losses[1] == losses[2]

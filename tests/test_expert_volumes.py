@@ -1,0 +1,205 @@
+"""What experts of published models send: sizes are those of their config.json, bytes are worked out by hand.
+
+One exchange brings T tokens of each rank, in bf16, to the top experts of each: V = ranks * T * top * hidden * 2 bytes,
+and a rank injects V*(n-1)/n^2. Gathering the tokens instead costs ranks * T * hidden * 2 * (n-1)/n.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import tpsim
+from tests.models import LLAMA, mixture
+from tests.program.test_experts import ORDER
+from tpsim.algebra.mesh import Mesh
+from tpsim.cost.compute import compute
+from tpsim.cost.kernels import kernels
+from tpsim.cost.memory import local_bytes
+from tpsim.cost.rollup import collectives, price
+from tpsim.cost.sizes import Sizes
+from tpsim.machine import profile, timing
+from tpsim.machine.timing import pause_s
+from tpsim.program.dims import completed
+from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.lower import lower
+from tpsim.question.routing import filled
+from tpsim.question.scenario_file import Assume
+
+MODEL = mixture()
+EXCHANGED = layout(dp=("E",), ep=("E",))
+GATHERED = Layout({"*": {"b": ("E",), "n": ("E",)}, "routed": {"b": ()}})
+FOLDED = layout(dp=("E",), tp=("X",), sequence_parallel=True, ep=("E", "X"))
+SPLIT = layout(dp=("E",), tp=("X",), sequence_parallel=True, ep=("E",), etp=("X",))
+
+PUBLISHED = {
+    "Mixtral-8x7B": (4096, 8, 2, 8, 4096, 536_870_912, 58_720_256, 234_881_024, 8192),
+    "Mixtral-8x22B": (6144, 8, 2, 8, 4096, 805_306_368, 88_080_384, 352_321_536, 8192),
+    "Qwen3-235B": (4096, 128, 8, 8, 4096, 2_147_483_648, 234_881_024, 234_881_024, 2048),  # a tie: top is the ranks
+    "Qwen3-235B over 32": (4096, 128, 8, 32, 4096, 8_589_934_592, 260_046_848, 1_040_187_392, 8192),
+    "Qwen3-30B": (2048, 128, 8, 8, 4096, 1_073_741_824, 117_440_512, 117_440_512, 2048),
+    "gpt-oss-120b": (2880, 128, 4, 8, 8192, 1_509_949_440, 165_150_720, 330_301_440, 2048),
+    "DeepSeek-V2": (5120, 160, 6, 8, 4096, 2_013_265_920, 220_200_960, 293_601_280, 1228.8),
+    "DeepSeek-V3": (7168, 256, 8, 64, 4096, 30_064_771_072, 462_422_016, 3_699_376_128, 8192),
+    "Llama-4-Maverick": (5120, 128, 1, 64, 8192, 5_368_709_120, 82_575_360, 5_284_823_040, 4096),
+}
+"""Hidden size, experts, top, ranks, tokens of a rank; V and wire of one exchange, wire of a gather, rows per expert."""
+
+
+def program(where):
+    return lower(MODEL, where, Practice(), Dtypes(), ORDER, layers=1)
+
+
+PROGRAMS = {name: program(where) for name, where in (("exchanged", EXCHANGED), ("gathered", GATHERED))}
+
+
+def sizes_of(hidden, experts, top, tokens, *, peaks=None, factor=1, **axes):
+    dims = MODEL.dims(sequences=axes.get("E", 1), seq=tokens)
+    own = {"h": hidden, "n": experts, "i": experts, "k": top, "q": factor}
+    loops = {"layers": 1, "microbatches": 1, "chunks": 1}
+    return Sizes(completed({**dims, **own}), {**dict.fromkeys(ORDER, 1), **axes}, loops, peaks=peaks or {})
+
+
+def call(of, array):
+    return next(one for one in collectives(of, coalesce=False) if one.array == array)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_an_exchange_of_rows_is_of_the_bytes_that_are_worked_out_by_hand(name):
+    hidden, experts, top, ranks, tokens, volume, wire, gathered, rows = PUBLISHED[name]
+    sizes = sizes_of(hidden, experts, top, tokens, E=ranks)
+    for array in ("dispatch.rows", "combine.rows", "d.combine.rows", "d.dispatch.rows"):
+        one = call(PROGRAMS["exchanged"], array)
+        assert (one.logical_bytes(sizes), one.wire_bytes(sizes)) == (volume, wire)
+    assert call(PROGRAMS["gathered"], "router.in").wire_bytes(sizes) == gathered
+    assert sizes.dims["c"] == pytest.approx(rows, rel=1e-12)
+    gates = call(PROGRAMS["exchanged"], "dispatch.gates")
+    assert gates.logical_bytes(sizes) * hidden == volume
+
+
+def test_an_exchange_sends_less_than_a_gather_if_a_token_has_fewer_experts_than_there_are_ranks():
+    for top in range(1, 9):
+        for ranks in (1, 2, 4, 8):
+            sizes = sizes_of(64, 8, top, 16, E=ranks)
+            exchange, gather = (call(PROGRAMS[name], array).wire_bytes(sizes) for name, array in ARRAYS)
+            assert exchange * ranks == gather * top
+
+
+ARRAYS = (("exchanged", "dispatch.rows"), ("gathered", "router.in"))
+
+
+def test_folding_mixtral_8x22b_sends_a_quarter_of_what_experts_that_are_split_send():
+    """tp 4 with sequence parallelism, dp 2, 1024 tokens of each rank: mcore's reference mapping, and folded."""
+    sizes = sizes_of(6144, 8, 2, 4096, E=2, X=4)
+    split = [(one.kind, one.logical_bytes(sizes), one.wire_bytes(sizes)) for one in forward_rows(program(SPLIT))]
+    exchange, gather = ("all_to_all", 50_331_648, 12_582_912), ("all_gather", 100_663_296, 75_497_472)
+    assert split == [exchange, gather, ("reduce_scatter", *gather[1:]), exchange]
+    folded = [(one.kind, one.logical_bytes(sizes), one.wire_bytes(sizes)) for one in forward_rows(program(FOLDED))]
+    assert folded == [("all_to_all", 201_326_592, 22_020_096)] * 2
+    assert sum(one[2] for one in split) == 4 * sum(one[2] for one in folded) == 176_160_768
+
+
+def forward_rows(of):
+    names = {"dispatch.rows", "combine.rows"}
+    return [one for one in collectives(of, coalesce=False) if one.where.act == "F" and one.array in names]
+
+
+@pytest.mark.parametrize(("hidden", "expert", "experts", "ranks"), [(4096, 14336, 8, 8), (7168, 2048, 256, 64)])
+def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same_ones(hidden, expert, experts, ranks):
+    """Mixtral-8x7B at 8, DeepSeek-V3 at 64: 176,160,768 parameters of a layer, over 2 of 16 or 128 ranks in f32."""
+    of = program(layout(dp=("R", "E"), ep=("E",)))
+    sizes = sizes_of(hidden, experts, 2, 64, R=2, E=ranks)
+    sizes.dims["y"] = expert
+    reduced = [one for one in collectives(of, coalesce=True) if one.op == "gradient" and one.axes == ("R",)]
+    assert [(one.logical_bytes(sizes), one.wire_bytes(sizes)) for one in reduced] == [(704_643_072,) * 2]
+    router = next(one for one in collectives(of, coalesce=False) if one.array == "grad.Wr")
+    assert (router.axes, router.logical_bytes(sizes)) == (("R", "E"), 4 * hidden * experts)
+
+
+# Loads -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_fullest_rank_decides_seconds_and_memory_and_the_mean_decides_bytes():
+    """Seconds at a peak are those of as many times the tokens; bytes, FLOPs and formulas stay the mean."""
+    machine = profile.load("dgx-h100")
+    even, full = (sizes_of(4096, 8, 2, 4096, E=8, peaks=peaks) for peaks in ({}, {"c": 1.5}))
+    one = call(PROGRAMS["exchanged"], "dispatch.rows")
+    route = tpsim_route(machine)
+    asked = []
+
+    def seconds(move, volume):
+        asked.append(volume)
+        return timing.time(machine, route, move.kind, volume)
+
+    rows = [price([one], sizes, seconds)[0] for sizes in (even, full)]
+    assert asked == [536_870_912, 1.5 * 536_870_912]
+    assert rows[0].wire_bytes_per_device == rows[1].wire_bytes_per_device == 58_720_256
+    assert rows[0].time_s < rows[1].time_s < 1.5 * rows[0].time_s  # what is no byte stays
+    products = [one for one in kernels(PROGRAMS["exchanged"]) if one.ops[0].output.name == "experts.up"]
+    (before, after) = (compute(products, sizes, machine, "bf16") for sizes in (even, full))
+    pause = pause_s(machine)
+    assert after.time_s - pause == pytest.approx(1.5 * (before.time_s - pause))
+    assert after.flops == before.flops
+    array = products[0].ops[0].output
+    assert local_bytes(array, full) == 1.5 * local_bytes(array, even)
+
+
+def tpsim_route(machine):
+    from tpsim.fabric.placement import place
+
+    return place(machine.levels, Mesh({"E": 8})).route(("E",))
+
+
+@pytest.mark.parametrize(
+    ("experts", "top", "ranks", "tokens", "peak"),
+    [
+        *((256, 8, 64, 4096, 1.016), (256, 8, 64, 128, 1.090)),
+        *((288, 8, 144, 128, 1.099), (288, 8, 72, 256, 1.065)),
+        *((128, 4, 8, 32, 1.180), (8, 2, 8, 4096, 1.0225), (8, 2, 8, 64, 1.180)),
+    ],
+)
+def test_chance_fills_the_fullest_rank_as_simulations_have_it(experts, top, ranks, tokens, peak):
+    """1 + sqrt(2 ln R / (tokens * top)); simulated 1.013, 1.076, 1.080, 1.055, 1.140, 1.013 and 1.121."""
+    sizes = sizes_of(64, experts, top, tokens, E=ranks)
+    assume = Assume.model_validate({"routing": {"load": "uniform"}})
+    assert filled(assume, MODEL, EXCHANGED, sizes.dims, sizes.axes) == pytest.approx(peak, abs=5e-4)
+
+
+def test_a_capacity_pads_every_expert_to_it():
+    sizes = sizes_of(4096, 8, 2, 4096, E=8, factor=2)
+    assert call(PROGRAMS["exchanged"], "dispatch.rows").logical_bytes(sizes) == 2 * 536_870_912
+
+
+# A scenario ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return tpsim.plan("mixtral-8x7b-h100")
+
+
+def test_flops_of_a_step_are_those_of_the_active_parameters(planned):
+    """6 per parameter that works for a token, without the input table, and attention's 12 * L * heads * dh * s."""
+    per_token = planned.compute.useful_flops / planned.tokens
+    assert per_token == pytest.approx(6 * 12_748_853_248 + 12 * 32 * 32 * 128 * 4096, rel=1e-3)
+
+
+def test_rows_are_named_in_the_plan_with_their_reasons_and_formulas(planned):
+    rows = {row.array: row for row in planned.collectives if row.op == "rows"}
+    assert set(rows) == {
+        *("dispatch.rows", "dispatch.gates", "combine.rows"),
+        *("d.combine.rows", "d.dispatch.gates", "d.dispatch.rows"),
+    }
+    one = rows["dispatch.rows"]
+    assert (one.collective, one.axis, one.ranks, one.block) == ("all_to_all", "expert", 8, "experts")
+    assert one.formula == "2*b*h*s*top*(expert - 1)/(d*expert)"
+    assert "goes to the experts of its tokens" in one.because
+
+
+def test_memory_counts_the_experts_of_a_chip(planned):
+    """Of 32 layers one expert of three 4096 by 14336 matrices, and all else whole, in bf16."""
+    whole = 46_702_792_704 - 32 * 8 * 3 * 4096 * 14336
+    assert planned.memory.parameters_bytes == 2 * (whole + 32 * 3 * 4096 * 14336)
+
+
+def test_dense_models_have_no_dims_of_experts():
+    assert not {"n", "c", "k", "q"} & LLAMA.dims(sequences=1, seq=8).keys()

@@ -1,0 +1,202 @@
+"""A plan as pictures: what a layer runs, what the ranks run, and what their chips hold, each over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tpsim.answers import course
+from tpsim.cost.segments import joined
+from tpsim.cost.timeline import COMPUTE
+from tpsim.program.kinds import ALIKE
+from tpsim.report.picture import Curve, Curves, Measure, Span, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.nodes import Piece
+    from tpsim.cost.pipeline import Pipelined, Work
+    from tpsim.cost.segments import Segment
+    from tpsim.cost.timeline import Ran
+    from tpsim.report.picture import Picture
+
+
+def pictures(plan: PlanResult) -> Iterator[Picture]:
+    """All pictures of a plan, in the order in which they are read."""
+    step = course.step_of(plan)
+    yield layer(course.work(plan), step)
+    yield ranks(plan, step)
+    yield memory(plan, step)
+
+
+# A layer --------------------------------------------------------------------------------------------------------------
+
+LANES = {COMPUTE: "compute", "tensor": "activations", "gradients": "gradients", "weights": "weights"}
+"""What runs on each lane; all but the first are of collectives."""
+
+PHASES = {"F": "forward", "BW": "backward"}
+ACTS = {**PHASES, "B": "backward of activations", "W": "backward of weights"}
+"""What passes of one microbatch do."""
+
+PRODUCT, KERNEL, AGAIN, CALL = "matrix products", "other kernels", "computed again", "collectives"
+SORTS = (PRODUCT, KERNEL, CALL, AGAIN)
+"""The sorts of what a layer runs."""
+
+
+def layer(work: Work, step: Pipelined) -> Spans:
+    """One layer and one microbatch of the rank that sets the pace, forward and then backward."""
+    chunk = work.stages.of(step.pacing.rank)[0]
+    lanes: dict[str, list[Span]] = {name: [] for name in LANES.values()}
+    marks, before = [], 0.0
+    for acts in dict.fromkeys(course.acts(action) for action in work.schedule.kinds.examples):
+        runs = work.actions.action(chunk, acts).runs if acts in ACTS else ()
+        steps = joined(segment for segment, often in runs for _ in range(often))
+        ran, seen = work.clock.ran(steps), set[str]()
+        for first, last in _periods(steps):
+            kind = _kind(steps[first].pieces[0])
+            marks.append((f"{ACTS[acts]}{kind}{LATER if kind in seen else ''}", before))
+            before = _put(steps, ran, (first, last), lanes, before)
+            seen.add(kind)
+    about = (
+        "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives of "
+        "activations, gradients and weights. What runs beside compute is hidden; where compute has a gap, it waits."
+    )
+    return Spans("One layer", about, {name: lane for name, lane in lanes.items() if lane}, SORTS, marks)
+
+
+LATER = ", behind all layers"
+"""What is said of the part of a layer that is run when all layers have run the rest."""
+
+
+def _kind(piece: Piece) -> str:
+    """The kind of layer that a piece stands in, where there are several."""
+    kind = piece.ops[0].where.kind if piece.ops else ALIKE
+    return "" if kind == ALIKE else f" ({kind})"
+
+
+FEW = 2
+"""Layers that have no one in the middle: all that they run is shown."""
+
+
+def _periods(steps: Segment) -> Iterator[tuple[int, int]]:
+    """Stretches of tasks in which a layer in the middle runs: from where each begins to where the next layer's does.
+
+    What is met again and again begins one, unless it stands in one already.
+    """
+    met = Counter(id(step.pieces[0]) for step in steps if step.pieces[0].call is None)
+    if max(met.values(), default=0) <= FEW:
+        yield from [(0, len(steps))] * bool(steps)
+        return
+    covered = set[int]()
+    for step in steps:
+        piece = id(step.pieces[0])
+        if met[piece] > FEW and piece not in covered:
+            places = [place for place, one in enumerate(steps) if id(one.pieces[0]) == piece]
+            first, last = places[(len(places) - 1) // 2 :][:2]
+            covered |= {id(one.pieces[0]) for one in steps[first:last]}
+            yield first, last
+
+
+def _put(steps: Segment, ran: Ran, period: tuple[int, int], lanes: dict[str, list[Span]], before: float) -> float:
+    """Puts what runs in a stretch on the lanes, from `before` on; when it ends."""
+    first, last = period
+    start, end = ran.starts[first], ran.starts[last] if last < len(steps) else max(ran.ends)
+    for one, begun, ended in zip(steps, ran.starts, ran.ends, strict=True):
+        low, high, piece = max(begun, start), min(ended, end), one.pieces[0]
+        if high > low:
+            span = Span(before + float(low - start), before + float(high - start), _sort(piece), _name(piece))
+            lanes[LANES[piece.lane]].append(span)
+    return before + float(end - start)
+
+
+def _sort(piece: Piece) -> str:
+    if piece.call:
+        return CALL
+    if any(op.where.again for op in piece.ops):
+        return AGAIN
+    return PRODUCT if piece.is_product else KERNEL
+
+
+def _name(piece: Piece) -> str:
+    """The collective and its array, the kernel, or the array that a product makes."""
+    if piece.call:
+        return f"{piece.call.kind} {piece.call.array}"
+    first = piece.ops[0] if piece.ops else None
+    return (first.where.kernel or first.output.name) if first else ""
+
+
+# Ranks ----------------------------------------------------------------------------------------------------------------
+
+SEVERAL, UPDATE = "forward and backward together", "update"
+
+MOST_LANES, MOST_CURVES = 32, 8
+"""Ranks that are drawn of a pipeline's: of more the fullest, the first, the last, and some between."""
+
+
+def _shown(plan: PlanResult, most: int) -> tuple[dict[int, str], str]:
+    """The ranks that are drawn, with their names, and what is said of the others."""
+    count = len(plan.each)
+    spread = {round(at * (count - 1) / max(1, most - 2)) for at in range(most - 1)}
+    ranks = sorted({*spread, plan.memory.peak_rank}) if count > most else list(range(count))
+    left = f" {len(ranks)} of {count} stages are drawn, the fullest among them." if len(ranks) < count else ""
+    return {rank: f"stage {rank}" if plan.pipeline else "chip" for rank in ranks}, left
+
+
+def ranks(plan: PlanResult, step: Pipelined) -> Spans:
+    """What every rank runs in a step."""
+    shown, left = _shown(plan, MOST_LANES)
+    lanes = {
+        name: [
+            Span(float(one.start), float(one.end), _what(one), one.name)
+            for one in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
+        ]
+        for rank, name in shown.items()
+    }
+    gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
+    about = (
+        f"Every microbatch of a step, and the update behind the last one; F 3 is forward of microbatch 3.{gaps}{left}"
+    )
+    return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
+
+
+def _what(one: course.Lasting) -> str:
+    return ACTS.get(one.acts, SEVERAL) if one.acts else UPDATE
+
+
+def memory(plan: PlanResult, step: Pipelined) -> Curves:
+    """What a chip of each rank holds over a step, beside what it has."""
+    shown, left = _shown(plan, MOST_CURVES)
+    curves = [
+        Curve(
+            name,
+            _highest([(float(at), float(size)) for at, size, _ in course.memory(step, rank, plan.each[rank])], step),
+            "steps",
+        )
+        for rank, name in shown.items()
+    ]
+    about = f"What a chip holds: states all the time, and what microbatches keep between forward and backward.{left}"
+    limits = [("capacity", float(plan.memory.capacity_bytes))]
+    return Curves("Memory over time", about, Measure("time", "seconds"), Measure("held", "bytes"), curves, limits)
+
+
+POINTS = 200
+"""Points of a curve above which those of each cell in time are its least and its most."""
+
+
+def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tuple[float, float]]:
+    """A curve that holds until the step's end; of many points in a cell the first, the least, the most and the last."""
+    end = float(step.time_s)
+    cells: dict[int, list[tuple[float, float]]] = {}
+    for one in points:
+        cells.setdefault(int(one[0] / end * POINTS), []).append(one)
+    thin = (
+        point
+        for cell in cells.values()
+        for point in sorted({cell[0], min(cell, key=_size), max(cell, key=_size), cell[-1]})
+    )
+    return [*(thin if len(points) > POINTS else points), (end, points[-1][1])]
+
+
+def _size(point: tuple[float, float]) -> float:
+    return point[1]

@@ -1,0 +1,127 @@
+"""Grouped-query attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.program.blocks.norm import norm
+from tpsim.program.kernels import STATISTIC
+from tpsim.program.op import Scale
+from tpsim.program.text import MINUS, Parameter
+from tpsim.program.trace import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.program.layout import Practice
+    from tpsim.program.model import Attention
+    from tpsim.program.op import Array
+    from tpsim.program.text import Text
+
+HEADS: Mapping[str, tuple[str, ...]] = {"q": ("g", "r", "d"), "k": ("g", "d"), "v": ("g", "d")}
+"""The dims of a token's queries, keys and values."""
+
+PROJECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "separate": HEADS,
+    "fused": {"qkv": ("g", "j", "d")},
+    "fused_kv": {"kv": ("g", "kv", "d"), "q": HEADS["q"]},
+}
+"""`Practice.qkv` -> what is projected by one product each, and its dims; a fused one has slots: key, value, queries."""
+
+SLOTS = frozenset({"j", "kv"})
+"""Dims of the slots of what is projected together."""
+
+
+def parameters(block: Attention, practice: Practice) -> Iterator[Parameter]:
+    """A weight for each product, with biases on those of queries, keys and values, or on all."""
+    projections = PROJECTIONS[practice.qkv]
+    for name, dims in projections.items():
+        yield Parameter(f"W{name}", ("h", *dims), "attention")
+    yield Parameter("Wo", ("h", *HEADS["q"]), "attention")
+    if block.bias != "none":
+        for name, dims in projections.items():
+            yield Parameter(f"b{name}", dims, "attention")
+    if block.bias == "all":
+        yield Parameter("bo", ("h",), "attention")
+    for name in "qk" if block.qk_norm != "none" else "":
+        yield Parameter(f"gain_{name}", ("d",) if block.qk_norm == "head" else HEADS[name], "attention")
+    if block.sinks:
+        yield Parameter("sinks", ("g", "r"), "attention")
+
+
+def write(text: Text, block: Attention, x: Array) -> Array:
+    """Attention to the tokens before; its output owes a sum wherever the heads are split."""
+    trace = text.trace
+    with text.inside("attention", "block"):
+        x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+        q, k, v = _projected(text, x)
+        q, k = (_rotated(text, block, _normed(text, block, x, name)) for x, name in ((q, "q"), (k, "k")))
+        k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
+    with text.inside("attention", "heads", "attention"):
+        streamed = text.practice.context == "ring"
+        q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), _weights(text, block, q, k), v)
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+
+def _projected(text: Text, x: Array) -> Iterator[Array]:
+    """Queries, keys and values: a product each, or one for those that are fused, whose selection costs nothing."""
+    made = {
+        name: text.linear(f"attention.{name}", ("b", "s", *dims), x, f"W{name}", f"b{name}")
+        for name, dims in PROJECTIONS[text.practice.qkv].items()
+    }
+    for name, dims in HEADS.items():
+        (fused,) = (array for array in made if name in array)
+        if fused != name:
+            slots = made[fused]
+            wanted = tuple(dim for dim in (*slots.dims, *dims) if dim in SLOTS or dim == "r")
+            chosen = text.trace.index(f"{name}_slot", wanted, x.dtype)
+            made[name] = text.trace.einsum(f"attention.{name}", ("b", "s", *dims), slots, chosen)
+        yield made[name]
+
+
+def _rotated(text: Text, block: Attention, x: Array) -> Array:
+    """Rotary positions as a product with a rotation table, so that the transpose comes free."""
+    if text.model.positions != "rope" or not block.rope:
+        return x
+    turned = tuple("e" if dim == "d" else dim for dim in x.dims)
+    with text.inside("attention", "block", f"rotary.{x.name}"):
+        table = text.trace.index("rotation", ("s", "d", "e"), x.dtype)
+        return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "e", "d")
+
+
+def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
+    """Queries or keys with each head brought to unit mean square, or all heads of a token together."""
+    if block.qk_norm == "none":
+        return x
+    dims = ("d",) if block.qk_norm == "head" else HEADS[name]
+    return norm(text, x, name, dims=dims, region="block", kind="rmsnorm")
+
+
+def _weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
+    """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+    trace, sinks = text.trace, text.use("sinks") if block.sinks else None
+    scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
+    scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
+    if block.softcap:
+        scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
+    mask = trace.index(f"{block.mask}_mask", ("s", "t"), q.dtype)
+    scores = trace.lin("attention.masked", scores, mask, scales=(scale, ONE))
+    top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
+    weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
+    total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight, dtype=STATISTIC)
+    total = trace.settled(total, "softmax divides by the whole sum")
+    if sinks:
+        beside = trace.lin("attention.sink_shifted", sinks, top, scales=(ONE, MINUS))
+        total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
+    if text.practice.attention == "fused":
+        _logsum(text, top, total)
+    return text.dropped("attention", trace.map("attention.softmax", "div", weight, total))
+
+
+def _logsum(text: Text, top: Array, total: Array) -> None:
+    """What backward subtracts in place of the maximum: softmax is the same for any, and the sum is one then."""
+    trace = text.trace
+    trace.instead[top] = trace.lin("attention.logsum", trace.map("attention.log", "log", total), top)
+    trace.instead[total] = trace.index("one", total.dims, total.dtype, born=total.type)

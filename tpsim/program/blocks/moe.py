@@ -1,0 +1,101 @@
+"""A mixture of experts: a router, experts of which a few work for each token, and what works beside them for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.program.blocks.mlp import activated, projections
+from tpsim.program.dispatch import choice, combine, dispatch, from_experts, to_experts
+from tpsim.program.text import MINUS, Parameter
+from tpsim.program.trace import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.program.layout import Practice
+    from tpsim.program.model import Moe
+    from tpsim.program.op import Array
+    from tpsim.program.text import Text
+
+SCORES = ("b", "s", "i")
+INNER = ("n", "c", "y")
+
+
+def parameters(block: Moe, _: Practice) -> Iterator[Parameter]:
+    """The router scores experts as i; experts are n; what they share works for every token."""
+    yield Parameter("Wr", ("h", "i"), "router")
+    if block.bias:
+        yield Parameter("br", ("i",), "router")
+    if block.choice_bias:
+        yield Parameter("choice_bias", ("i",), "router", trained=False)
+    yield from projections(block.kind, "experts", ("n",), "y", bias=block.bias)
+    if block.shared:
+        yield from projections(block.kind, "shared", (), "z")
+
+
+def write(text: Text, block: Moe, x: Array) -> Array:
+    """What the experts that its tokens choose make of the normed stream, and what all tokens share."""
+    trace, early = text.trace, text.practice.rows.gates == "experts"
+    with text.inside("router", "routed"):
+        x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
+        gates, chosen = _gates(text, block, x)
+    with text.inside("experts", "routed"):
+        rows = dispatch(trace, "dispatch.rows", x, chosen)
+        picked = dispatch(trace, "dispatch.gates", gates, chosen)
+    with text.inside("experts", "experts"):
+        there = to_experts(trace, rows, "dispatch.rows")
+        out = _made(text, block, there, to_experts(trace, picked, "dispatch.gates") if early else None)
+    with text.inside("experts", "routed"):
+        back = from_experts(trace, out, rows.type, "combine.rows")
+        back = back if early else trace.einsum("combine.weighed", back.dims, back, picked)
+        made = combine(trace, "combine.out", back, chosen, x.type)
+    return _joined(text, made, _shared(text, block, x)) if block.shared else made
+
+
+def _gates(text: Text, block: Moe, x: Array) -> tuple[Array, Array]:
+    """What each expert's output is multiplied by per token, 0 for those that it does not choose; and the choice."""
+    trace, softmax = text.trace, block.score == "softmax"
+    logits = text.linear("router.logits", SCORES, x, "Wr", "br")
+    biases = [text.use("choice_bias")] if block.choice_bias else []
+    chosen = choice(trace, logits, *biases)
+    with text.inside("router", "routed", "router"):
+        if softmax:
+            top = trace.max("router.max", logits, "i")
+            score = trace.map("router.exp", "exp", trace.lin("router.shifted", logits, top, scales=(ONE, MINUS)))
+        else:
+            score = trace.map("router.score", "sigmoid", logits)
+        kept = trace.einsum("router.kept", SCORES, score, chosen)
+        if not (block.normalise or softmax):
+            return kept, chosen
+        total = trace.einsum("router.total", ("b", "s"), kept if block.normalise else score)
+        return trace.map("router.gates", "div", kept, total), chosen
+
+
+def _made(text: Text, block: Moe, rows: Array, gates: Array | None) -> Array:
+    """What every expert makes of its rows, one product for all experts of a device; weighed by gates if they are here.
+
+    Rows are weighed where they are narrow: what follows is linear but for a bias, which is weighed by itself.
+    """
+    trace = text.trace
+    act = activated(text, block.kind, INNER, rows, gates)
+    out = text.linear("experts.out", ("n", "c", "h"), act, "W2_experts")
+    if not block.bias:
+        return out
+    bias = text.use("b2_experts")
+    return trace.lin("experts.out", out, bias if gates is None else trace.einsum("experts.b2", out.dims, gates, bias))
+
+
+def _shared(text: Text, block: Moe, x: Array) -> Array:
+    """The feed-forward that works for every token, split as a dense one is."""
+    with text.inside("shared", "block"):
+        x = text.trace.pin(x, "block", "what all tokens share reads the normed stream", name="shared.in")
+        act = activated(text, block.kind, ("b", "s", "z"), x)
+        return text.linear("shared.out", ("b", "s", "h"), act, "W2_shared")
+
+
+def _joined(text: Text, routed: Array, shared: Array) -> Array:
+    """Both outputs together: added up as they owe where they do alike, else each in the stream's sharding."""
+    with text.inside("experts", "residual"):
+        if routed.type != shared.type:
+            routed, shared = (text.trace.pin(y, "residual", "") for y in (routed, shared))
+        return text.trace.lin("experts.sum", routed, shared)

@@ -1,0 +1,226 @@
+"""A Hugging Face config.json as it is read: its keys, where they stand, and what no rule has read of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from difflib import get_close_matches
+from math import inf
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tpsim.program.model import LARGEST
+from tpsim.quantity.errors import InputError, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.quantity.spec import Document
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "hidden": ("hidden_size", "n_embd"),
+    "layers": ("num_hidden_layers", "n_layer"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "ffn": ("hidden_activation", "hidden_act", "activation_function"),
+    "ffn_hidden": ("intermediate_size", "n_inner"),
+    "vocab": ("vocab_size",),
+    "max_positions": ("n_positions", "max_position_embeddings"),
+    "tie_embeddings": ("tie_word_embeddings",),
+    "parallel_residual": ("use_parallel_residual",),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "top": ("num_experts_per_tok", "experts_per_token"),
+    "kv_rank": ("kv_lora_rank",),
+    "nope": ("qk_nope_head_dim",),
+    "rope": ("qk_rope_head_dim",),
+    "value": ("v_head_dim",),
+}
+"""Field of a model or of its blocks -> the keys that config.json files have for it, the preferred one first."""
+
+MISSPELT = 0.87
+"""Likeness (difflib's ratio) from which a key is taken for a misspelt one: a single slip in eight letters."""
+
+MEANT = re.compile(
+    r"expert|moe|rout|top_?k|group|scor|shared|sparse|dense|mlp|ffn|interm|attention|attn|softcap|head|rank|window|chunk"
+    r"|norm|layer|hidden|size|dim|bias|nextn|mtp"
+)
+"""What a key is about that a model could mean: one that no rule reads is refused, unless it says nothing."""
+
+SILENT = re.compile(
+    r"eps$|epsilon$|drop|_coef$|_loss|^output_|initializer|_implementation|^rotary_|^rope_|^chunk_size_feed_forward"
+    r"|^ep_size|routed_scaling_factor|^scale_attn|^reorder_|^router_jitter|^attn_(temperature|scale)|^attention_multiplier"
+)
+"""What changes no size though it is called so: rates, tolerances, factors, ways to compute."""
+
+NOT_LISTED = re.compile(
+    r"^(_|architectures$|auto_map$|model_type$|use_cache$|transformers_version$|task_|id2|label2)|dtype$|token_id$"
+)
+"""What configs have whatever the model."""
+
+NOTHING: tuple[Any, ...] = (None, 0, False, [], {}, "")
+"""Values that say that there is none of what a key is about."""
+
+LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
+
+
+class Config:
+    """One config.json being read.
+
+    data   the part of it that is read: its ``text_config`` if it has one
+    read   keys that a rule has asked for
+    notes  what was left out, in words
+    """
+
+    def __init__(self, document: Document) -> None:
+        """The config of a document, nothing of it read."""
+        self.document = document
+        root: Mapping[str, Any] = document.data
+        nested = isinstance(root.get("text_config"), dict)
+        self.path: tuple[str, ...] = ("text_config",) if nested else ()
+        # A multimodal config ties its output in the root, not in the part that the output belongs to.
+        tied = {key: root[key] for key in NAMES["tie_embeddings"] if key in root}
+        self.data: Mapping[str, Any] = tied | root["text_config"] if nested else root
+        self.notes: list[str] = ["only text_config is modelled, not the other parts of the config"] if nested else []
+        self.read = {key for name in ("max_positions", "ffn", "tie_embeddings") for key in NAMES[name]}
+
+    def get(self, key: str) -> Any:
+        """The value of a key, which is read by that; None without it."""
+        self.read.add(key)
+        return self.data.get(key)
+
+    def number(self, key: str, default: int, *, least: int = 0) -> int:
+        """A whole number of at least so much, or null, which is its default."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            self.refuse(key, f"{key}: {as_json(value)} is not a whole number", f"write {least} or more")
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.refuse(key, f"{key}: {as_json(value)} is neither true nor false", "write true or false")
+        return default if value is None else value
+
+    def whole_numbers(self, key: str) -> list[int]:
+        """A list of whole numbers; none where the config has none."""
+        value = self.get(key) or []
+        if not isinstance(value, list) or any(isinstance(one, bool) or not isinstance(one, int) for one in value):
+            self.refuse(key, f"{key}: {as_json(value)} is not a list of whole numbers", "write [0, 1, 2]")
+        return value
+
+    def layer_type(self, layer: int) -> str:
+        """What ``layer_types`` says of a layer; "" without it."""
+        types = self.get("layer_types")
+        if types is None:
+            return ""
+        if not isinstance(types, list) or layer >= len(types) or types[layer] not in LAYER_TYPES:
+            named = types[layer] if isinstance(types, list) and layer < len(types) else types
+            self.refuse(
+                "layer_types", f"layer kind {as_json(named)} is not modelled", f"known: {', '.join(LAYER_TYPES)}"
+            )
+        return str(types[layer])
+
+    def named_value(self, name: str) -> tuple[str, Any]:
+        """The key that this config uses for `name` and its value; (preferred key, None) when it has none."""
+        self.read.update(NAMES[name])
+        given = [key for key in NAMES[name] if self.data.get(key) is not None]
+        if not given:
+            return NAMES[name][0], None
+        first, *others = given
+        for other in others:
+            if name != "ffn" and self.data[other] != self.data[first]:
+                self.refuse(other, f"{first} and {other} are two names of one size and differ", "keep one")
+        return first, self.data[first]
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """A size by its name in `NAMES`."""
+        key, value = self.named_value(name)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            names = " or ".join(NAMES[name])
+            raise InputError.one("missing-field", f"the config has no {names}", self.place(), remedy=f"add {names}")
+        return self.as_count(key, value)
+
+    def named(self, key: str) -> int:
+        """A size that only one family has, by its key."""
+        value = self.get(key)
+        if value is None:
+            raise InputError.one("missing-field", f"the config has no {key}", self.place(), remedy=f"add {key}")
+        return self.as_count(key, value)
+
+    def as_count(self, key: str, value: object) -> int:
+        """A value that is a size."""
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self.refuse(key, f"{key}: {as_json(value)} is not a positive whole number", "write a number of 1 or more")
+        if value > LARGEST:
+            self.refuse(key, f"{key}: {as_json(value)} is too large", f"it must be at most {LARGEST}")
+        return value
+
+    def positive(self, key: str, default: float | None = None) -> float | None:
+        """A number, or none where the config says null, or nothing that has no default."""
+        value = self.data.get(key, default)
+        self.read.add(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf):
+            self.refuse(key, f"{key}: {as_json(value)} is not a positive number", "write a number, or null")
+        return value
+
+    # --- what is refused ---
+
+    def refuse_misspelt(self) -> None:
+        """Refuse a key that is almost one that is read: left out, it would silently mean its default."""
+        read = {key for keys in NAMES.values() for key in keys}
+        for key in (key for key in self.data if key not in read and not SILENT.search(key)):
+            if meant := get_close_matches(key, sorted(read - self.data.keys()), n=1, cutoff=MISSPELT):
+                self.refuse(key, f'"{key}" is not read', f'did you mean "{meant[0]}"?')
+
+    def refuse_unread(self, known: Mapping[str, str]) -> None:
+        """Refuse what no rule reads and a model could mean; list the rest.
+
+        known  keys of the family that change no size, and what is left out where they say something
+        """
+        self.notes += [note for key, note in known.items() if note and self.data.get(key) not in NOTHING]
+        self.read.update(known)
+        unread = [key for key, value in self.data.items() if key not in self.read and value not in NOTHING]
+        for key in unread:
+            if MEANT.search(key) and not SILENT.search(key):
+                self.refuse_key((*self.path, key), self.data[key])
+        if listed := [key for key in unread if not SILENT.search(key) and not NOT_LISTED.search(key)]:
+            self.notes.append(f"not read: {', '.join(sorted(listed))}")
+
+    def refuse_nested_experts(self) -> None:
+        """Refuse keys about experts elsewhere than in what is read."""
+        for keys, value in _about_experts(self.document.data):
+            if keys[:-1] != self.path:
+                self.refuse_key(keys, value)
+
+    def refuse_key(self, keys: tuple[str, ...], value: object) -> NoReturn:
+        """Refuse what no rule reads."""
+        message = f"{keys[-1]}: {as_json(value)}: no rule for {self.data['model_type']} reads this"
+        remedy = "remove it if it changes no size, or write a tpsim: model/2 file"
+        raise InputError.one("unread-key", message, self.document.place(*keys), remedy=remedy)
+
+    def place(self, *keys: str) -> Place | None:
+        """Where a key of what is read stands."""
+        return self.document.place(*self.path, *keys)
+
+    def refuse(self, key: str, message: str, remedy: str) -> NoReturn:
+        """Refuse a key for what it says, or for not being there."""
+        present = key in self.data
+        raise InputError.one("bad-config", message, self.place(key) if present else self.place(), remedy=remedy)
+
+
+def _about_experts(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key about experts, however deep, that does not say that there are none."""
+    for key, value in data.items() if isinstance(data, dict) else ():
+        if "expert" in str(key).lower() and value not in NOTHING:
+            yield (*path, str(key)), value
+        yield from _about_experts(value, (*path, str(key)))
+
+
+def as_json(value: object) -> str:
+    """A value as JSON writes it."""
+    return json.dumps(value, default=str)

@@ -1,0 +1,182 @@
+"""The model families of Hugging Face: what a model_type fixes, and which of its layers are of which kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpsim.program.config import Config
+
+Rule = Callable[["Config", int], Any]
+"""What a config says of the layer of that number."""
+
+
+def every(_: Config, __: int) -> bool:
+    """All layers are mixtures of experts."""
+    return True
+
+
+def sparse_step(config: Config, layer: int) -> bool:
+    """Qwen: every so many layers, but for those that are listed as plain."""
+    plain = layer in config.whole_numbers("mlp_only_layers")
+    return not plain and (layer + 1) % config.number("decoder_sparse_step", 1, least=1) == 0
+
+
+def behind_dense(config: Config, layer: int) -> bool:
+    """DeepSeek: all behind the first few, or every so many of them."""
+    first = config.number("first_k_dense_replace", 0)
+    return layer >= first and layer % config.number("moe_layer_freq", 1, least=1) == 0
+
+
+def interleaved(config: Config, layer: int) -> bool:
+    """Llama 4: every so many layers, or those that are listed."""
+    listed = config.whole_numbers("moe_layers")
+    return layer in listed if listed else (layer + 1) % config.number("interleave_moe_layer_step", 1, least=1) == 0
+
+
+def window(config: Config, _: int) -> Mapping[str, Any]:
+    """Every layer has the window, if there is one."""
+    return _windowed(config, here=config.flag("use_sliding_window", default=True))
+
+
+def later_windows(config: Config, layer: int) -> Mapping[str, Any]:
+    """Qwen: layers from a number on, where that is switched on."""
+    first, used = config.number("max_window_layers", 0), config.flag("use_sliding_window", default=False)
+    return _windowed(config, here=used and layer >= first)
+
+
+def local_and_global(every_so_many: str, default: int) -> Rule:
+    """Layers as ``layer_types`` has them, else local ones with a global one after so many."""
+
+    def rule(config: Config, layer: int) -> Mapping[str, Any]:
+        local = (layer + 1) % config.number(every_so_many, default, least=1) != 0
+        kind = config.layer_type(layer) or ("sliding_attention" if local else "full_attention")
+        return _windowed(config, here=kind == "sliding_attention")
+
+    return rule
+
+
+def chunks(config: Config, layer: int) -> Mapping[str, Any]:
+    """Llama 4: attention in chunks with rotary positions; every fourth layer reads all, and has none."""
+    listed = config.whole_numbers("no_rope_layers")  # 0: without rotary positions
+    every_so_many = config.number("no_rope_layer_interval", 4, least=1)
+    rope = listed[layer] != 0 if layer < len(listed) else (layer + 1) % every_so_many != 0
+    config.layer_type(layer)
+    size = config.number("attention_chunk_size", 8192, least=1)
+    return {"mask": "chunk", "window": size} if rope else {"rope": False}
+
+
+def _windowed(config: Config, *, here: bool) -> Mapping[str, Any]:
+    size = config.number("sliding_window", 0)
+    return {"mask": "window", "window": size} if size and here else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What a model_type fixes, and what its config means when it leaves a key out.
+
+    model      fields of `Model` that the architecture decides
+    attention  fields of `Attention` that it decides; `numbers`: those that a config states, by their keys
+    latent     True if attention is latent
+    bias       True if the MLP has biases; gated: it multiplies two projections
+    default    what a config may leave out; `ffn` is the activation
+    switches   key of a switch -> the only value that is supported, which is also its default
+    widening   ffn hidden over hidden where a config leaves the former out, None if it may not
+    masks      what of attention differs from layer to layer
+    sparse     which layers are mixtures of experts; None: no layer is
+    moe        fields of `Moe` that the architecture decides
+    dense      the key of the hidden size of the layers that are none
+    known      keys that change no size, and what a model leaves out where they say something
+    """
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    attention: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    latent: bool = False
+    bias: bool = False
+    gated: bool = True
+    default: Mapping[str, Any] = field(default_factory=lambda: {"ffn": "silu", "tie_embeddings": False})
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    widening: int | None = None
+    masks: Rule | None = None
+    sparse: Rule | None = None
+    moe: Mapping[str, Any] = field(default_factory=dict)
+    dense: str = ""
+    known: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_BIAS = {"attention_bias": False}
+SANDWICH = {"norms": "both", "embedding_scale": True}
+GEMMA = {"ffn": "gelu_pytorch_tanh", "tie_embeddings": True, "head_dim": 256}
+DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
+
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(switches={"attention_bias": False, "mlp_bias": False}),
+    "llama4_text": Family(
+        switches=NO_BIAS,
+        masks=chunks,
+        sparse=interleaved,
+        moe={"score": "sigmoid", "normalise": False, "shared": 1},
+        dense="intermediate_size_mlp",
+        known={"use_qk_norm": "a QK-norm without gains is not modelled", "intermediate_size_mlp": ""},
+    ),
+    "mistral": Family(masks=window),
+    "mixtral": Family(masks=window, sparse=every),
+    "phi3": Family(masks=window),
+    "qwen2": Family(attention={"bias": "qkv"}, masks=later_windows),
+    "qwen3": Family(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows),
+    "qwen3_moe": Family(
+        attention={"qk_norm": "head"},
+        switches=NO_BIAS,
+        masks=later_windows,
+        sparse=sparse_step,
+        moe={"normalise": False},
+        known={"use_qk_norm": ""},
+    ),
+    "deepseek_v2": Family(**DEEPSEEK, moe={"normalise": False}),
+    "deepseek_v3": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}),
+    "kimi_k2": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}),
+    "gpt_oss": Family(
+        attention={"bias": "all", "sinks": True},
+        switches={"attention_bias": True},
+        masks=local_and_global("", 2),
+        sparse=every,
+        moe={"bias": True, "kind": "swiglu_clamped"},
+    ),
+    "gemma": Family(default=GEMMA, switches=NO_BIAS),
+    "gemma2": Family(
+        model=SANDWICH,
+        numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
+        default={**GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        switches=NO_BIAS,
+        masks=local_and_global("", 2),
+    ),
+    "gemma3_text": Family(
+        model=SANDWICH,
+        attention={"qk_norm": "head"},
+        numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
+        default=GEMMA,
+        switches=NO_BIAS,
+        masks=local_and_global("sliding_window_pattern", 6),
+    ),
+    "gpt2": Family(
+        model={"norm": "layernorm", "positions": "learned"},
+        attention={"bias": "all"},
+        bias=True,
+        default={"ffn": "gelu_new", "tie_embeddings": True, "max_positions": 1024},
+        gated=False,
+        switches={"add_cross_attention": False},
+        widening=4,
+    ),
+    "gpt_neox": Family(
+        model={"norm": "layernorm"},
+        attention={"bias": "all"},
+        bias=True,
+        default={"ffn": "gelu", "tie_embeddings": False, "parallel_residual": True},
+        gated=False,
+        switches={"attention_bias": True},
+    ),
+}
+"""model_type -> how its configs are read."""

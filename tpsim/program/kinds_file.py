@@ -1,0 +1,178 @@
+"""The format ``tpsim: model/2``: blocks by name, and layers as a pattern of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from tpsim.program.dims import LOOPS
+from tpsim.program.kinds import ALIKE
+from tpsim.program.model import Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positive
+from tpsim.quantity.errors import InputError, Place, unknown
+from tpsim.quantity.spec import Strict
+
+if TYPE_CHECKING:
+    from tpsim.program.kinds import Layers
+
+At = Callable[..., Place | None]
+Pair = tuple[str, str]
+
+
+class SourceFields(Strict):
+    """Where the sizes were read, and when."""
+
+    title: str
+    read: str = ""
+
+
+class RunFields(Strict):
+    """Layers that follow each other: each `of` an attention and a feed-forward, or a `cycle` of such pairs."""
+
+    repeat: Count = 1
+    of: Pair | None = None
+    cycle: tuple[Pair, ...] | None = None
+
+
+class MtpFields(Strict):
+    """Modules that predict tokens further on: how many, and the blocks of each."""
+
+    depth: Count = 1
+    of: Pair
+
+
+def _which(value: Any) -> str:
+    """Which block of the vocabulary a map says that it is."""
+    said = value if isinstance(value, dict) else dict(value)
+    return str(said.get("attention", said.get("ffn", "")))
+
+
+Block = Annotated[
+    Annotated[Attention, Tag("gqa")]
+    | Annotated[Latent, Tag("mla")]
+    | Annotated[Mlp, Tag("mlp")]
+    | Annotated[Moe, Tag("moe")],
+    Discriminator(_which),
+]
+
+
+class ModelFile2(Strict):
+    """A decoder-only transformer of layers of several kinds; sizes are counts."""
+
+    noun = "a model"
+
+    tpsim: Literal["model/2"]
+    name: str
+    source: SourceFields | None = None
+    hidden: Count
+    vocab: Count
+    vocab_padded: Count | None = None
+    blocks: dict[str, Block]
+    layers: tuple[RunFields, ...]
+    mtp: MtpFields | None = None
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norms: Literal["pre", "post", "both"] = "pre"
+    positions: Literal["rope", "learned", "none"] = "rope"
+    max_positions: Count | None = None
+    parallel_residual: Flag = False
+    tie_embeddings: Flag = False
+    embedding_scale: Flag = False
+    logit_softcap: Positive | None = None
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    params: Positive | None = None
+    active: Positive | None = None
+
+
+SAME = (
+    *("name", "hidden", "vocab", "norm", "norms", "positions", "max_positions", "parallel_residual", "tie_embeddings"),
+    *("embedding_scale", "logit_softcap", "dropout", "params", "active"),
+)
+"""Fields that the file and the model have alike."""
+
+CYCLES = 10_000
+"""A pattern that repeats more often is a slip of the keyboard."""
+
+
+def model_of_kinds(file: ModelFile2, at: At) -> Model:
+    """The model that a file describes. Raises InputError for a pattern of blocks that there are not."""
+    for name in file.blocks:
+        if name in LOOPS or not name.isidentifier():
+            message = f'no block can be called "{name}": layers are called by their blocks, as loops are by theirs'
+            raise InputError.one("bad-value", message, at("blocks", name), "write a word that is no loop's: local")
+    runs = [run for place, fields in enumerate(file.layers) for run in _runs(file, fields, at, place)]
+    further = [_known(file, file.mtp.of, at("mtp", "of"))] if file.mtp else []
+    names = kind_names(list(dict.fromkeys([*(pair for pair, _ in runs), *further])))
+    blocks: dict[str, Any] = {**file.blocks}
+    return Model(
+        kinds={name: Kind(blocks[one], blocks[two]) for (one, two), name in names.items()},
+        stack=merged((names[pair], many) for pair, many in runs),
+        vocab_padded=file.vocab_padded or file.vocab,
+        mtp=(names[file.mtp.of], file.mtp.depth) if file.mtp else None,
+        **{name: getattr(file, name) for name in SAME},
+    )
+
+
+def _runs(file: ModelFile2, fields: RunFields, at: At, place: int) -> Iterator[tuple[Pair, int]]:
+    """What one entry of the pattern says: pairs of blocks, and how many layers of them follow each other."""
+    if (fields.of is None) == (fields.cycle is None):
+        remedy = "write {repeat: 32, of: [attention, mlp]}, or {repeat: 8, cycle: [[local, mlp], [global, mlp]]}"
+        raise InputError.one("bad-value", "layers are of one pair of blocks, or a cycle", at("layers", place), remedy)
+    if fields.of:
+        yield _known(file, fields.of, at("layers", place, "of")), fields.repeat
+        return
+    if fields.repeat > CYCLES:
+        raise InputError.one("bad-value", f"{fields.repeat} cycles", at("layers", place), f"write at most {CYCLES}")
+    for turn in range(fields.repeat):
+        yield from ((_known(file, pair, at("layers", place, "cycle", turn)), 1) for pair in fields.cycle or ())
+
+
+def _known(file: ModelFile2, pair: Pair, place: Place | None) -> Pair:
+    """The pair, if it is an attention and a feed-forward that the file has."""
+    for name, what in zip(pair, ("attention", "ffn"), strict=True):
+        fitting = [known for known, block in file.blocks.items() if hasattr(block, what)]
+        if name not in fitting:
+            (problem,) = unknown(name, f"{what} of the model", fitting, listing="blocks").problems
+            raise InputError([replace(problem, place=place)])
+    return pair
+
+
+def merged(runs: Iterable[tuple[str, int]]) -> Layers:
+    """Layers in order, those of one kind that follow each other together."""
+    return tuple((kind, sum(many for _, many in same)) for kind, same in groupby(runs, key=itemgetter(0)))
+
+
+def kind_names(pairs: Sequence[Pair]) -> dict[Pair, str]:
+    """What kinds are called: by the block in which they differ, by both if need be; one alone as models/1 have it."""
+    if len(pairs) == 1:
+        return {pairs[0]: ALIKE}
+    for place in (1, 0):
+        names = [pair[place] for pair in pairs]
+        if len({*names}) == len(names):
+            return dict(zip(pairs, names, strict=True))
+    return {pair: "_".join(pair) for pair in pairs}
+
+
+def as_file(model: Model, source: str) -> dict[str, Any]:
+    """A model as the fields of a file, which calls its kinds alike."""
+    one, other = ({kind.attention for kind in model.kinds.values()}, {kind.ffn for kind in model.kinds.values()})
+
+    def pair(kind: str) -> list[str]:
+        if len(model.kinds) == 1:
+            return ["attention", "ffn"]
+        first, _, second = kind.partition("_")
+        return ["attention", kind] if len(one) == 1 else [kind, "ffn"] if len(other) == 1 else [first, second]
+
+    blocks = {
+        name: block.model_dump(exclude_none=True)
+        for kind, made in model.kinds.items()
+        for name, block in zip(pair(kind), (made.attention, made.ffn), strict=True)
+    }
+    layers = [{"repeat": many, "of": pair(kind)} for kind, many in model.stack]
+    kind, depth = model.mtp or ("", 0)
+    mtp = {"mtp": {"depth": depth, "of": pair(kind)}} if kind else {}
+    same = {name: getattr(model, name) for name in (*SAME, "vocab_padded")}
+    return {"tpsim": "model/2", "source": {"title": source}, **same, "blocks": blocks, "layers": layers, **mtp}

@@ -1,0 +1,98 @@
+"""What blocks are written with: parameters as they are declared and used, places, the stream that blocks join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tpsim.program.op import Place, Scale
+from tpsim.program.trace import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from tpsim.algebra.sharding import Sharding
+    from tpsim.program.layout import Dtypes, Practice
+    from tpsim.program.model import Model
+    from tpsim.program.op import Array
+    from tpsim.program.trace import Trace
+
+MINUS = Scale(-1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter array: its dims, the block that uses it, and in which parts of the stack that stands.
+
+    trained  False for one that no gradient changes
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    block: str
+    places: tuple[Place, ...] = ("layer",)
+    trained: bool = True
+
+
+@dataclass(slots=True)
+class Text:
+    """The forward pass of `model` as it is written into `trace`.
+
+    weights  name, and layer if it is of one -> the parameter
+    used     parameters as they have been brought to where they are used
+    """
+
+    trace: Trace
+    model: Model
+    practice: Practice
+    dtypes: Dtypes
+    weights: Mapping[tuple[str, int | None], Array]
+    used: dict[tuple[Array, Sharding, int | None, tuple[int, ...]], Array] = field(default_factory=dict)
+
+    def inside(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
+        """What follows is for `block`, in `region`, and part of `kernel` if that is named."""
+        return self.trace.at(replace(self.trace.where, block=block, kernel=kernel), region)
+
+    def has(self, name: str) -> bool:
+        """True if there is such a parameter here."""
+        return (name, self.trace.where.index("layers")) in self.weights
+
+    def use(self, name: str) -> Array:
+        """A parameter as the current region wants it; stored shards are gathered here, once per microbatch."""
+        trace = self.trace
+        weight = self.weights.get((name, trace.where.index("layers"))) or self.weights[name, None]
+        wanted = trace.layout.type_in(weight.dims, trace.region)
+        use = weight, wanted, trace.where.index("microbatches"), trace.where.chunks
+        if use not in self.used:
+            because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
+            self.used[use] = trace.reshard(weight, wanted, because)
+        return self.used[use]
+
+    def linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str = "") -> Array:
+        """`x` times a weight, plus a bias if there is one."""
+        product = self.trace.einsum(name, dims, x, self.use(weight))
+        return self.trace.lin(name, product, self.use(bias)) if self.has(bias) else product
+
+    def capped(self, name: str, x: Array, cap: float, scale: Scale = ONE) -> Array:
+        """`x` times a scale, kept within a cap: cap * tanh(x * scale / cap)."""
+        over = self.trace.lin(f"{name}.over_cap", x, scales=(replace(scale, value=scale.value / cap),))
+        return self.trace.lin(f"{name}.capped", self.trace.map(f"{name}.tanh", "tanh", over), scales=(Scale(cap),))
+
+    def dropped(self, name: str, x: Array) -> Array:
+        """What the model's dropout leaves of `x`."""
+        return self.trace.dropped(name, x, self.model.dropout) if self.model.dropout else x
+
+    def added(self, x: Array, y: Array, block: str, *biases: str) -> Array:
+        """The residual add: what a block owes is settled here, because the stream is declared complete."""
+        with self.inside(block, "residual", f"add.{block}"):
+            y = self.trace.pin(y, "residual", "")
+            held = [self.use(bias) for bias in biases if self.has(bias)]
+            if self.model.dropout and held:
+                y, held = self.trace.lin(f"add.{block}.biased", y, *held), []
+            return self.trace.lin("residual", x, self.dropped(f"add.{block}", y), *held)
+
+    def edge(self, x: Array, name: str) -> Array:
+        """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""
+        with self.inside("residual", "residual"):
+            return self.trace.pin(x, "residual", "", name=name)

@@ -1,0 +1,89 @@
+"""Tokens of a sequence that devices share: in which order each has them, and how much of a masked square that makes.
+
+Tokens are born in that order, so nothing moves for it; masks, rotations and labels read positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpsim.quantity.size import floor_over, over, smallest
+
+if TYPE_CHECKING:
+    from tpsim.quantity.size import Size
+
+Order = Literal["contiguous", "zigzag", "striped"]
+
+
+TOKENS = frozenset({"s", "t"})
+"""The dims that have a token of a sequence each: as queries, as keys."""
+
+
+def positions(order: Order, s: int, n: int) -> list[int]:
+    """The position in the sequence of each of `s` tokens, as `n` devices have them one after another.
+
+    >>> positions("zigzag", 8, 2), positions("striped", 8, 2)
+    ([0, 1, 6, 7, 2, 3, 4, 5], [0, 2, 4, 6, 1, 3, 5, 7])
+    """
+    if order == "zigzag":
+        half = s // (2 * n)
+        chunks = [chunk for device in range(n) for chunk in (device, 2 * n - 1 - device)]
+        return [chunk * half + token for chunk in chunks for token in range(half)]
+    if order == "striped":
+        return [token for device in range(n) for token in range(device, s, n)]
+    return list(range(s))
+
+
+def split(order: Order, n: int) -> int:
+    """What the tokens of a sequence must divide by, for `n` devices to have them in that order."""
+    return 2 * n if order == "zigzag" else n
+
+
+def _causal(rows: Size, _: Size) -> Any:
+    return over(rows * (rows + 1), 2)
+
+
+def _window(rows: Size, w: Size) -> Any:
+    inside = smallest(rows, w)
+    return _causal(inside, w) + (rows - inside) * w
+
+
+def _chunk(rows: Size, w: Size) -> Any:
+    full = floor_over(rows, w)
+    return full * _causal(w, w) + _causal(rows - full * w, w)
+
+
+MASKS: Mapping[str, Callable[[Size, Size], Any]] = {
+    "causal_mask": _causal,
+    "window_mask": _window,
+    "chunk_mask": _chunk,
+}
+"""Index function of a mask -> the pairs that it lets through, of the first so many queries; w: of its window."""
+
+
+def pairs(mask: str, s: Size, w: Size = 0) -> Any:
+    """Pairs of a query and a key, of s by s, that a mask lets through.
+
+    Of s*s these are: causal (s + 1)/(2*s); a window (w - w*(w - 1)/(2*s))/s; chunks (w + 1)/(2*s) where they fill s.
+    """
+    return MASKS[mask](s, w)
+
+
+def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:
+    """Pairs of a mask on the busiest device over their mean.
+
+    ring     shards of the queries, or of the keys, where the pairs are made
+    devices  that share the tokens; more than these where the rest of them split heads there
+
+    Contiguous: the last one is, with (2*n - 1)/n times the mean under a causal mask as s grows. Zigzag: the one whose
+    two pieces meet in the middle; under a causal mask, and under chunks that pieces fill or are filled by, all are
+    alike. Striped, under a causal mask: the last is a token ahead of the next (Brandon et al. 2023, arXiv 2311.09431).
+    """
+    if order == "striped":
+        return over(s + 1 + devices - over(devices, ring), s + 1)
+    if order == "zigzag" and mask != "window_mask":
+        return 1
+    end = over(s * (ring + 1), 2 * ring) if order == "zigzag" else s
+    busiest = MASKS[mask](end, w) - MASKS[mask](end - over(s, ring), w)
+    return over(busiest * ring, pairs(mask, s, w))

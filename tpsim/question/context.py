@@ -1,0 +1,108 @@
+"""How devices share the tokens of a sequence, as a scenario states it: which axes split heads, and in which order."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+from tpsim.program.layout import PRACTICES
+from tpsim.program.tokens import split
+from tpsim.quantity.errors import InputError, Problem
+from tpsim.question.divisibility import legal_tp, listed, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.program.layout import Layout, Practice
+    from tpsim.program.model import Model
+    from tpsim.program.tokens import Order
+    from tpsim.question.divisibility import At
+    from tpsim.question.question import Workload
+    from tpsim.question.scenario_file import LayoutFields, ScenarioFile
+
+Axes = tuple[str, ...]
+
+
+def heads_axes(fields: LayoutFields, at: At) -> Axes:
+    """The axes of cp that split heads inside attention.
+
+    Raises InputError for a context that nobody shares, and for axes that are not those of cp in their order.
+    """
+    context, cp = fields.context, fields.cp
+    if context is None:
+        return ()
+    if not cp:
+        message = "context says how devices share the tokens of a sequence, and no axis has the role cp"
+        raise InputError.one("context-without-cp", message, at("layout", "context"), "add it: cp: AXIS")
+    if context.all:
+        return cp if context.all == "heads" else ()
+    tokens = context.gather or context.ring
+    if (*tokens, *context.heads) != cp or (context.gather and context.ring):
+        message = f"context does not share out cp [{', '.join(cp)}]: first the axes of ring or gather, then of heads"
+        remedy = "heads split what stands last in cp"
+        raise InputError.one("context-not-cp", message, at("layout", "context"), remedy)
+    return context.heads
+
+
+def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | None:
+    """How keys and values travel, if the scenario says so. Raises InputError if it says two things."""
+    context, other = file.layout and file.layout.context, file.practice.context
+    said: Literal["gather", "ring"] | None = None
+    if context:
+        said = "ring" if context.all == "ring" or context.ring else None
+        said = "gather" if context.all in ("gather", "heads") or context.gather else said
+    if said and other and said != other:
+        message = f"layout.context is {said} and practice.context {other}"
+        raise InputError.one("context-twice", message, at("practice", "context"), "keep one of both")
+    return said or other
+
+
+def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None:
+    """Refuse what is not modelled of a shared sequence. Raises InputError.
+
+    Keys and values block after block where all scores are made at once, or where most blocks are hidden; stripes of a
+    window.
+    """
+    practice, masks = practice.under(laid), {getattr(block, "mask", "causal") for block in model.attentions}
+    if practice.context == "ring" and masks != {"causal"}:
+        message = f"blocks of keys and values that a {max(masks)} hides travel in vain, which is not modelled"
+        raise InputError.one("not-streamed", message, at("layout", "context"), "write context: gather, or heads")
+    if practice.order == "striped" and masks != {"causal"}:
+        message = f"how stripes share out what a {max(masks)} leaves is not modelled"
+        raise InputError.one("not-striped", message, at("practice", "order"), "write zigzag, or contiguous")
+    if practice.context == "ring" and practice.attention == "plain":
+        message = "attention: plain makes all scores at once, so that keys and values cannot come block after block"
+        raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")
+
+
+def order_of(file: ScenarioFile) -> Order:
+    """The order of tokens that the scenario or its bundle has."""
+    return file.practice.order or PRACTICES[file.practice.base].order or "contiguous"
+
+
+def context_problems(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, cp: Axes, inside: Axes = ()
+) -> Iterator[Problem]:
+    """What does not divide: the sequence by cp in its order of tokens, heads by the axes that split them inside.
+
+    inside  axes of tp and those of cp that split heads
+    """
+    order, n, seq = order_of(file), mesh.size(*cp), workload.seq
+    parts = split(order, n)
+    if n > 1 and seq % parts:
+        twice = f" in the order {order}, which gives each two pieces" if parts > n else ""
+        yield Problem(
+            "sequence-not-divisible",
+            f"seq {seq} is not divisible by cp {n}{twice}",
+            at("workload", "seq"),
+            f"write {nearest(seq, parts)}" + (", or practice: {order: contiguous}" if twice else ""),
+        )
+    ways = prod(mesh.axes[axis] for axis in inside)
+    if model.heads % ways or (model.kv_heads % ways and ways % model.kv_heads):
+        yield Problem(
+            "heads-not-divisible",
+            f"{model.heads} heads of {model.kv_heads} kv heads do not divide by {ways}, tp x the axes of cp for heads",
+            at("layout", "context"),
+            "legal together: " + listed(legal_tp(model)),
+        )

@@ -1,0 +1,166 @@
+"""Routing on simulated devices: which experts each token chooses, and which token fills each of their rows.
+
+A choice is a function of GLOBAL tokens, never of a device, so a sharded run and the run on one device choose alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpsim.program.op import Array, Combine, Dispatch, Filled
+
+if TYPE_CHECKING:
+    from tpsim.algebra.sharding import Sharding
+    from tpsim.reference.blocks import Block, Blocks, Device
+    from tpsim.reference.execute import Run
+
+Choice = Callable[..., Any]
+"""1 where a token chooses an expert, else 0: of sizes, global indices of b, s and experts, and the router's logits."""
+
+Table = NDArray[np.int64]
+"""Expert, row -> the global token that fills it, or `EMPTY`."""
+
+EMPTY = -1
+
+
+def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias: Any = 0.0) -> Block:
+    """The model's own choice: the experts of the largest logits, of equal ones the first; a bias counts here alone."""
+    order = np.argsort(-(logits + bias), axis=-1, kind="stable")[..., : int(sizes["k"])]
+    chosen = np.zeros_like(logits)
+    np.put_along_axis(chosen, order, 1.0, axis=-1)
+    return chosen
+
+
+def balanced(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
+    """Every expert in turn: token after token takes the next k of them."""
+    return np.asarray((i - sizes["k"] * (b * sizes["s"] + s)) % sizes["n"] < sizes["k"], dtype=np.float64)
+
+
+def drawn(seed: int, skew: float = 0.0) -> Choice:
+    """A random choice: of experts whose logits are normally distributed with standard deviation `skew`, 0 for alike."""
+
+    def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
+        rng = np.random.default_rng(seed)
+        liked = skew * rng.normal(size=int(sizes["n"]))
+        logits = liked + rng.gumbel(size=(int(sizes["b"]), int(sizes["s"]), int(sizes["n"])))
+        return np.asarray(own(sizes, b, s, i, logits)[b, s, i])
+
+    return choose
+
+
+def table(run: Run, filled: Filled) -> Table:
+    """Which token fills each row: those of each part of the rows in the order of its tokens.
+
+    Raises ValueError, naming expert and part, if more tokens choose an expert than it has rows there.
+    """
+    if filled not in run.tables:
+        chosen, (parts, rows) = run.value(filled.chosen), _parts(run, filled)
+        found = np.full((chosen.shape[-1], len(parts) * rows), EMPTY, dtype=np.int64)
+        tokens = np.arange(chosen[..., 0].size).reshape(chosen.shape[:2])
+        for part, window in enumerate(parts):
+            ids = tokens[window].ravel()
+            mine = chosen[window].reshape(ids.size, -1)
+            for expert in range(mine.shape[-1]):
+                own_ids = ids[mine[:, expert] > 0]
+                if own_ids.size > rows:
+                    chosen_by = f"{own_ids.size} tokens of part {part} choose expert {expert}"
+                    raise ValueError(f"{chosen_by}, which has {rows} rows for them")
+                found[expert, part * rows : part * rows + own_ids.size] = own_ids
+        run.tables[filled] = found
+    return run.tables[filled]
+
+
+def _parts(run: Run, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
+    """The tokens of each part of the rows, and how many rows an expert has there."""
+    grid, type_ = run.grid, filled.chosen.type
+    of = {grid.rank(device, filled.slots): grid.window(device, type_, run.sizes)[:2] for device in grid.devices}
+    parts = [of[rank] for rank in range(len(of))]
+    return parts, run.sizes["c"] // len(parts)
+
+
+def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
+    """1 for every element of a device's block of this type that is of a row that there is, else 0."""
+    window = run.grid.window(device, type_, run.sizes)
+    there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
+    shape = [cut.stop - cut.start for cut in window]
+    return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
+
+
+def emptied(run: Run, array: Array, blocks: Blocks) -> Blocks:
+    """The same with nothing in rows that there are not: a bias does not fill them."""
+    if (_of(run, array) != EMPTY).all():
+        return blocks
+    return {device: block * marks(run, array, array.type, device) for device, block in blocks.items()}
+
+
+def _of(run: Run, array: Array) -> Table:
+    """Which token fills each row of an array. Raises ValueError for one that has no ragged rows."""
+    if array.filled is None:
+        raise ValueError(f"{array} has no rows that tokens fill")
+    return table(run, array.filled)
+
+
+def carried(run: Run, op: Dispatch | Combine) -> Blocks:
+    """Every device's rows of its tokens, or the sum of rows where their tokens are."""
+    x = op.inputs[0]
+    held = {device: run.blocks[x][device] for device in run.holders(op.where)}
+    if isinstance(op, Dispatch):
+        return {device: _dispatched(run, op, device, block) for device, block in held.items()}
+    return {device: _combined(run, op, device, block) for device, block in held.items()}
+
+
+def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
+    x, out = op.inputs[0], op.output
+    ids, own_ids = _rows(run, out, op.inputs[1], device)
+    flat = block.reshape(-1, *block.shape[2:])
+    if "i" in x.dims:
+        experts = run.grid.window(device, out.type, run.sizes)[0]
+        made = flat[own_ids, np.arange(experts.start, experts.stop)[:, None]]
+        return np.asarray(np.where(ids == EMPTY, 0.0, made))
+    made = flat[own_ids]
+    made[ids == EMPTY] = 0.0
+    return np.asarray(made)
+
+
+def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
+    rows, out = op.inputs[0], op.output
+    ids, own_ids = _rows(run, rows, op.inputs[1], device)
+    shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
+    made = np.zeros((shape[0] * shape[1], *shape[2:]))
+    here = ids != EMPTY
+    if "i" in out.dims:
+        expert, _ = np.nonzero(here)
+        made[own_ids[here], expert] = block[here]
+    else:
+        np.add.at(made, own_ids[here], block[here])
+    return made.reshape(shape)
+
+
+def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
+    """The tokens of a device's rows, by their global number and by their place among its own."""
+    window = run.grid.window(device, rows.type, run.sizes)[:2]
+    ids = _of(run, rows)[window]
+    b, s = run.grid.window(device, tokens.type, run.sizes)[:2]
+    length = run.sizes["s"]
+    own_ids = (ids // length - b.start) * (s.stop - s.start) + ids % length - s.start
+    return ids, np.where(ids == EMPTY, 0, own_ids)
+
+
+def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
+    """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
+    here, there = _of(mine, array), _of(whole, other)
+    found = np.zeros_like(value)
+    at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
+    expert, row = np.nonzero(there != EMPTY)
+    at[expert, there[expert, row]] = row
+    expert, row = np.nonzero(here != EMPTY)
+    order = [array.dims.index("n"), array.dims.index("c")]
+    rest = [place for place in range(value.ndim) if place not in order]
+    moved = value.transpose([*order, *rest])
+    result = found.transpose([*order, *rest])
+    result[expert, row] = moved[expert, at[expert, here[expert, row]]]
+    return found

@@ -1,0 +1,241 @@
+"""Arrays that come block after block: real hops to the next device, and a kernel that never has all of one.
+
+What the kernel sums over blocks it corrects by what it knew of the row's maximum and sum before (Milakov and Gimelshein
+2018; Liu et al. 2023, ring attention); backward knows both from forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tpsim.program.op import Einsum, Index, Max, Reshard
+from tpsim.reference.devices import Call, bytes_of
+from tpsim.reference.works import index_block, numbers, work_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.algebra.moves import Move
+    from tpsim.program.op import Array, Op, Program
+    from tpsim.reference.blocks import Block, Blocks, Device
+    from tpsim.reference.collectives import Part
+    from tpsim.reference.execute import Run
+    from tpsim.reference.works import Positions, Work
+
+KEYS = "t"
+"""The dim whose blocks travel."""
+
+Steps = list["Blocks"]
+"""The block that each device has in each step."""
+
+
+def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Steps, Call]:
+    """What each device has step after step, n - 1 hops to the next device, and what was sent for it."""
+    steps, calls = [blocks], []
+    for _ in range(run.grid.mesh.size(*move.axes) - 1):
+        moved, call = _hop(run, move, steps[-1], parts)
+        steps.append(moved)
+        calls.append(call)
+    return steps, _together(calls, move, op.output, len(blocks))
+
+
+def whole(run: Run, move: Move, steps: Steps) -> Blocks:
+    """What each device has had by the end: its blocks side by side."""
+    n, at = len(steps), move.before.dims.index(KEYS)
+    ranks = {device: run.grid.rank(device, move.axes) for device in steps[0]}
+    return {
+        device: np.concatenate([steps[(rank - block) % n][device] for block in range(n)], axis=at)
+        for device, rank in ranks.items()
+    }
+
+
+def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+    """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it."""
+    n, at, calls = run.grid.mesh.size(*move.axes), move.before.dims.index(KEYS), []
+    pieces = {device: np.split(block, n, axis=at) for device, block in blocks.items()}
+
+    def own(device: Device, step: int) -> Block:
+        return pieces[device][(run.grid.rank(device, move.axes) - step) % n]
+
+    sums = {device: own(device, 1 % n) for device in blocks}
+    for step in range(1, n):
+        sums, call = _hop(run, move, sums, parts)
+        calls.append(call)
+        sums = {device: block + own(device, (step + 1) % n) for device, block in sums.items()}
+    return sums, _together(calls, move, op.output, len(blocks))
+
+
+def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:
+    """Every block on the next device; beside devices of other stages, which hold none, the network plays copies."""
+    likes = {run.like(device): block for device, block in blocks.items()}
+    every = {device: blocks.get(device, likes[run.like(device)]) for device in run.grid.devices}
+    moved, call = run.devices.shifted(move, every, parts)
+    mine = [place for place, device in enumerate(run.grid.devices) if device in blocks]
+    counts = {name: getattr(call, name)[mine] for name in COUNTS}
+    return {device: moved[device] for device in blocks}, replace(call, **counts)
+
+
+COUNTS = ("injected", "sent", "received", "messages")
+
+
+def _together(calls: Sequence[Call], move: Move, array: Array, devices: int) -> Call:
+    """All hops as the one collective that they are."""
+    each = bytes_of(array.dtype)
+    injected, sent, received, messages = (
+        sum((getattr(call, name) for call in calls), np.zeros(devices, np.int64)) for name in COUNTS
+    )
+    counted = (each * injected, each * sent, each * received, messages)
+    return Call(move.kind, move.axes, array.dtype, str(array), *counted, sum(call.steps for call in calls), {})
+
+
+# Kernels ---------------------------------------------------------------------------------------------------------
+
+
+def kernels(program: Program) -> Mapping[Op, tuple[Op, ...]]:
+    """Each op of a kernel that reads streamed arrays -> all ops of that run of the kernel."""
+    came = {op.output for op in program.ops if isinstance(op, Reshard) and any(move.streamed for move in op.moves)}
+    groups: dict[object, list[Op]] = {}
+    for op in program.ops if came else ():
+        if op.where.kernel:
+            groups.setdefault((op.where.kernel, op.where.loops, op.where.act), []).append(op)
+    read = [ops for ops in groups.values() if any(x in came for op in ops for x in op.inputs)]
+    return {op: tuple(ops) for ops in read for op in ops}
+
+
+def sums_blocks(op: Op) -> bool:
+    """True for what makes one value of all blocks: a sum or a maximum over them."""
+    return KEYS not in op.output.dims and any(KEYS in x.dims for x in op.inputs)
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One run of a kernel, block after block.
+
+    known    what has one value from the start, though this kernel would sum it over blocks: what backward reads of rows
+    running  sums and maxima over the blocks so far
+    now      what is made of the current blocks
+    hangs    array -> the running ones that its value hangs on
+    needed   what goes into blocks
+    """
+
+    run: Run
+    ops: Sequence[Op]
+    known: dict[Array, Blocks]
+    running: dict[Array, Blocks] = field(default_factory=dict)
+    now: dict[Array, Blocks] = field(default_factory=dict)
+    hangs: dict[Array, frozenset[Array]] = field(default_factory=dict)
+    works: dict[Op, Work] = field(default_factory=dict)
+    needed: set[Array] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """What goes into blocks, directly or not."""
+        for op in reversed(self.ops):
+            if KEYS in op.output.dims or op.output in self.needed:
+                self.needed.update(op.inputs)
+
+    def results(self) -> Mapping[Array, Blocks]:
+        """What it sums over blocks."""
+        streams = {x: self.run.streams[x] for op in self.ops for x in op.inputs if x in self.run.streams}
+        move, steps = next(iter(streams.values()))
+        blocks = len(steps)
+        sizes = {**self.run.sizes, KEYS: self.run.sizes[KEYS] // blocks}
+        for step in range(blocks):
+            before = dict(self.running)
+            self.now = {x: each[step] for x, (_, each) in streams.items()}
+            for op in self.ops:
+                if KEYS in op.output.dims or sums_blocks(op) or self._of_rows(op):
+                    self._do(op, move, sizes, step, before)
+        return self.running
+
+    def _do(self, op: Op, move: Move, sizes: Mapping[str, int], step: int, before: Mapping[Array, Blocks]) -> None:
+        run = self.run
+        if isinstance(op, Index):
+            work: Work = partial(index_block, op, run.sizes, partial(self._numbers, op.output, move, step))
+        else:
+            work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.choose, run.positions))
+        held = [self._value(x) for x in op.inputs]
+        made = {device: work(device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+        told = [x for x in op.inputs if x not in self.known]
+        self.hangs[op.output] = frozenset(
+            y for x in told for y in ({x} if x in self.running else self.hangs.get(x, ()))
+        )
+        if sums_blocks(op):
+            self.running[op.output] = self._merged(op, before, made) if op.output in before else made
+        elif KEYS not in op.output.dims:
+            rows = self.running if any(x in self.running for x in told) else self.known
+            rows[op.output] = made
+        else:
+            self.now[op.output] = made
+
+    def _of_rows(self, op: Op) -> bool:
+        """True for what is made of sums over blocks, row by row, and goes into blocks."""
+        return op.output in self.needed and any(x in self.running or x in self.known for x in op.inputs)
+
+    def _numbers(self, array: Array, move: Move, step: int, device: Device) -> list[Positions]:
+        """The global indices of an array that is as wide as the block of a step."""
+        run, n = self.run, self.run.grid.mesh.size(*move.axes)
+        each = numbers(array, run.grid, run.sizes, run.positions, device)
+        block = (run.grid.rank(device, move.axes) - step) % n
+        return [np.split(one, n)[block] if dim == KEYS else one for dim, one in zip(array.dims, each, strict=True)]
+
+    def _value(self, x: Array) -> Blocks:
+        for values in (self.known, self.now, self.running):
+            if x in values:
+                return values[x]
+        return self.run.blocks[x]
+
+    def _merged(self, op: Op, before: Mapping[Array, Blocks], made: Blocks) -> Blocks:
+        """What was there before, corrected by what is known better now, with what this block makes."""
+        old = before[op.output]
+        if isinstance(op, Max):
+            return {device: np.maximum(old[device], block) for device, block in made.items()}
+        factors = {one: self._factor(one, before, op.output) for one in self.hangs[op.output]}
+        found = {}
+        for device, block in made.items():
+            kept = old[device]
+            for factor in factors.values():
+                kept = kept * factor[device]
+            found[device] = kept + block
+        return found
+
+    def _factor(self, one: Array, before: Mapping[Array, Blocks], of: Array) -> Blocks:
+        """By what a sum changes since a row's maximum, or its sum, is known better."""
+        order = [one.dims.index(dim) for dim in of.dims if dim in one.dims]
+        places = tuple(slice(None) if dim in one.dims else None for dim in of.dims)
+        largest = any(isinstance(op, Max) and op.output is one for op in self.ops)
+        found = {}
+        for device, new in self.running[one].items():
+            old = before[one][device]
+            found[device] = (np.exp(old - new) if largest else old / new).transpose(order)[places]
+        return found
+
+
+def results(run: Run, ops: Sequence[Op]) -> Mapping[Array, Blocks]:
+    """What a kernel sums over the blocks that come to it."""
+    return Kernel(run, ops, _of_rows(run, ops)).results()
+
+
+def _of_rows(run: Run, ops: Sequence[Op]) -> dict[Array, Blocks]:
+    """In backward, the sum over keys of a weight times its cotangent: that of the output times its own (Dao 2022)."""
+    if any(isinstance(op, Max) for op in ops):
+        return {}
+    sums = [op.output for op in ops if sums_blocks(op)]
+    row = next(x for x in sums if "d" not in x.dims)
+    out = next(x for op in ops if isinstance(op, Einsum) for x in op.inputs if x.name == MIXED)
+    loops, name = ops[0].where.loops, MIXED.removeprefix("d.")
+    mixed = next(op.output for op in run.program.ops if op.output.name == name and op.where.loops == loops)
+    order = [out.dims.index(dim) for dim in mixed.dims]
+    letters = "".join(mixed.dims)
+    pulled = {
+        device: -np.einsum(f"{letters},{letters}->{''.join(row.dims)}", block, run.blocks[out][device].transpose(order))
+        for device, block in run.blocks[mixed].items()
+        if device in run.blocks[out]
+    }
+    return {row: pulled}
+
+
+MIXED = "d.attention.mixed"
