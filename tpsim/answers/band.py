@@ -39,14 +39,20 @@ class Band(Record):
 
 def band(question: Question, time_s: Seconds) -> Band:
     """The band of a step of so many seconds, from errors that the shipped constants were not fitted by."""
-    node = prod(question.machine.levels[0].shape)
-    several = question.mesh.devices > node
-    found = _evidence().band(question.machine.chip.generation, "many" if several else "one")
+    unlike = "".join(f" {sort}" for sort, there in _unlike(question).items() if there)
+    several = question.mesh.devices > prod(question.machine.levels[0].shape)
+    generation = "" if unlike else question.machine.chip.generation
+    found = _evidence().band(generation, "many" if several else "one")
     if found.generation is None:
-        kind = "chips for which no published step, or those of one stack alone, chose the constants"
+        kind = f"widest, for no published step of its sort was scored:{unlike or ' chips of this generation'}"
     else:
         kind = f"chips of generation {found.generation} on {'one node' if found.nodes == 'one' else 'several nodes'}"
     return Band(time_s * found.low, time_s * found.high, kind, found.runs, found.sets)
+
+
+def _unlike(question: Question) -> dict[str, bool]:
+    """What sets a run apart from all published ones that were scored."""
+    return {"experts": bool(question.model.experts), "context parallelism": "cp" in question.layout.roles}
 
 
 @cache

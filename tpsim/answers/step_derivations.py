@@ -13,7 +13,9 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.answers.band import Band
     from tpsim.answers.plan import PlanResult
+    from tpsim.report.record import Seconds
 
 STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
 RATES = {
@@ -50,7 +52,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         yield rate(result, RATES[rest])
         return
     if rest == "band":
-        yield from band(result)
+        yield from band(result.band, result.step.time_s) if result.band else ()
         return
     step = result.step
     texts = {
@@ -85,14 +87,14 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         )
 
 
-def band(result: PlanResult) -> Iterator[Derivation]:
+def band(own: Band, time_s: Seconds) -> Iterator[Derivation]:
     """The ends of the band beside the step's seconds."""
-    own, time = result.band, show(float(result.step.time_s), "seconds")
+    time = show(float(time_s), "seconds")
     for end, which in ((own.low_s, "tenth"), (own.high_s, "ninetieth")):
         yield Derivation(
             what=f"the {which} of a hundred runs like it",
             dimension="seconds",
-            text=f"{time} x {end / result.step.time_s:.3g}, measured over predicted seconds of {own.of}",
+            text=f"{time} x {end / time_s:.3g}, measured over predicted seconds of {own.of}",
             value=float(end),
             because=("the constants that predict a set of runs were fitted to the others; sets weigh alike",),
             sources=(f"docs/steps.md: {own.runs} runs of {own.sets} sets",),
