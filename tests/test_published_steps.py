@@ -80,7 +80,7 @@ WHOLE = 4
 """Cells of a row of a band behind its kind."""
 
 
-@pytest.mark.parametrize(("name", "kind"), [("megatron-22b-a100", "one node"), ("gpt3-175b-a100-tp8", "several nodes")])
+@pytest.mark.parametrize(("name", "kind"), [("megatron-22b-a100", "one node"), ("gpt-neox-20b-a100", "several nodes")])
 def test_a_plan_has_the_band_of_its_kind(name, kind):
     plan = tpsim.plan(name)
     many = {"one node": "one", "several nodes": "many"}[kind]
