@@ -49,6 +49,7 @@ DEEPSEEK = replace(
         "straight": Kind(LATENT.model_copy(update={"query_rank": None}), Mlp(kind="swiglu", hidden=32)),
     },
     stack=(("narrow", 1), ("straight", 1)),
+    mtp=("narrow", 1),
 )
 MODELS = {model.name: model for model in (GEMMA, LLAMA_4, DEEPSEEK)}
 
