@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -88,6 +88,7 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "cache": Region(like="heads"),
     "latent": Region(carries=True, weights=True, like="block"),
     "routed": Region(carries=True, weights=True, like="residual"),
     "experts": Region(carries=True, weights=True),
@@ -97,7 +98,8 @@ REGIONS: Mapping[str, Region] = {
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, the latent that they read, tokens as they are routed and rows at their experts, logits."""
+blocks, attention's heads, what inference keeps of keys and values, the latent that heads read, tokens as they are
+routed and rows at their experts, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]
@@ -326,13 +328,14 @@ SOURCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`."""
+    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`. A cache is as activations are for None."""
 
     activations: str = "bf16"
     params: str = "bf16"
     gradients: str = "f32"
     loss: str = "f32"
     optimizer: str = "f32"
+    cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +420,7 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
-    ep        axes, of dp or tp or both, that experts lie on, major first
+    ep        axes, of dp, cp and tp, that experts lie on, major first
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h

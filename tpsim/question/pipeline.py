@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price, travelling
 from tpsim.program.kinds import counted, kinds
-from tpsim.program.schedules import LATER, SCHEDULES
+from tpsim.program.schedules import LATER, SCHEDULES, forward_only
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import total
@@ -54,6 +54,8 @@ def pipeline(
         raise InputError.one(slug, message, place, remedy)
     try:
         layers = _layers(fields, model.layers, ranks)
+        if workload.kind != "train":
+            return forward_only(ranks), layers
         return shelf.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
     except InputError as error:
         slug = error.problems[0].slug

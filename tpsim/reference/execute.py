@@ -113,7 +113,8 @@ class Run:
 
     def bytes_on(self, device: Device, array: Array) -> Any:
         """Bytes of an array's block on a device, 0 where it has none."""
-        return self.elements(array).get(device, 0) * bytes_of(array.dtype)
+        held: int = self.elements(array).get(device, 0) * bytes_of(array.dtype)
+        return held
 
     def elements(self, array: Array) -> dict[Device, int]:
         """Of an array's block on every device that has one; of ragged rows those that are filled."""

@@ -40,15 +40,24 @@ def write(text: Text, block: Latent, x: Array) -> Array:
 
     A score is that of the parts without positions plus that of the rotated parts: nothing is laid side by side.
     """
-    trace = text.trace
     with text.inside("attention", "block"):
-        x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-        q, q_rope = _queries(text, block, x)
-        latent = text.linear("attention.latent", ("b", "s", "x"), x, "Wdown")
-        latent = norm(text, latent, "latent", dims=("x",), region="block", kind="rmsnorm")
-        k_rope = _rotated(text, text.linear("attention.k_rope", ("b", "s", "a"), x, "Wkrope"))
-        latent = trace.rename("attention.latents", latent, "s", "t")
-        k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
+        return expanded(text, block, headed(text, block, x))
+
+
+def headed(text: Text, block: Latent, x: Array) -> tuple[Array, Array, Array, Array]:
+    """What attention is made from: queries without positions, rotated ones, the latent of a token, its rotated key."""
+    x = text.trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+    q, q_rope = _queries(text, block, x)
+    latent = text.linear("attention.latent", ("b", "s", "x"), x, "Wdown")
+    latent = norm(text, latent, "latent", dims=("x",), region="block", kind="rmsnorm")
+    return q, q_rope, latent, _rotated(text, text.linear("attention.k_rope", ("b", "s", "a"), x, "Wkrope"))
+
+
+def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]) -> Array:
+    """Attention with keys and values of every head."""
+    trace, (q, q_rope, latent, k_rope) = text.trace, heads
+    latent = trace.rename("attention.latents", latent, "s", "t")
+    k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
     with text.inside("attention", "latent"):
         latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
@@ -57,11 +66,15 @@ def write(text: Text, block: Latent, x: Array) -> Array:
         q, q_rope, k, k_rope, v = (trace.pin(one, "heads", "") for one in (q, q_rope, k, k_rope, v))
         plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), q, k)
         rotated = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, k_rope)
-        scale = Scale((block.nope + block.rope) ** -0.5)
-        weights = softmax(text, trace.lin("attention.scores", plain, rotated), scale)
+        weights = softmax(text, trace.lin("attention.scores", plain, rotated), scale(block))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights, v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+
+def scale(block: Latent) -> Scale:
+    """Of scores: the root of a head's dims, both parts together."""
+    return Scale((block.nope + block.rope) ** -0.5)
 
 
 def _queries(text: Text, block: Latent, x: Array) -> tuple[Array, Array]:
