@@ -77,7 +77,7 @@ def test_layers_of_several_kinds_equal_the_unsharded_program(name, zero, sequenc
 
 
 def test_what_predicts_further_tokens_is_for_training_alone():
-    served = lower_serving(DEEPSEEK, layout(), Practice(), Dtypes(), (), serving=Serving("decode"))
+    served = lower_serving(DEEPSEEK, layout(), Practice(), Dtypes(), (), serving=Serving(phase="decode"))
     assert not [op.output.name for op in served.ops if "mtp" in op.output.name]
 
 
