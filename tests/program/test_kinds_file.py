@@ -104,7 +104,7 @@ def test_a_pattern_that_says_nothing_is_refused_where_it_stands(written, old, ne
 
 
 def test_what_has_no_text_yet_is_refused_by_its_name(written):
-    text = LOCAL + "mtp: {of: [far, mlp]}\n"
+    text = LOCAL + "mtp: {depth: 2, of: [far, mlp]}\n"
     with pytest.raises(InputError) as error:
         plan(model=str(written(text)), hw="dgx-h100", batch=8, seq=64)
-    assert "local has modules that predict tokens further on, which can be counted" in str(error.value)
+    assert "local has several modules that predict tokens further on, which can be counted" in str(error.value)

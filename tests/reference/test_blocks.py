@@ -12,9 +12,10 @@ import pytest
 from tests.models import LLAMA
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Practice, layout
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Practice, layout
 from tpsim.program.model import Attention, Kind, Latent, Mlp
 from tpsim.program.op import Reshard
+from tpsim.program.serving import Serving, lower_serving
 
 HEADS = {"heads": 8, "kv_heads": 4, "head_dim": 4}
 MLP = Mlp(kind="swiglu_clamped", hidden=32, bias=True)
@@ -49,6 +50,7 @@ DEEPSEEK = replace(
         "straight": Kind(LATENT.model_copy(update={"query_rank": None}), Mlp(kind="swiglu", hidden=32)),
     },
     stack=(("narrow", 1), ("straight", 1)),
+    mtp=("narrow", 1),
 )
 MODELS = {model.name: model for model in (GEMMA, LLAMA_4, DEEPSEEK)}
 
@@ -72,6 +74,11 @@ def test_layers_of_several_kinds_equal_the_unsharded_program(name, zero, sequenc
     where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
     sharded = run(MODELS[name], where, practice, Mesh({"D": 2, "X": 2}))
     assert difference(sharded, whole(name, practice)) < 1e-10
+
+
+def test_what_predicts_further_tokens_is_for_training_alone():
+    served = lower_serving(DEEPSEEK, layout(), Practice(), Dtypes(), (), serving=Serving(phase="decode"))
+    assert not [op.output.name for op in served.ops if "mtp" in op.output.name]
 
 
 def test_tokens_that_devices_share_travel_as_latents():

@@ -57,8 +57,7 @@ def mtp_count(model: Model, *, active: bool = False) -> int:
     if not model.mtp:
         return 0
     name, many = model.mtp
-    kind, sizes = model.kinds[name], _sizes(model, padded=False)
-    each = _each((*layer_parameters(model, kind), *mtp_parameters(model)), kind, sizes, active=active)
+    each = _each(mtp_parameters(model), model.kinds[name], _sizes(model, padded=False), active=active)
     return many * sum(count for _, count in each)
 
 

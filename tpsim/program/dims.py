@@ -71,6 +71,7 @@ DIMS: Mapping[str, Dim] = {
     RAGGED: Dim(
         "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
     ),
+    "hh": Dim("h", "hidden size, of what joins in a module for further tokens", split=False),
     "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
 }
 """The dims of a transformer's arrays."""

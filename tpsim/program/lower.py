@@ -11,7 +11,7 @@ from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
 from tpsim.program.op import Array, Program, Where
 from tpsim.program.text import Text
 from tpsim.program.trace import Path, Trace, book_path
-from tpsim.program.transformer import end_parameters, forward, layer_parameters
+from tpsim.program.transformer import end_parameters, forward, layer_parameters, mtp_parameters
 from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
@@ -136,3 +136,5 @@ def _homes(
         for parameter in layer_parameters(model, model.kinds[model_kind(kind)], practice):
             yield parameter, layer, replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
     yield from (one for one in around if one[0].places[0] != "embedding")
+    for parameter in mtp_parameters(model, practice):
+        yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))

@@ -243,8 +243,8 @@ class Model:
         """
         ends = {"b": sequences, "s": seq, "t": seq, "h": self.hidden, "v": self.vocab_padded}
         blocks = {dim: size for kind in self.kinds.values() for dim, size in kind.sizes.items()}
-        known = {**ends, **blocks, "p": self.max_positions or seq}
-        return completed({name: known[name] for name in DIMS if name in known})
+        known = {**ends, **blocks, "p": self.max_positions or seq, "hh": self.hidden}
+        return completed({name: known[name] for name in DIMS if name in known and (name != "hh" or self.mtp)})
 
 
 FLAT = (

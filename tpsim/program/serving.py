@@ -51,7 +51,7 @@ def lower_serving(
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    model = replace(model, dropout=0.0)
+    model = replace(model, dropout=0.0, mtp=None)  # what predicts further tokens is for training
     stacks = stacks_of(layers, practice, model)
     weights = leaves_of(trace, model, practice, dtypes, stacks)
     served = Served(

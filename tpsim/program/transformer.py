@@ -10,12 +10,11 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.blocks import attention, embedding, head, latent, mlp, moe, norm
+from tpsim.program.blocks import attention, embedding, head, latent, mlp, moe, mtp, norm
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import model_kind
 from tpsim.program.layout import Practice
 from tpsim.program.model import Attention, Latent, Mlp, Moe
-from tpsim.program.text import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tpsim.program.model import Kind, Model
     from tpsim.program.op import Array, Where
-    from tpsim.program.text import Text
+    from tpsim.program.text import Parameter, Text
 
 WRITTEN: Mapping[type, ModuleType] = {Attention: attention, Latent: latent, Mlp: mlp, Moe: moe}
 """Block of a kind -> its parameters and its text."""
@@ -51,18 +50,18 @@ def end_parameters(model: Model) -> Iterator[Parameter]:
     yield from head.parameters(model)
 
 
-def mtp_parameters(model: Model) -> Iterator[Parameter]:
-    """Beside a layer, of a module that predicts a token further on: what joins the stream and the next embedding."""
-    for name in ("stream", "embedding"):
-        yield Parameter(f"W_mtp_{name}", ("h", "h"), "mlp")
-    for name in ("mtp_stream", "mtp_embedding", "mtp_final"):
-        yield from norm.parameters(model, name, "head")
+def mtp_parameters(model: Model, practice: Practice = Practice()) -> Iterator[Parameter]:  # noqa: B008 - frozen
+    """The parameters of a module that predicts a token further on; none without one."""
+    if model.mtp:
+        for parameter in layer_parameters(model, model.kinds[model.mtp[0]], practice):
+            yield replace(parameter, places=("head",))
+        yield from mtp.parameters(model)
 
 
 def unwritten(model: Model) -> Iterator[str]:
     """What of a model can be counted but has no text yet, in words."""
-    if model.mtp:
-        yield "modules that predict tokens further on"
+    if model.mtp and model.mtp[1] > 1:
+        yield "several modules that predict tokens further on"
     if model.parallel_residual and model.norms != "pre":
         yield "a parallel residual with norms of what blocks make"
     sizes: dict[str, int] = {}
@@ -94,8 +93,16 @@ def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Arr
 
 
 def _loss(text: Text, x: Array) -> Array:
-    """The loss of the stream behind the last layer."""
-    return head.loss(text, head.head(text, norm.norm(text, x, "final")))
+    """The loss of the stream behind the last layer, and of a module that predicts a token further on."""
+    loss = head.loss(text, head.head(text, norm.norm(text, x, "final")))
+    return text.trace.lin("losses", loss, _further(text, x)) if text.model.mtp else loss
+
+
+def _further(text: Text, x: Array) -> Array:
+    """The loss of the tokens behind the next ones."""
+    kind, _ = text.model.mtp or ("", 0)
+    x = layer(text, text.model.kinds[kind], mtp.write(text, x))
+    return head.loss(text, head.head(text, norm.norm(text, x, "mtp_final")), "loss.mtp", "further_labels")
 
 
 def layer(text: Text, kind: Kind, x: Array) -> Array:

@@ -158,5 +158,6 @@ def choices(model: Model) -> dict[str, Any]:
     return {
         **{name: value for name, value in said.items() if isinstance(value, bool | str) and name != "name"},
         **blocks,
+        **({"mtp": model.mtp[0]} if model.mtp else {}),
         **({"softcap": model.logit_softcap} if model.logit_softcap else {}),
     }

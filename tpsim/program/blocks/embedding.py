@@ -17,20 +17,27 @@ if TYPE_CHECKING:
 
 def parameters(model: Model) -> Iterator[Parameter]:
     """The table of tokens, and one of positions where they are learned."""
-    yield Parameter("E", ("h", "v"), "embedding", ("embedding", "head") if model.tie_embeddings else ("embedding",))
+    yield Parameter(
+        "E", ("h", "v"), "embedding", ("embedding", "head") if model.tie_embeddings or model.mtp else ("embedding",)
+    )
     if model.positions == "learned":
         yield Parameter("P", ("h", "p"), "embedding", ("embedding",))
 
 
-def write(text: Text) -> Array:
-    """A one-hot product with a vocabulary that may be split, plus positions."""
+def looked_up(text: Text, ids: str, name: str) -> Array:
+    """A one-hot product with a vocabulary that may be split: the embeddings of these ids."""
     trace, dtype = text.trace, text.dtypes.activations
     with text.inside("embedding", "vocab"):
-        ids = trace.leaf("tokens", ("b", "s"), "vocab", "int32", "index")
-        hot = trace.index("one_hot", ("b", "s", "v"), dtype, ids)
-        found = trace.einsum("embedding.out", ("b", "s", "h"), hot, text.use("E"), dtype=dtype)
+        hot = trace.index("one_hot", ("b", "s", "v"), dtype, trace.leaf(ids, ("b", "s"), "vocab", "int32", "index"))
+        found = trace.einsum(name, ("b", "s", "h"), hot, text.use("E"), dtype=dtype)
     with text.inside("embedding", "residual"):
-        x = trace.pin(found, "residual", "")
+        return trace.pin(found, "residual", "")
+
+
+def write(text: Text) -> Array:
+    """Embeddings of the tokens, plus positions."""
+    trace, dtype, x = text.trace, text.dtypes.activations, looked_up(text, "tokens", "embedding.out")
+    with text.inside("embedding", "residual"):
         if text.model.positions == "learned":
             where = trace.index("position_one_hot", ("s", "p"), dtype)
             found = trace.einsum("positions", ("s", "h"), where, text.use("P"), dtype=dtype)

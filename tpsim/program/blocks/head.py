@@ -30,17 +30,17 @@ def head(text: Text, x: Array) -> Array:
         return text.linear("logits", dims, x, "E" if text.model.tie_embeddings else "O")
 
 
-def loss(text: Text, logits: Array) -> Array:
+def loss(text: Text, logits: Array, kernel: str = "loss", wanted: str = "labels") -> Array:
     """Mean cross entropy of the microbatch's tokens, over all tokens of the step."""
     trace, dtype = text.trace, text.dtypes.loss
-    with text.inside("loss", "vocab", "loss"):
+    with text.inside("loss", "vocab", kernel):
         if text.practice.cross_entropy == "gathered":
             whole = trace.layout.type_in(logits.dims, "vocab").with_axes("v", ())
             logits = trace.reshard(logits, whole, "cross entropy is computed on gathered logits (practice)")
         logits = trace.lin("logits.cast", logits, dtype=dtype)
         if text.model.logit_softcap:
             logits = text.capped("logits", logits, text.model.logit_softcap)
-        labels = trace.leaf("labels", ("b", "s"), "vocab", "int32", "index")
+        labels = trace.leaf(wanted, ("b", "s"), "vocab", "int32", "index")
         hot = trace.index("one_hot", ("b", "s", "v"), dtype, labels, born=logits.type)
         top = trace.settled(trace.max("logits.max", logits, "v"), "exp needs the whole row's maximum")
         weight = trace.map("loss.exp", "exp", trace.lin("loss.shifted", logits, top, scales=(ONE, MINUS)))
