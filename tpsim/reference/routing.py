@@ -5,46 +5,21 @@ A choice is a function of GLOBAL tokens, never of a device, so a sharded run and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 from tpsim.program.tokens import Order, positions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpsim.algebra.sharding import Sharding
-    from tpsim.program.op import Where
-    from tpsim.reference.blocks import Block, Blocks, Device, Grid
-
-Choice = Callable[..., Any]
-"""1 where a token chooses an expert, else 0: of sizes, global indices of b, s and experts, and the router's logits."""
-
-Table = NDArray[np.int64]
-"""Expert, row -> the global token that fills it, or `EMPTY`."""
+    from tpsim.reference.blocks import Block, Blocks, Device
+    from tpsim.reference.running import Choice, Running, Table
 
 EMPTY = -1
-
-
-class Running(Protocol):
-    """What of a run is read here: its devices, its sizes, what they hold, and the tables that are known."""
-
-    sizes: Mapping[str, int]
-    blocks: dict[Array, Blocks]
-    tables: dict[Filled, Table]
-    positions: Table | None
-
-    @property
-    def grid(self) -> Grid:
-        """Where every device stands on the mesh."""
-
-    def holders(self, where: Where) -> list[Device]:
-        """The devices that run what stands there."""
-
-    def value(self, array: Array) -> Block:
-        """The global value of an array."""
 
 
 def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias: Any = 0.0) -> Block:
