@@ -226,6 +226,15 @@ def test_exchanges_hide_behind_what_all_tokens_share_where_practice_lets_them():
     assert exposed["beside"] < 0.5
 
 
+def test_decoding_with_experts_gives_what_a_prompt_gives():
+    """Every check of a run; what a step samples from is held with the model's own choice of experts."""
+    layout, work = {"dp": "expert", "ep": "expert"}, {"kind": "decode", "batch": 64, "context": 4096}
+    asked = {"tpsim": "scenario/1", "model": "mixtral-8x7b", "hardware": "dgx-h100", "mesh": {"expert": 8}}
+    found = tpsim.verify(asked | {"layout": layout, "workload": work})
+    assert found.ok, found.verdict
+    assert "cache" in {one.check for one in found.runs[0].checks}
+
+
 def test_memory_counts_the_experts_of_a_chip(planned):
     """Of 32 layers one expert of three 4096 by 14336 matrices, and all else whole, in bf16."""
     whole = 46_702_792_704 - 32 * 8 * 3 * 4096 * 14336

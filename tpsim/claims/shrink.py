@@ -232,8 +232,8 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
 
     Where the tokens as keys were as many as the tokens as queries (t = s) they still are, else whole times as many; a
     head's image under rotation is as long as the head (e = d), and it is even, because rotation turns pairs. There are
-    positions for all tokens, and more than that if there were more. The tokens that a device has of a sequence choose
-    every expert alike often.
+    positions for all tokens, and more than that if there were more. The tokens that a device has of a sequence, or of
+    its sequences where some are decoded, choose every expert alike often.
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
@@ -246,8 +246,10 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
     sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
     if "i" in sizes:
         sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["i"])
-        parts = lcm(*(mesh.size(*type_.axes("s")) for type_ in types if "s" in type_.dims))
-        sizes["s"] = sizes["s"] * lcm(sizes["n"], k := sizes["k"] * sizes["s"] // parts) // k
+        more = "s" if tied else "b"  # of tokens that are decoded there are no more than there were
+        parts = lcm(*(mesh.size(*type_.axes(more)) for type_ in types if more in type_.dims))
+        each = sizes["k"] * sizes[more] // parts
+        sizes[more] *= lcm(sizes["n"], each) // each
     sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
     enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough

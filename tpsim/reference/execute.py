@@ -21,7 +21,7 @@ from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.devices import Call, Devices, bytes_of
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
-from tpsim.reference.routing import Choice, Table, carried, emptied, marks, own
+from tpsim.reference.routing import carried, emptied, marks, own
 from tpsim.reference.wiring import Wiring, rings
 from tpsim.reference.works import Positions, Work, work_of
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Where
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.collectives import Part
+    from tpsim.reference.running import Choice, Table
     from tpsim.reference.streamed import Steps
 
 Inputs = Callable[[str, tuple[int, ...]], Block]

@@ -5,25 +5,19 @@ A choice is a function of GLOBAL tokens, never of a device, so a sharded run and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 from tpsim.program.tokens import Order, positions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpsim.algebra.sharding import Sharding
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.execute import Run
-
-Choice = Callable[..., Any]
-"""1 where a token chooses an expert, else 0: of sizes, global indices of b, s and experts, and the router's logits."""
-
-Table = NDArray[np.int64]
-"""Expert, row -> the global token that fills it, or `EMPTY`."""
+    from tpsim.reference.running import Choice, Running, Table
 
 EMPTY = -1
 
@@ -62,7 +56,7 @@ def drawn(seed: int, skew: float = 0.0) -> Choice:
     return choose
 
 
-def table(run: Run, filled: Filled) -> Table:
+def table(run: Running, filled: Filled) -> Table:
     """Which token fills each row: those of each part of the rows in the order of its tokens.
 
     Raises ValueError, naming expert and part, if more tokens choose an expert than it has rows there.
@@ -84,7 +78,7 @@ def table(run: Run, filled: Filled) -> Table:
     return run.tables[filled]
 
 
-def _parts(run: Run, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
+def _parts(run: Running, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     """The tokens of each part of the rows, and how many rows an expert has there."""
     grid, type_ = run.grid, filled.chosen.type
     of = {grid.rank(device, filled.slots): grid.window(device, type_, run.sizes)[:2] for device in grid.devices}
@@ -92,7 +86,7 @@ def _parts(run: Run, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     return parts, run.sizes["c"] // len(parts)
 
 
-def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
+def marks(run: Running, array: Array, type_: Sharding, device: Device) -> Block:
     """1 for every element of a device's block of this type that is of a row that there is, else 0."""
     window = run.grid.window(device, type_, run.sizes)
     there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
@@ -100,21 +94,21 @@ def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
     return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
 
 
-def emptied(run: Run, array: Array, blocks: Blocks) -> Blocks:
+def emptied(run: Running, array: Array, blocks: Blocks) -> Blocks:
     """The same with nothing in rows that there are not: a bias does not fill them."""
     if (_of(run, array) != EMPTY).all():
         return blocks
     return {device: block * marks(run, array, array.type, device) for device, block in blocks.items()}
 
 
-def _of(run: Run, array: Array) -> Table:
+def _of(run: Running, array: Array) -> Table:
     """Which token fills each row of an array. Raises ValueError for one that has no ragged rows."""
     if array.filled is None:
         raise ValueError(f"{array} has no rows that tokens fill")
     return table(run, array.filled)
 
 
-def carried(run: Run, op: Dispatch | Combine) -> Blocks:
+def carried(run: Running, op: Dispatch | Combine) -> Blocks:
     """Every device's rows of its tokens, or the sum of rows where their tokens are."""
     x = op.inputs[0]
     held = {device: run.blocks[x][device] for device in run.holders(op.where)}
@@ -123,7 +117,7 @@ def carried(run: Run, op: Dispatch | Combine) -> Blocks:
     return {device: _combined(run, op, device, block) for device, block in held.items()}
 
 
-def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
+def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Block:
     x, out = op.inputs[0], op.output
     ids, own_ids = _rows(run, out, op.inputs[1], device)
     flat = block.reshape(-1, *block.shape[2:])
@@ -136,7 +130,7 @@ def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
     return np.asarray(made)
 
 
-def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
+def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
     rows, out = op.inputs[0], op.output
     ids, own_ids = _rows(run, rows, op.inputs[1], device)
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
@@ -150,7 +144,7 @@ def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     return made.reshape(shape)
 
 
-def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
+def _rows(run: Running, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
     """The tokens of a device's rows, by their global number and by their place among its own."""
     window = run.grid.window(device, rows.type, run.sizes)[:2]
     ids = _of(run, rows)[window]
@@ -160,7 +154,7 @@ def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, 
     return ids, np.where(ids == EMPTY, 0, own_ids)
 
 
-def _positions(run: Run, ids: Table) -> Table:
+def _positions(run: Running, ids: Table) -> Table:
     """The same tokens by where they stand in their sequence, instead of where devices have them."""
     if run.positions is None:
         return ids
@@ -168,7 +162,7 @@ def _positions(run: Run, ids: Table) -> Table:
     return np.where(ids == EMPTY, EMPTY, ids - ids % length + run.positions[ids % length])
 
 
-def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
+def reordered(mine: Running, array: Array, whole: Running, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
     here, there = _positions(mine, _of(mine, array)), _of(whole, other)
     found = np.zeros_like(value)

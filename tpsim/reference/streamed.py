@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array, Op, Program
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.collectives import Part
-    from tpsim.reference.execute import Run
+    from tpsim.reference.running import Running as Run
     from tpsim.reference.works import Positions, Work
 
 KEYS = "t"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.reference.blocks import Grid
-    from tpsim.reference.routing import Choice
+    from tpsim.reference.running import Choice
 
 Positions = NDArray[np.int64]
 Numbers = Callable[[Device], list[Positions]]
