@@ -84,6 +84,7 @@ class StubTiming:
     link_total: Any
     link_serial: Any
     steps: Any
+    asked: None = None
     algorithm: str = "stub"
     protocol: str = "simple"
 
