@@ -87,6 +87,7 @@ class StubTiming:
     asked: None = None
     algorithm: str = "stub"
     protocol: str = "simple"
+    asked: Any = None
 
 
 @pytest.fixture

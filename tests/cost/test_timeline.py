@@ -70,7 +70,7 @@ def bucketed(k, r, layers=32, *, blocks=False):
 
 
 class _Call:
-    op = "gradient"
+    op, streamed = "gradient", False
 
 
 CALL = _Call()

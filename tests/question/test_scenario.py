@@ -513,7 +513,7 @@ def test_layout_and_shardings_together_are_refused(tmp_path: Path) -> None:
         ("dtype: bf16,", "dtype: f64,", "states no peak for f64"),
         ("data: 32,", "data: 0,", "axis data has size 0"),
         ("data: 32,", '"my axis": 32,', '"my axis" cannot name a mesh axis'),
-        ("kind: train", "kind: serve", "train"),
+        ("kind: train", "kind: chat", "known: train, prefill, decode, serve"),
         ("tpsim: scenario/1", "tpsim: scenario/2", "this tpsim reads version 1"),
         ("chips: 256", "chips: 256\nchips: 512", "chips"),
         ("practice: megatron", "practice: {overlap: {gradient: beside}}", 'did you mean "gradients"?'),

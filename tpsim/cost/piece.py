@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.rollup import RECOMPUTED, ROWS
@@ -63,6 +63,16 @@ class Piece:
     blocks  True if a call holds compute up
     share   of all calls of its sort in its part of the stack
     cut     which part of its products it is; None for all
+
+    What follows from these is asked of every layer that a piece stands for, and worked out once:
+
+    lane        where it runs
+    beside      True for a call that runs beside compute
+    streamed    True for a call whose blocks travel beside what a kernel makes of each
+    settles     True for a call whose result nothing in its action waits for
+    fetches     True for a gather of weights, which waits for nothing
+    is_product  True for a matrix product
+    late        True for what only gradients of parameters need: it may stand anywhere behind what it reads
     """
 
     act: str = ""
@@ -71,46 +81,33 @@ class Piece:
     blocks: bool = True
     share: Any = 1
     cut: Cut | None = None
+    lane: str = field(init=False)
+    beside: bool = field(init=False)
+    streamed: bool = field(init=False)
+    settles: bool = field(init=False)
+    fetches: bool = field(init=False)
+    is_product: bool = field(init=False)
+    late: bool = field(init=False)
 
-    @property
-    def lane(self) -> str:
-        """Where it runs."""
-        return LANE[self.call.op] if self.call else COMPUTE
-
-    @property
-    def beside(self) -> bool:
-        """True for a call that runs beside compute."""
-        return self.call is not None and not self.blocks
-
-    @property
-    def streamed(self) -> bool:
-        """True for a call whose blocks travel beside what a kernel makes of each."""
-        return self.call is not None and self.call.streamed
-
-    @property
-    def settles(self) -> bool:
-        """True for a call whose result nothing in its action waits for."""
-        return self.lane == GRADIENTS
-
-    @property
-    def is_product(self) -> bool:
-        """True for a matrix product."""
-        return any(isinstance(op, Einsum) and op.is_matmul for op in self.ops)
+    def __post_init__(self) -> None:
+        """What follows."""
+        lane = LANE[self.call.op] if self.call else COMPUTE
+        told = {
+            "lane": lane,
+            "beside": self.call is not None and not self.blocks,
+            "streamed": self.call is not None and self.call.streamed,
+            "settles": lane == GRADIENTS,
+            "fetches": lane == WEIGHTS,
+            "is_product": any(isinstance(op, Einsum) and op.is_matmul for op in self.ops),
+            "late": self.act == "W",
+        }
+        for name, value in told.items():
+            object.__setattr__(self, name, value)
 
     @property
     def may_be_cut(self) -> bool:
         """True for products that the stream hangs on, outside of kernels, that are not cut yet."""
         return self.is_product and not (self.ops[0].where.kernel or self.late or self.cut)
-
-    @property
-    def late(self) -> bool:
-        """True for what only gradients of parameters need: it may stand anywhere behind what it reads."""
-        return self.act == "W"
-
-    @property
-    def fetches(self) -> bool:
-        """True for a gather of weights, which waits for nothing."""
-        return self.lane == WEIGHTS
 
 
 class Node(NamedTuple):

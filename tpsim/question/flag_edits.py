@@ -8,9 +8,10 @@ from math import prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
-from tpsim.question.edits import Edit
+from tpsim.question.edits import Edit, Keys
 from tpsim.question.flags import ADDED, AXES, PATHS, STAGES, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
+from tpsim.question.serving_file import SCENARIOS
 
 
 def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:
@@ -21,7 +22,8 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
     given = {name: value for name, value in flags.items() if value is not None}
     for name in given:
         _known(name)
-    simple = [Edit(PATHS[name], value, _word(name, value)) for name, value in given.items() if name in PATHS]
+    paths = {**PATHS, "batch": _batch(data)}
+    simple = [Edit(paths[name], value, _word(name, value)) for name, value in given.items() if name in PATHS]
     return [
         *_mesh_edits(given),
         *_added_edits(given, data),
@@ -29,6 +31,13 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         *_placement_edits(given),
         *simple,
     ]
+
+
+def _batch(data: Mapping[str, Any]) -> Keys:
+    """The field of the batch: of training it is that of all data shards, and called so."""
+    workload = data.get("workload")
+    served = isinstance(workload, Mapping) and workload.get("kind") in SCENARIOS
+    return ("workload", "batch") if served else PATHS["batch"]
 
 
 def bare_scenario(flags: Mapping[str, Any]) -> dict[str, Any]:
