@@ -84,7 +84,6 @@ class StubTiming:
     link_total: Any
     link_serial: Any
     steps: Any
-    asked: None = None
     algorithm: str = "stub"
     protocol: str = "simple"
     asked: Any = None
