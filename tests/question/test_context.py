@@ -196,6 +196,18 @@ def test_a_ring_sends_what_a_gather_does_waits_less_and_keeps_its_own_block_alon
     assert {held_bytes(x, streamed.sizes, (), axes) for x, axes in streams.items()} == {2 * keys // 8}
 
 
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+def test_what_is_recomputed_has_its_blocks_come_once_more(recompute):
+    once, more = (
+        plan(BASE, overrides=["layout.context=ring", f"recompute={how}", "practice.order=zigzag"])
+        for how in ("none", recompute)
+    )
+    kept = {row.array for row in once.rows if row.call.streamed}
+    assert {row.array for row in more.rows if row.call.streamed} == kept
+    assert more.compute.time_s > once.compute.time_s
+    assert more.step.time_s > once.step.time_s
+
+
 def test_attention_that_makes_all_scores_at_once_has_no_ring():
     assert "error[not-streamed]: attention: plain makes all scores at once" in refused(
         "practice.base=megatron", "practice.attention=plain"

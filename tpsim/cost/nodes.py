@@ -148,20 +148,20 @@ class Builder:
                     self.pieces[one] = replace(self.pieces[one], ops=(*self.pieces[one].ops, op))
                 self.reads[at] |= reads - {at, last, *brought}
                 self.reads[last] |= {*brought}
-                self._start_with(at, brought)
+                self._start_with(at, last, brought)
                 return at, last
         beside = self._beside(op, reads - {*brought})
         self.kernels[key] = at = self._new(Piece(where.act, (op,)), reads - {*brought})
         for call in [call for node in brought if (call := self.pieces[node].call)][:1]:
             self.pieces[at] = replace(self.pieces[at], cut=Cut(call, alone=False))
             self._new(Piece(where.act, (op,), cut=Cut(call, alone=True)), frozenset({at, *brought, *beside}))
-        self._start_with(at, brought)
+        self._start_with(at, at + bool(brought), brought)
         return at, at + bool(brought)
 
-    def _start_with(self, kernel: int, brought: Sequence[int]) -> None:
+    def _start_with(self, kernel: int, last: int, brought: Sequence[int]) -> None:
         """Blocks travel from when a kernel begins, whose first block is its own."""
         streams = [node for node in brought if self.pieces[node].streamed]
-        first = [self.reads[node] for node in self.reads[kernel + bool(streams)] if self.pieces[node].streamed]
+        first = [self.reads[node] for node in self.reads[last] if self.pieces[node].streamed]
         for node in streams:
             self.reads[node] |= {one for one in self.reads[kernel].union(*first) if one < node}
 

@@ -55,6 +55,17 @@ class Change:
         return _counted_up(reversed(offsets))
 
 
+class Shift(Change):
+    """Every device of a group hands its block to the next one, the last one to the first."""
+
+    __slots__ = ()
+
+    def targets(self) -> list[int]:
+        """For each rank the one to which its block goes."""
+        n = prod(piece.n for pieces in self.axes for piece in pieces)
+        return [(rank + 1) % n for rank in range(n)]
+
+
 def _counted_up(digits: Iterable[Sequence[int]]) -> list[int]:
     """The sums of one value per digit, the last digit running fastest."""
     sums = [0]

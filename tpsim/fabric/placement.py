@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.change import Change
+from tpsim.fabric.change import Change, Shift
 from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
@@ -102,7 +102,9 @@ class Placement:
         return (Segment(level, carrier.name, "line", PAIR, piece.stride),)
 
     def change(self, move: Move) -> Change | None:
-        """Where the blocks go that a permute moves; None for any other move."""
+        """Where the blocks go that a permute moves, or each hop of a streamed move; None for any other move."""
+        if move.streamed:
+            return Shift(tuple(self.pieces[axis] for axis in move.axes), tuple(range(len(move.axes))))
         if move.kind != "permute":
             return None
         return Change(tuple(self.pieces[axis] for axis in move.axes), tuple(map(move.axes.index, move.reordered)))

@@ -79,11 +79,12 @@ class Backward:
         self.outside = {x for op in forward for x in op.inputs if self._kernel(made[x]) != self._kernel(op)}
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
-        streamed = {self._kernel(op): x for op in forward for x in op.inputs if op.where.kernel and self._streamed(x)}
-        read = {key: [x for op in forward for x in op.inputs if self._kernel(op) == key] for key in streamed}
+        beside: dict[Hashable, list[Array]] = defaultdict(list)
+        for op in (op for op in forward if op.where.kernel):
+            beside[self._kernel(op)] += filter(self._streamed, op.inputs)
         for op in reversed(forward):
             with self.trace.at(replace(op.where, act="B"), op.output.region):
-                for x in filter(self._streamed, read.pop(self._kernel(op), ())):
+                for x in beside.get(self._kernel(op), ()):
                     self._saved(x)  # blocks come to a kernel side by side
             if isinstance(op, Reshard) and op.inputs[0].role == "param":
                 with self.trace.at(replace(op.where, act="B"), op.output.region):

@@ -215,8 +215,13 @@ class Kernel:
 
 
 def results(run: Run, ops: Sequence[Op]) -> Mapping[Array, Blocks]:
-    """What a kernel sums over the blocks that come to it."""
-    return Kernel(run, ops, _of_rows(run, ops)).results()
+    """What a kernel sums over the blocks that come to it, of those ops whose inputs are there."""
+    there, known = [], {*run.blocks}
+    for op in ops:
+        if known.issuperset(op.inputs):
+            there.append(op)
+            known.add(op.output)
+    return Kernel(run, there, _of_rows(run, there)).results()
 
 
 def _of_rows(run: Run, ops: Sequence[Op]) -> dict[Array, Blocks]:
