@@ -73,7 +73,9 @@ def _lost(plan: PlanResult) -> str:
     names = [f"{name} ({percent(share)})" for name, share in list(shares.items())[:few]]
     if len(shares) == 1:
         return f"{percent(whole)} lost to exposed {next(iter(shares))}"
-    return f"{percent(whole)} lost to exposed communication, mostly {' and '.join(names)}"
+    *others, last = names
+    mostly = f"{', '.join(others)} and {last}" if others else last
+    return f"{percent(whole)} lost to exposed communication, mostly {mostly}"
 
 
 def change_text(change: Change) -> str:
