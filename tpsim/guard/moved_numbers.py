@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.guard.lock import Lock
+    from tpsim.answers.verdict import signed
+from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import Call, ScenarioFact
 
 
@@ -57,7 +58,7 @@ def change(old: Any, new: Any) -> str:
     share = relative(old, new)
     if share is None:
         return ""
-    return f"{100 * share:+.3g} %" if abs(share) >= LEAST else "<0.01 %"
+    return signed(share) if abs(share) >= LEAST else "<0.01 %"
 
 
 LEAST = 1e-4
