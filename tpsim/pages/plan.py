@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.answers.verdict import percent
 from tpsim.cost.rollup import RECOMPUTED
+from tpsim.pages.serve import inference_facts, inference_memory, inference_notes, inference_text
 from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
-from tpsim.question.requirements import LIMITS
+from tpsim.question.requirements import BOUNDS
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.step import Lost
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
+    from tpsim.report.record import Bytes
 
 COLUMNS = (
     Column("where", "where"),
@@ -107,7 +110,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*_facts(result, verbose=verbose), *(_read(result) if verbose else ())),
+        facts=(*_told(result, verbose=verbose), *(_read(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
@@ -115,6 +118,12 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
         pictures=lambda: result.pictures,
         next_command=_next(result),
     )
+
+
+def _told(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """The facts of the question, some of which are others for inference."""
+    others = dict(inference_facts(result)) if result.question.inference else {}
+    yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
 
 
 def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -144,6 +153,8 @@ def model_text(question: Question) -> str:
 
 def work_text(question: Question) -> str:
     """The work of a step."""
+    if question.inference:
+        return inference_text(question)
     return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
 
 
@@ -185,7 +196,7 @@ HASH = 12
 """Letters of a hash that a page shows; JSON has all."""
 
 
-ALWAYS_TOLD = ("recompute", "overlap")
+ALWAYS_TOLD = ("recompute", "context", "order", "overlap")
 """Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
 
 
@@ -323,6 +334,7 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
     rows = [
         {"phase": phase, **{one.key: total[one.key] for one in columns[1:]}}
         for phase, total in result.per_layer.items()
+        if phase == "forward" or not result.question.inference
     ]
     return Table(columns, rows, "One layer" if verbose else "")
 
@@ -343,7 +355,18 @@ MOST_STAGES = 8
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     held = result.memory
-    lines = {
+    lines = inference_memory(held) if result.question.inference else _training_memory(held)
+    rows = [
+        {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
+        for what, size in lines.items()
+        for share in (float(size) / held.capacity_bytes,)
+    ]
+    return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
+
+
+def _training_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+    """What a chip holds of training."""
+    return {
         "parameters": held.parameters_bytes,
         "gradients": held.gradients_bytes,
         "optimizer state": held.optimizer_bytes,
@@ -353,12 +376,6 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
         "peak": held.peak_bytes,
         **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
     }
-    rows = [
-        {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
-        for what, size in lines.items()
-        for share in (float(size) / held.capacity_bytes,)
-    ]
-    return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -372,9 +389,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
     yield f"peak{rank}: {result.memory.peak_action}"
+    yield from inference_notes(result)
     for one in result.require:
         counted = " of states" if one.name == "memory" else ""
-        found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
+        found = percent(one.value) if BOUNDS[one.name] == "ratio" else show(one.value, BOUNDS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
     if best := result.question.stated.file.require.best:
         yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"
