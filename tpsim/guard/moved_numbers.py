@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tpsim.answers.verdict import signed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.answers.verdict import signed
-from tpsim.guard.lock import Lock
+    from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import Call, ScenarioFact
 
 HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
