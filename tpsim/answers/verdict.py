@@ -105,14 +105,16 @@ def _lost(plan: PlanResult) -> str:
     names = [f"{name} ({percent(share)})" for name, share in list(shares.items())[:few]]
     if len(shares) == 1:
         return f"{percent(whole)} lost to exposed {next(iter(shares))}"
-    return f"{percent(whole)} lost to exposed communication, mostly {' and '.join(names)}"
+    *others, last = names
+    mostly = f"{', '.join(others)} and {last}" if others else last
+    return f"{percent(whole)} lost to exposed communication, mostly {mostly}"
 
 
 def change_text(change: Change) -> str:
     """The field, the step with it, and what it does to memory; that first where memory is what is wanting."""
     old, new = change.old.memory, change.new.memory
     full = old.room_bytes < 0
-    step = f"{show(change.new.step.time_s, 'seconds')} a step ({100 * change.relative:+.3g} %)"
+    step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)})"
     held = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
     parts = (held, step) if full else (step, held)
     return f"--set {change.set}: {', '.join(filter(None, parts))}"
@@ -148,3 +150,16 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
 
 MOST_AXES = 3
 """Axes whose exposed seconds have a part of the bar of their own."""
+
+
+def signed(share: float) -> str:
+    """A change in percent, with its sign.
+
+    >>> signed(0.27597), signed(-28.33)
+    ('+27.6 %', '-2,833 %')
+    """
+    return f"{100 * share:+,.0f} %" if abs(share) >= TENFOLD else f"{100 * share:+.3g} %"
+
+
+TENFOLD = 10
+"""From this change on percents have no decimals, and no exponent."""

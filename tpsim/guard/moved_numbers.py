@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tpsim.answers.verdict import signed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -60,7 +62,7 @@ def change(old: Any, new: Any) -> str:
     share = relative(old, new)
     if share is None:
         return ""
-    return f"{100 * share:+.3g} %" if abs(share) >= LEAST else "<0.01 %"
+    return signed(share) if abs(share) >= LEAST else "<0.01 %"
 
 
 LEAST = 1e-4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.answers.verdict import signed
 from tpsim.guard.drift_answer import SIGN, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
@@ -184,7 +185,7 @@ def _cause(one: Cause) -> Row:
         "new": new,
         "change": one.change,
         "scenarios": str(len(one.scenarios)),
-        "step": "" if one.effect is None else f"{100 * one.effect:+.3g} %",
+        "step": "" if one.effect is None else signed(one.effect),
         "effect": one.effect,
         "collectives": few(one.collectives),
         "touched": few(one.scenarios),
