@@ -16,7 +16,7 @@ import numpy as np
 from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory, spare_bytes
-from tpsim.cost.nodes import step_share
+from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
@@ -32,7 +32,7 @@ from tpsim.question.routing import routed
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Collective
     from tpsim.cost.segments import Segment
     from tpsim.fabric.wires import Route
