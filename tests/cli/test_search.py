@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 ASKED = (
     *("search", "--model", "gpt-tiny", "--hw", "dgx-h100", "--chips", "4", "--seq", "16", "--batch", "8"),
     *("--recompute", "none", "--vary", "pp=1", "--vary", "zero=0,1", "--vary", "microbatches=1,2", "--top", "2"),
@@ -68,3 +70,24 @@ def test_a_search_that_finds_nothing_ends_with_1_and_a_wrong_one_with_2(tpsim):
     wrong = tpsim(*ASKED, "--by", "beauty")
     assert (wrong.code, wrong.out) == (2, "")
     assert 'error[unknown-measure]: "beauty" is not a measure' in wrong.err
+
+
+def test_a_sweep_says_how_far_it_is_and_started_again_has_nothing_to_do(tpsim, tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = (*ASKED[:-2], "--tp", "1", "--sweep", str(tmp_path / "runs"))
+    first, again = tpsim(*asked), tpsim(*asked)
+    assert first.code == again.code == 0
+    assert first.err.splitlines()[-1].startswith("4 of 4 cells, ")
+    assert first.err.endswith(" a second, 0 s left\n")
+    assert again.err == ""
+    assert "cells  4, 4 of them searched now\n" in first.out
+    assert again.out == first.out.replace("4 of them", "0 of them")
+
+
+def test_what_only_a_sweep_has_is_refused_elsewhere_and_what_it_has_not_there(tpsim, tmp_path):
+    alone = tpsim(*ASKED, "--workers", "2")
+    assert (alone.code, alone.out) == (2, "")
+    assert "error[no-sweep]: --workers and --dask are for a sweep, which is kept in a folder" in alone.err
+    more = tpsim(*ASKED, "--sweep", str(tmp_path / "runs"), "--pareto", "step,memory")
+    assert (more.code, more.out) == (2, "")
+    assert "error[no-sweep]: a sweep keeps the best layouts of every cell, and no more of any" in more.err
