@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpsim.answers.breakeven import breakeven as breakeven
     from tpsim.answers.collective import collective as collective
     from tpsim.answers.explain import explain as explain
+    from tpsim.answers.grid import grid as grid
     from tpsim.answers.plan import plan as plan
     from tpsim.answers.schema import schema as schema
     from tpsim.answers.search import search as search
@@ -34,6 +35,7 @@ ROOMS = {
     "collective": "answers",
     "diff": "guard",
     "explain": "answers",
+    "grid": "answers",
     "plan": "answers",
     "schema": "answers",
     "search": "answers",

@@ -90,8 +90,8 @@ def an_activation_travels_alone():
 
 
 def a_dtype_has_the_bits_of_its_name():
-    for name, held in DTYPE_BYTES.items():
-        assert 8 * held == int("".join(filter(str.isdigit, name))), name
+    for name in ("f64", "f32", "bf16", "f16", "fp8", "int8", "int32"):
+        assert 8 * DTYPE_BYTES[name] == int("".join(filter(str.isdigit, name))), name
 
 
 # Ways that the book states -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tpsim.question.divisibility import divisors
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
 
+GEMMA_2 = Path(__file__).parents[1] / "data" / "hf" / "gemma-2-2b.json"
 TINY = {"model": {"extends": "gpt-tiny", "layers": 4}, "hardware": "dgx-h100"}
 WORK = {"global_batch": 16, "seq": 16, "dtype": "bf16", "grad_dtype": "f32"}
 KINDS = ["zero=0,1,3", "recompute=none,full"]
@@ -65,6 +67,20 @@ SPACES = {
         32,
         ["tp=4,16,32", "microbatches=1,2", "zero=0,2", "recompute=none,selective", "schedule=1f1b,interleaved"],
         7,
+    ),
+    "layers of two kinds, with windows and without": (
+        {"model": str(GEMMA_2), "hardware": "dgx-h100"},
+        {**WORK, "seq": 2048},
+        4,
+        ["pp=1,2", "schedule=1f1b", "microbatches=4", "zero=0,1", "recompute=none"],
+        3,
+    ),
+    "a split by seconds, where one by layers were even": (
+        {"model": {"extends": "llama-3-8b", "layers": 6}, "hardware": "dgx-h100"},
+        {**WORK, "seq": 2048},
+        8,
+        ["pipeline.layers=balanced", "pp=2", "schedule=1f1b", "microbatches=4", "zero=0,1", "recompute=none"],
+        2,
     ),
     "a torus": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "tpu-v5p"},

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
+from fractions import Fraction
 
 import pytest
 
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Layout, Practice, layout
+from tpsim.answers.shard import shard
+from tpsim.program.layout import DTYPE_BYTES, FORMATS, PRACTICES, Layout, Practice, layout
 
 
-@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+@pytest.mark.parametrize("dtype", FORMATS)
 def test_a_dtype_says_its_bits_in_its_name(dtype):
-    assert 8 * DTYPE_BYTES[dtype] == int(re.sub(r"\D", "", dtype))
+    assert FORMATS[dtype].bits == int(re.sub(r"\D", "", dtype.partition("_")[0]))
+
+
+def test_a_scale_that_a_block_shares_is_a_share_of_every_element():
+    """I12: 33/32 and 17/32 bytes; the experts of gpt-oss-120b."""
+    assert (DTYPE_BYTES["fp8_128"], DTYPE_BYTES["mxfp4"], DTYPE_BYTES["int4"]) == (
+        Fraction(33, 32),
+        Fraction(17, 32),
+        Fraction(1, 2),
+    )
+    (held,) = shard("e[N_X, W]", "X=4", dims="N=128,W=896106240", dtype="mxfp4").to_json()["result"]["arrays"]
+    assert (held["local_bytes"], held["total_bytes"]) == (60_935_224_320 // 4, 60_935_224_320)
 
 
 @pytest.mark.parametrize(

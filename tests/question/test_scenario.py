@@ -513,7 +513,7 @@ def test_layout_and_shardings_together_are_refused(tmp_path: Path) -> None:
         ("dtype: bf16,", "dtype: f64,", "states no peak for f64"),
         ("data: 32,", "data: 0,", "axis data has size 0"),
         ("data: 32,", '"my axis": 32,', '"my axis" cannot name a mesh axis'),
-        ("kind: train", "kind: serve", "train"),
+        ("kind: train", "kind: chat", "known: train, prefill, decode, serve"),
         ("tpsim: scenario/1", "tpsim: scenario/2", "this tpsim reads version 1"),
         ("chips: 256", "chips: 256\nchips: 512", "chips"),
         ("practice: megatron", "practice: {overlap: {gradient: beside}}", 'did you mean "gradients"?'),
@@ -577,7 +577,7 @@ def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
     assert foreign_name("--tp") is None
     assert foreign_name("--pipeline-model-parallel-size") == "layout.pp"
     assert foreign_name("--context-parallel-size") == "layout.cp"
-    assert not_yet("--expert-parallel-size") == "expert parallelism"
+    assert not_yet("--offload-optimizer") == "offload of states or activations"
 
 
 def test_no_foreign_name_is_a_field_of_tpsim() -> None:

@@ -6,6 +6,7 @@ import math
 
 import sympy
 
+import tpsim
 from tests.worked.answer import COUNT, Answer
 from tests.worked.readings import (
     W_V5P,
@@ -36,6 +37,22 @@ from tpsim.machine.profile import load
 def activations_on_v5e():
     """The activations' gather over a closed axis, tokens B."""
     return Layer("book-tpu-v5e-ring", "Y=16", "In[B,D_Y] -> In[B,D]", placement="Y=ici.0")
+
+
+def sent_by_attention(kind):
+    """Axes and dims of the calls of attention in a step of decoding: heads over Y, the cache's batch over Z."""
+    split = {"g": "heads", "r": "copies", "f": ["heads", "copies"], "v": ["heads", "copies"]}
+    scenario = {
+        "tpsim": "scenario/1",
+        "model": "llama-3-8b",
+        "hardware": "book-tpu-v5e-ring",
+        "mesh": {"heads": 4, "copies": 2},
+        "shardings": {"*": split, "cache": {"b": "copies", "r": []}},
+        "practice": "xla",
+        "workload": {"kind": "decode", "batch": 8, "context": 64},
+    }
+    calls = [row.call for row in tpsim.plan(scenario).rows if row.block == "attention" and row.collective == kind]
+    return [(call.axis, ",".join(call.parts[0].output.dims)) for call in calls]
 
 
 def served_limit():
@@ -112,6 +129,10 @@ ANSWERS = {
         "X_opt": Answer(best_x, formula=sympy.sqrt(N / 8)),
         "const": Answer(in_gathers_of_one_byte),
         "N_crit": Answer(lambda: equal(best_two_dimensional(), one_dimensional(), "N")),
+    },
+    "IN-17": {
+        "alltoalls": Answer(lambda: len(sent_by_attention("all_to_all")), COUNT),
+        "final": Answer(lambda: sent_by_attention("all_reduce"), COUNT, says=[("heads,copies", "b,s,h")]),
     },
     "AI-03": {
         "t_4x2": Answer(lambda: loaded("tpu-v5e", held("W[P_XY]", "X=4,Y=2", "P=112000000000", "int8"))),

@@ -73,8 +73,9 @@ def collective(
     """
     refuse_foreign(algorithm)
     kind = kind_of(name)
-    if dtype not in DTYPE_BYTES:
-        raise unknown(dtype, "dtype", DTYPE_BYTES)
+    plain = [name for name, width in DTYPE_BYTES.items() if isinstance(width, int)]
+    if dtype not in plain:
+        raise unknown(dtype, "dtype", plain)
     width = DTYPE_BYTES[dtype]
     placement, beside = placed(machine := load(hw), ranks, level)
     route = placement.route(["ranks"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation
 from tpsim.answers.evaluated import constant_said, derived, number, of_rank
+from tpsim.answers.serve_derivations import SERVED, serve
 from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
 from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
@@ -16,7 +18,7 @@ from tpsim.machine.curve_file import said as curve_said
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
-from tpsim.question.prices import route_over
+from tpsim.question.prices import route_over, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
 MEMORY = ("parameters", "gradients", "optimizer", "static")
+CACHE = "cache"
+"""What inference holds, and training does not."""
+
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
 
-PARTS = (LAYER, "memory", "step", "pipeline", *RATES)
+PARTS = (LAYER, "memory", "step", "pipeline", "serve", *RATES)
 """What the name of a number begins with that only a plan has."""
 
 
@@ -45,7 +50,9 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
-    return {**calls, **numbers()}
+    served = {f"serve.{one}": what for one, (what, _) in SERVED.items() if result.serve and one in result.serve}
+    cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
+    return {**calls, **numbers(), **cache, **served}
 
 
 def numbers() -> dict[str, str]:
@@ -69,6 +76,7 @@ def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
         "memory": _memory,
         "step": step,
         "pipeline": pipeline,
+        "serve": serve,
     }
     if head in read:
         return tuple(read[head](result, rest))
@@ -178,9 +186,12 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     part = rest.removesuffix("_bytes")
     if part in OVER_TIME:
         yield from OVER_TIME[part](result)
-    if part not in MEMORY:
+    cached = part == CACHE and result.memory.cache_bytes is not None
+    if part not in MEMORY and not cached:
         return
     program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
+    if work := result.question.inference:
+        result = replace(result, sizes=sizes_of(replace(result.question, workload=work.held)))
     yield derived(
         result,
         f"bytes of {part} on one chip",

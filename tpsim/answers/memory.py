@@ -78,6 +78,13 @@ class ChipMemory(Memory):
         return self.static_bytes + self.peak.total + self.spare_bytes
 
     @property
+    def parts(self) -> Mapping[str, Bytes]:
+        """What the peak is made of; nothing is kept for a backward where there is a cache."""
+        if self.cache_bytes is not None:
+            return {"weights": self.parameters_bytes, "cache": self.cache_bytes, "working": self.working_bytes}
+        return {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
+
+    @property
     def overhead_bytes(self) -> Bytes:
         """What is assumed to stand beside arrays."""
         return self.overheads.beside(self.peak_bytes)
@@ -112,8 +119,7 @@ class ChipMemory(Memory):
     @property
     def verdict(self) -> str:
         """Whether it fits, the peak, and what it is made of."""
-        parts = {"states": self.static_bytes, "kept": self.kept_bytes, "working": self.working_bytes}
-        listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items())
+        listed = ", ".join(f"{name} {show(float(size), 'bytes')}" for name, size in self.parts.items())
         return f"{self.brief} ({listed})"
 
     @property

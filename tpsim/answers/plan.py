@@ -1,4 +1,4 @@
-"""The verb `plan`: what a training step sends, computes and holds, and what bounds it."""
+"""The verb `plan`: what a step of training or inference sends, computes and holds, and what bounds it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.changes import Change, best_change
 from tpsim.answers.cheapest import cheapest_path
-from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import Run, run_of
+from tpsim.answers.serve import Serve, chips_at_most
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
@@ -27,6 +28,7 @@ from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.scenario import resolve
+from tpsim.question.serving import prefill_of
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
@@ -52,7 +54,7 @@ def plan(
     overrides: Sequence[str] = (),
     **flags: Unpack[Flags],
 ) -> PlanResult:
-    """Price one training step.
+    """Price one step of training, or of inference.
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them
@@ -88,7 +90,7 @@ def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
         plan = priced(question, shelf)
         return plan if plan.memory.room_bytes >= 0 else None
     lowered = shelf.lowered(question)
-    each = chips(question, lowered.program, sizes_of(question))
+    each = chips_at_most(question, lowered, shelf)
     return _priced(question, lowered, shelf, each) if fullest(each).room_bytes >= 0 else None
 
 
@@ -99,7 +101,7 @@ def _priced(
     found = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, found)
     rows = price(found, sizes, pricer(question))
-    each = each or chips(question, lowered.program, sizes)
+    each = each or chips_at_most(question, lowered, shelf)
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
@@ -128,7 +130,7 @@ class PlanResult(Answer):
     schema = "tpsim.plan/2"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "collectives", "per_layer", "totals", "memory", "step", "pipeline?", "stages?"),
-        *("change", "require", "run?"),
+        *("change", "require", "run?", "serve?"),
     )
 
     question: Question
@@ -213,8 +215,20 @@ class PlanResult(Answer):
             "peak": self.memory.peak_bytes,
             "mfu": self.step.mfu,
             "tokens_per_s": self.step.tokens_per_s,
+            **(self.serve.demanded if self.serve else {}),
         }
         return [Requirement(limit, float(values[limit.name])) for limit in self.question.limits]
+
+    @cached_property
+    def serve(self) -> Serve | None:
+        """What a step of inference comes to; left out of one of training."""
+        return Serve(self, work) if (work := self.question.inference) else None
+
+    @cached_property
+    def prefill(self) -> PlanResult | None:
+        """Of a prompt and its reply the plan of the prompt."""
+        both = self.question.workload.kind == "serve"
+        return priced(prefill_of(self.question), self.shelf) if both else None
 
     @property
     def run(self) -> Run | None:

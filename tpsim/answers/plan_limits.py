@@ -22,11 +22,24 @@ NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel
 
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
-ASSUMED = (
-    "kernels run one after another, each at the slower of matrix unit and memory",
-    "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer",
+NOT_SERVED = (
+    "kernels that slow collectives beside them, and each other",
+    "memory that stands in no list of arrays: what a library works in, graphs, blocks of a cache that are not full",
+    "queues, prompts and decoding in one step, speculation, sequences of unlike lengths",
+    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
+    "jitter, stragglers, failures",
 )
-"""What every plan takes for granted."""
+"""The same of a plan of inference."""
+
+WINDOWS = "caches of windows as short as these: all of their tokens are held, and read"
+
+ALONE = "kernels run one after another, each at the slower of matrix unit and memory"
+ADAMW = "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer"
+SERVED = (
+    "prompts are read at once, with all of their batch; all sequences of a batch are as long",
+    "products that leave units of the chip without a tile are cut so that all of them work on what there is",
+)
+"""What every plan of inference takes for granted, beside that."""
 
 ATTENTION: Mapping[tuple[str, str], str] = {
     (
@@ -44,11 +57,14 @@ def taken_for_granted(question: Question) -> tuple[str, ...]:
     """What every plan of such a question takes for granted."""
     practice, counted = question.practice, FLOPS_COUNTED[question.assume.mfu]
     rates = f"MFU and HFU count {counted}; HFU counts what is run again or repeated, too"
-    return ATTENTION[practice.attention, practice.causal], *ASSUMED, rates
+    return ATTENTION[practice.attention, practice.causal], ALONE, *(SERVED if question.inference else (ADAMW,)), rates
 
 
 def not_modelled(question: Question) -> tuple[str, ...]:
     """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
+    if question.inference:
+        windowed = any(getattr(one, "window", None) for one in question.model.attentions)
+        return (*NOT_SERVED, *((WINDOWS,) if windowed else ()), *host)
     norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
     return (*NOT_MODELLED, *host, *norm)

@@ -77,9 +77,9 @@ class PlanStep(Step):
     def breakeven_tokens_per_chip(self) -> float | None:
         """Tokens per chip and step above which compute outlasts the exposed communication; null if none does.
 
-        With stages it is not worked out.
+        With stages it is not worked out, and of inference, whose weights are read for however many tokens.
         """
-        if self.plan.pipeline:
+        if self.plan.pipeline or self.plan.question.inference:
             return None
         scale = crossing(self.plan.pace_at)
         return None if scale is None else scale * self.plan.tokens / self.plan.chips
@@ -89,6 +89,8 @@ class PlanStep(Step):
         """The break-even in words."""
         if self.plan.pipeline:
             return "where the bound turns is not worked out with stages"
+        if self.plan.question.inference:
+            return "where the bound turns is not worked out for inference"
         tokens = self.breakeven_tokens_per_chip
         if tokens is not None:
             return f"compute outlasts exposed communication above {tokens:,.0f} tokens per chip and step"

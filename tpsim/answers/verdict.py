@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.changes import Change
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.serve import Serve
 
 
 def verdict_lines(plan: PlanResult) -> Iterator[Line]:
@@ -22,7 +23,9 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
-    yield Line(f"{time_text(plan)}{idle}{''.join(broken.values())}", "time", not broken, _time_brief(plan))
+    said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
+    brief = inference_brief(plan.serve) if plan.serve else _time_brief(plan)
+    yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
     held, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
     if plan.run:
@@ -37,6 +40,33 @@ def time_text(plan: PlanResult) -> str:
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
     lost = f"{_lost(plan)}{_waited(plan)}"
     return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
+
+
+def inference_text(plan: PlanResult, serve: Serve) -> str:
+    """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
+    provided = " if it fitted" if plan.memory.fits is False else ""
+    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
+    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
+    share = percent(plan.compute.time_s / plan.step.time_s)
+    bound = f"{bound} ({share})" if plan.step.bound_by == "compute" else IN_TURN.get(plan.step.bound_by, _bound(plan))
+    user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
+    rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
+    return f"{', then '.join(filter(None, (first, each)))}{provided}: bound by {bound}, {_lost(plan)}; {rates}"
+
+
+IN_TURN = {"bubble": "stages that work one after the other"}
+"""What a step of inference can be bound by otherwise than one of training."""
+
+HALF = 0.5
+"""The share of compute from which it is bound by what makes it."""
+
+
+def inference_brief(serve: Serve) -> str:
+    """First token and those that follow, in a few words."""
+    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
+    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    return ", then ".join(filter(None, (first, each)))
 
 
 def _time_brief(plan: PlanResult) -> str:
@@ -108,8 +138,7 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
     }
     shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
     yield Bar("step  ", tuple(shares))
-    bytes_ = {"states": held.static_bytes, "kept": held.kept_bytes, "working": held.working_bytes}
-    bytes_ |= {"overheads": held.overhead_bytes}
+    bytes_ = {**held.parts, "overheads": held.overhead_bytes}
     sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
     capacity = float(held.capacity_bytes)
     yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))

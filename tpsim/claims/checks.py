@@ -87,8 +87,10 @@ def stopped(error: Exception) -> Check:
 
 def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
     """Values, gradients and the update: every array of the sharded run equals its counterpart on one device."""
+    alone = all(one.phase == "forward" for one in compared)
+    handed = "what is sampled from and the caches" if alone else "the loss"
     for check, phase, what in (
-        ("values", "forward", " of forward, the loss among them,"),
+        ("values", "forward", f" of forward, {handed} among them,"),
         ("gradients", "backward", " of backward, cotangents and parameter gradients,"),
         ("update", "update", " of the update, new weights and optimizer states,"),
     ):

@@ -19,8 +19,9 @@ from tpsim.fabric.wires import joined
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.schedules import forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
+from tpsim.question.question import Inference
 from tpsim.question.shelf import lowered
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ PAIR = 2
 FEW = 4
 """Elements of a dim at least: LayerNorm of two has no slope left, rotation of two one angle only."""
 
+ROTATED = {"d": "e", "a": "ae"}
+"""Dims of heads that positions rotate, and their images."""
+
 POWER, OTHER = 4, 3
 """The least sizes above a pair that are a power of two, and that are odd and no power of two."""
 
@@ -63,7 +67,7 @@ def shrink(question: Question) -> Question:
     placement = shrunk_placement(question.placement, dict.fromkeys(pipe, apart if len(pipe) == 1 else PAIR))
     mesh = placement.mesh
     program = lowered(question).program
-    old = question.model.dims(sequences=question.workload.sequences, seq=question.workload.seq)
+    old = question.workload.dims(question.model)
     dims = shrunk_dims(program, old, question.mesh, mesh)
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
@@ -71,6 +75,8 @@ def shrink(question: Question) -> Question:
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
+    if isinstance(workload, Inference):  # of a whole reply, one of its steps
+        workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
     return replace(
         question,
         stated=_balanced(question),
@@ -117,6 +123,8 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
     if not question.schedule:
         return None
     ranks, had = mesh.size(*question.layout.stages), question.workload.microbatches
+    if question.inference:
+        return forward_only(ranks)
     rounds = ranks * max(1, had // question.schedule.ranks)
     parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
     return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)
@@ -222,21 +230,27 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
 
     before, mesh  the meshes of the question and of the run, alike in their axes
 
-    The tokens as keys are as many as the tokens as queries (t = s), a head's image under rotation is as long as the
-    head (e = d), and it is even, because rotation turns pairs. There are positions for all tokens, and more than that
-    if there were more. The tokens that a device has of a sequence choose every expert alike often.
+    Where the tokens as keys were as many as the tokens as queries (t = s) they still are, else whole times as many; a
+    head's image under rotation is as long as the head (e = d), and it is even, because rotation turns pairs. There are
+    positions for all tokens, and more than that if there were more. The tokens that a device has of a sequence choose
+    every expert alike often.
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
-    sizes["s"] = sizes["t"] = lcm(sizes["s"], sizes["t"])
-    sizes["d"] = sizes["e"] = lcm(sizes["d"], sizes["e"], PAIR if old["d"] % PAIR == 0 else 1)
-    sizes["j"] = sizes["r"] + PAIR
+    tied = old["s"] == old["t"]
+    if tied:
+        sizes["s"] = lcm(sizes["s"], sizes["t"])
+    for dim, image in ROTATED.items():
+        if image in sizes:
+            sizes[dim] = sizes[image] = lcm(sizes[dim], sizes[image], PAIR if old[dim] % PAIR == 0 else 1)
+    sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
     if "i" in sizes:
         sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["i"])
         parts = lcm(*(mesh.size(*type_.axes("s")) for type_ in types if "s" in type_.dims))
-        sizes["s"] = sizes["t"] = sizes["s"] * lcm(sizes["n"], k := sizes["k"] * sizes["s"] // parts) // k
-    enough = -(-sizes["s"] // sizes["p"]) * sizes["p"]
-    sizes["p"] = enough + sizes["p"] if old["p"] > old["s"] else enough
+        sizes["s"] = sizes["s"] * lcm(sizes["n"], k := sizes["k"] * sizes["s"] // parts) // k
+    sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
+    enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
+    sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
     return sizes
 
 

@@ -74,7 +74,10 @@ class Verified(Record):
         return self.difference if self.difference < float("inf") else None
 
 
-CHECKS = ("values", "gradients", "update", "blocks", "finite_differences", "collectives", "links", "formulas", "memory")
+CHECKS = (
+    *("values", "gradients", "update", "blocks", "finite_differences"),
+    *("collectives", "links", "formulas", "memory", "cache"),
+)
 
 
 @dataclass(frozen=True, slots=True)

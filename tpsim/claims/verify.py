@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.answers.evaluated import values
 from tpsim.answers.plan import priced
+from tpsim.claims.cache_claims import cache_check
 from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import exact_bytes, injected, made
@@ -91,12 +92,18 @@ def verified(question: Question) -> Verified:
     lost = tuple(_not_home(seen.sharded.program))
     right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
     return replace(
-        _verdict(question, small, (*right, *_claims(seen))),
+        _verdict(question, small, (*right, *_claims(seen), *_cache(small))),
         arrays=distinct(arrays),
         collectives=len(made(seen.sharded)),
         difference=max(one.difference for one in arrays),
         notes=tuple(_notes(full, seen)),
     )
+
+
+def _cache(small: Question) -> Iterator[Check]:
+    """Of decoding, that it goes on where a prompt ends."""
+    if (work := small.inference) and work.serving.phase == "decode":
+        yield cache_check(small, work)
 
 
 def _not_home(program: Program) -> Iterator[str]:
@@ -188,7 +195,13 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
 
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:
-    """Collectives that go by another algorithm than at full size, whose own is held by tests of `reference` only."""
+    """Where the run is not as the plan at full size: another load of experts, collectives by another algorithm.
+
+    The algorithm's own is held by tests of `reference` only.
+    """
+    load = full.question.assume.routing.load
+    if load != "balanced":
+        yield f"{full.question.name}: tokens choose experts evenly here, the plan's load ({load}) is not run"
     pairs = [
         (_algorithm(large), _algorithm(small)) for large, small in zip(full.every_row, seen.plan.rows, strict=False)
     ]

@@ -1,4 +1,4 @@
-"""``tpsim plan``: one training step."""
+"""``tpsim plan``: one step of training or of inference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO = 1
 """The exit code of a plan that violates what its scenario requires."""
 
 
-@click.command(short_help="One training step.")
+@click.command(short_help="One step of training or inference.")
 @click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the resolved scenario.")
@@ -37,7 +37,7 @@ def plan(
     save: Path | None,
     output: Output,
 ) -> None:
-    r"""What a training step sends, computes and holds, and what bounds it.
+    r"""What a step of training or inference sends, computes and holds, and what bounds it.
 
     SCENARIO is a library name, a .yaml, or - for stdin; without it, --model, --hw and --seq ask the question.
 
@@ -46,6 +46,7 @@ def plan(
     tpsim plan llama3-70b-h100 --set layout.zero=3
     tpsim plan --model llama-3-8b --hw tpu-v5e --tp 4 --dp 16 --seq 4096
     tpsim plan llama3-405b-h100-pipeline -o step.trace.json
+    tpsim plan llama3-70b-h100-decode --set layout.cache=sequence
     """
     from tpsim.answers.plan import plan as answer
     from tpsim.pages.plan import page

@@ -19,7 +19,7 @@ class Verb:
 
 
 VERBS: tuple[Verb, ...] = (
-    Verb("plan", "Estimate", "One training step: what is sent, computed and held."),
+    Verb("plan", "Estimate", "One step of training or inference: what is sent, computed and held."),
     Verb("search", "Estimate", "The best layout of N chips, and why the next ones are worse."),
     Verb("diff", "Estimate", "Two scenarios, results or locks: what moves, and why."),
     Verb("shard", "Understand", "The algebra on one product, reshard or array."),

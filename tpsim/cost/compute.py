@@ -52,6 +52,12 @@ def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency
     return largest(moved, *worked) + pause_s(machine) * one.joined
 
 
+def moved_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
+    """True for a kernel that takes as long as its bytes; arguments as of `compute`."""
+    worked = _products_s(one, sizes, machine, dtype, efficiency) if one.products else 0
+    return bool(memory_s(machine, one.memory_bytes(sizes)) >= worked)
+
+
 def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of its products, whatever their bytes: whole waves of tiles where the machine has a tile."""
     if one.fused:
@@ -61,8 +67,9 @@ def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
     if tile is None or efficiency is not None:
         return compute_s(machine, one.flops(sizes), dtype, efficiency)
     rows, columns, depth, batch = one.sides
-    key = (tile.rows.value, tile.columns.value, tile.units.value, rows, columns, batch)
-    count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, (rows, columns, batch))))
+    sides = (rows, columns, batch)
+    key = (tile.rows.value, tile.columns.value, tile.units.value, *sides, one.shared)
+    count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, sides), shared=one.shared))
     return count * compute_s(
         machine, wave_flops(tile) * sizes.local_elements(depth), dtype, _share(one, sizes, machine)
     )

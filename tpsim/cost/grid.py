@@ -7,6 +7,7 @@ chips an axis has, and the batch, are only sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import Kernel, kernels
 from tpsim.cost.memory import memory
-from tpsim.cost.nodes import step_share
+from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
 from tpsim.cost.sizes import Sizes
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
@@ -68,13 +69,17 @@ class Traced:
     kernels: tuple[tuple[Kernel, ...], ...]
     actions: Actions
 
-    def priced(self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str) -> Priced:
+    def priced(
+        self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, efficiency: float | None = None
+    ) -> Priced:
         """The step at `sizes`; every layout of the arrays has this program's structure.
+
+        efficiency  share of peak that products reach, None for the machine's own figure
 
         Raises InputError where the practice counts elements, of which every layout has others.
         """
         rows = merged_rows(self.groups, sizes, pricer)
-        works = [kernel_s(group[0], sizes, machine, dtype, None) for group in self.kernels]
+        works = [kernel_s(group[0], sizes, machine, dtype, efficiency) for group in self.kernels]
         compute_s = total(
             s * total(one.count(sizes) for one in group) for s, group in zip(works, self.kernels, strict=True)
         )
@@ -105,9 +110,11 @@ class Traced:
         timed = Timed()
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
         for (first, last), same in groupby(turns):
-            both = (actions.action(only, "F", first=first), actions.action(only, "BW", last=last))
-            forward, backward = (one.timed(seconds, attributed=False) for one in both)
-            timed = timed.then(forward.then(backward).times(len(list(same))))
+            acts = [actions.action(only, "F", first=first)]
+            if any(op.where.phase == "backward" for op in self.program.ops):
+                acts.append(actions.action(only, "BW", last=last))
+            both = reduce(Timed.then, (one.timed(seconds, attributed=False) for one in acts))
+            timed = timed.then(both.times(len(list(same))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
         updates = [s * one.count(sizes) for one, s in each if one.where.index("microbatches") is None]
         ended = largest(timed.through.seconds, timed.tail.seconds) + total([*(row.busy_s for row in once), *updates])
@@ -181,7 +188,7 @@ def _refuse_unswitched(machine: Machine) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One model on one machine, for many layouts: data parallel outside, tensor parallel inside.
+    """One model on one machine, for many layouts: data parallel outside, tensor parallel inside, experts' too.
 
     seq, microbatches  of every layout; the global batch is a layout's own
     """
@@ -196,7 +203,8 @@ class Study:
 
     def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
         """The program of one structure; its sizes are still open."""
-        placed = layout(tp=(TENSOR,), dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel)
+        each = (TENSOR,) if self.model.experts else ()
+        placed = layout(tp=(TENSOR,), dp=(DATA,), etp=each, zero=zero, sequence_parallel=sequence_parallel)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
         program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
         return traced(program, practice)

@@ -14,8 +14,8 @@ from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
-from tpsim.program.op import Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
-from tpsim.program.tokens import MASKS, TOKENS, pairs, peak
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
+from tpsim.program.tokens import MASKS, TOKENS, last_pairs, peak
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Kernel:
     mask           that hides some of its scores; "" if it makes none
     skips          it leaves out the scores that are hidden
     joined         how many kernels without products it stands for
+    shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
     """
 
     ops: tuple[Op, ...]
@@ -46,6 +47,7 @@ class Kernel:
     skips: bool
     program: Program = field(repr=False)
     joined: int = 1
+    shared: bool = False
 
     @property
     def where(self) -> Where:
@@ -76,14 +78,14 @@ class Kernel:
             return self.flops(sizes)
         ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
         run, dims = self.seen(self.flops(sizes), sizes), sizes.dims
-        if not self.ring:
+        if not self.ring or self.shared:  # of inference each device has as many of the tokens that are read
             return run
         return run * peak(self.mask, self.program.order, dims["s"], ring=ring, devices=devices, w=dims.get("w", 0))
 
     def seen(self, flops: Any, sizes: Sizes) -> Any:
         """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
-        s, w = (sizes.dims.get(dim, 1) for dim in "sw")
-        return over(flops * pairs(self.mask, s, w), s * s) if self.mask else flops
+        s, t, w = (sizes.dims.get(dim, 1) for dim in "stw")
+        return over(flops * last_pairs(self.mask, s, t, w), s * t) if self.mask else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:
@@ -207,6 +209,7 @@ class _Gathering:
         for number, arrays in enumerate(reads):
             for x in arrays:
                 self.readers.setdefault(x, set()).add(number)
+        shared = any(op.output.role == "cache" for op in self.program.ops)
         for x in self.program.results.values():
             self.readers.setdefault(self._source(x), set()).add(OUTSIDE)
         for number, (ops, read) in enumerate(zip(self.groups, reads, strict=True)):
@@ -214,7 +217,7 @@ class _Gathering:
             writes = tuple(self._writes(number))
             added = tuple(x for x in writes if x in self.summed)
             mask = masks.get(ops[0].where.kind, "") if _on_scores(products) else ""
-            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program)
+            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program, shared=shared)
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""
@@ -233,6 +236,8 @@ class _Gathering:
             if op.where.index("microbatches") is None:
                 self._read_outside(self._source(x), op)
             return
+        if isinstance(op, Append):
+            self.source[op.output] = self._source(op.inputs[0])
         number = self._number(op)
         self._added_inside(op, number)
         self.groups[number].append(op)
@@ -300,7 +305,7 @@ class _Gathering:
         found: dict[Array, None] = {}
         for op in self.groups[number]:
             lookup = isinstance(op, Einsum) and any(x.role == "index" and x.dims for x in op.inputs)
-            for x in map(self._source, op.inputs):
+            for x in map(self._source, op.inputs[1:] if isinstance(op, Append) else op.inputs):
                 if x.role == "index" or self.maker.get(x) == number:
                     continue
                 looked_up = lookup and x.role == "param" and not op.where.kernel
@@ -310,6 +315,8 @@ class _Gathering:
     def _writes(self, number: int) -> Iterator[Array]:
         """What a kernel puts into memory: what others read, and what takes the place of a state."""
         for op in self.groups[number]:
+            if isinstance(op, Append):
+                yield op.inputs[1]
             others = self.readers.get(op.output, set()) - {number}
             if others or (op.where.act == "U" and op.inputs[0].role == "state"):
                 yield op.output

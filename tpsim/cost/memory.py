@@ -27,12 +27,14 @@ class Memory(Record):
 
     parameters_bytes, gradients_bytes, optimizer_bytes  held from step to step
     logits_bytes  of the widest array over the vocabulary within a step, beside what is held
+    cache_bytes   of keys and values that inference keeps; none in training
     """
 
     told: ClassVar[tuple[str, ...]] = (
         "parameters_bytes",
         "gradients_bytes",
         "optimizer_bytes",
+        "cache_bytes?",
         "static_bytes",
         "logits_bytes",
     )
@@ -41,11 +43,13 @@ class Memory(Record):
     gradients_bytes: Bytes
     optimizer_bytes: Bytes
     logits_bytes: Bytes
+    cache_bytes: Bytes | None
 
     @property
     def static_bytes(self) -> Bytes:
         """All that is held from step to step."""
-        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+        cache = 0 if self.cache_bytes is None else self.cache_bytes
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + cache
 
 
 def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambda _: True) -> Memory:
@@ -56,11 +60,13 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
     A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
     """
     mine = replace(program, ops=tuple(op for op in program.ops if here(op.where)))
+    caches = _leaves(mine, "cache")
     return Memory(
         parameters_bytes=_held(mine, _leaves(mine, "param"), sizes),
         gradients_bytes=_held(mine, _gradients(program), sizes),
         optimizer_bytes=_held(mine, _leaves(mine, "state"), sizes),
         logits_bytes=_logits(mine, sizes),
+        cache_bytes=_held(mine, caches, sizes) if caches else None,
     )
 
 

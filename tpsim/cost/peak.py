@@ -12,7 +12,7 @@ from tpsim.cost.kept import held_bytes
 from tpsim.program.lives import Lives, is_gather, lives
 from tpsim.program.op import Array, Op, Reshard
 from tpsim.program.stages import Stages
-from tpsim.quantity.size import total
+from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -127,6 +127,11 @@ class Courses:
         return self._known[key]
 
     @cached_property
+    def _has_backward(self) -> bool:
+        """False for a step of inference."""
+        return any(op.where.act != "F" for op in self.lives.turns)
+
+    @cached_property
     def _turns(self) -> dict[str, list[Op]]:
         """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
         sorts: dict[str, list[Op]] = defaultdict(list)
@@ -200,7 +205,7 @@ class Courses:
         if array.role == "gradient":
             return "gradients"
         if self.lives.handed_on(array):
-            return "kept" if maker.where.act == "F" else "activations"
+            return "kept" if maker.where.act == "F" and self._has_backward else "activations"
         if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
             return "kept"
         if isinstance(maker, Reshard) and maker.where.place == "cut":
@@ -236,6 +241,18 @@ def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course
                     top, most = here, Held(held)
         held = _plus(start, net, times)
     return Course(most, held)
+
+
+def highest(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Any:
+    """The bytes at the highest point of a row of changes, numbers or arrays; of one alone `_course` knows the parts."""
+    held, top = 0, 0
+    for run, times in changes:
+        net = total(change for _, change in run)
+        for before in sorted({0, times - 1} if times else ()):
+            steps = accumulate((change for _, change in run), initial=held + net * before)
+            top = largest(top, *steps)
+        held = held + net * times
+    return top
 
 
 def _sum(run: Iterable[tuple[Part, Any]]) -> Mapping[Part, Any]:

@@ -215,7 +215,8 @@ def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
         groups.setdefault(group(one), []).append(one)
     costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
     costs["flops"] = lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in lowered.kernels)
-    costs |= {part: partial(_held, lowered, part) for part in HELD}
+    cached = any(op.output.role == "cache" for op in lowered.program.ops)
+    costs |= {part: partial(_held, lowered, part) for part in (*HELD, *((CACHE,) if cached else ()))}
     program = lowered.program
     for name, cost in costs.items():
         yield name, Formula(partial(_sampled, cost, program), partial(_text, cost, program))
@@ -228,6 +229,10 @@ def group(one: Collective) -> str:
 
 HELD = ("parameters", "gradients", "optimizer")
 """Of a program's memory, what is held from step to step."""
+
+
+CACHE = "cache"
+"""What inference holds beside parameters."""
 
 
 def _payload(found: list[Collective], sizes: Sizes) -> Any:

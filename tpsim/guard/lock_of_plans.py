@@ -171,6 +171,10 @@ MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes"
 """What a chip holds: from step to step, and where it holds most."""
 
 
+CACHE = "cache_bytes"
+"""What a chip of inference holds beside."""
+
+
 def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     inputs = _inputs(plan.question, folder)
     bare = ScenarioFact(inputs=inputs, uses=(), results={}, collectives=())
@@ -230,7 +234,7 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "exposed_s": plan.step["exposed_s"],
         **{name: seconds for name in WAITS if (seconds := plan.step[name])},
         "flops": plan.step["flops_per_device"],
-        **{name: plan.memory[name] for name in MEMORY},
+        **{name: held for name in (*MEMORY, CACHE) if (held := plan.memory[name]) is not None},
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{one.name}": one.ok for one in plan.require},

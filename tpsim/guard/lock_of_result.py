@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import MEMORY, WAITS, calls_of, inputs_of
+from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.quantity import spec
@@ -65,7 +65,8 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     yield ("resolved", "model"), ("name",), "name"
     step, memory = data["result"]["step"], data["result"]["memory"]
     yield ("result", "step"), [*RESULTS, *(key for key in WAITS if key in step)], "number"
-    yield ("result", "memory"), [*MEMORY[:STATES], *(key for key in MEMORY[STATES:] if key in memory)], "number"
+    later = [key for key in (*MEMORY[STATES:], CACHE) if memory.get(key) is not None]
+    yield ("result", "memory"), [*MEMORY[:STATES], *later], "number"
     yield ("result", "memory"), ("fits",), "answer"
     for at in range(len(data["result"]["collectives"])):
         yield ("result", "collectives", at), NUMBERS, "number"
@@ -132,7 +133,7 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     steps = {"step_s": step["time_s"], **{key: step[key] for key in RESULTS[1:]}}
     waits = {key: step[key] for key in WAITS if step.get(key)}
     demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
-    held = {key: memory[key] for key in MEMORY if key in memory}
+    held = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
     return {**steps, **waits, **held, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
 
 

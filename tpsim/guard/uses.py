@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
-from tpsim.guard.formulas import HELD, group
+from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_of_machine import properties
 from tpsim.guard.lock_parts import BASE, Asked
 from tpsim.guard.moved_numbers import STATES_FIT
@@ -83,7 +83,8 @@ class Uses:
         flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
         compute = (*self._of_machine(self._read(_computed)), *flops)
         exposed = (*rows, *compute)
-        step, memory = (*rows, *compute), tuple(chain.from_iterable(states))
+        cache = self.lists.called([self._program(CACHE)])
+        step, memory = (*rows, *compute), (*chain.from_iterable(states), *cache)
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
         demands = {
             "best": (*room, *step, *memory),
@@ -93,7 +94,7 @@ class Uses:
             "memory": memory,
             "peak": (*memory, *flops),
             "mfu": step,
-            "tokens_per_s": step,
+            **dict.fromkeys(("tokens_per_s", "ttft", "tpot", "tokens_per_s_user"), step),
         }
         return {
             "step_s": step,
@@ -103,6 +104,7 @@ class Uses:
             "host_s": step,
             "flops": flops,
             **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
+            f"{CACHE}_bytes": cache,
             **dict.fromkeys(("kept_bytes", "peak_bytes"), demands["peak"]),
             "placement": self._of_machine(self._properties(())),
             STATES_FIT: (*room, *memory),

@@ -16,6 +16,7 @@ from tpsim.question.flag_edits import flags_to_edits
 from tpsim.question.flags import PATHS, STAGES
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
+from tpsim.question.serving_file import SCENARIOS
 from tpsim.question.stated import opened
 
 if TYPE_CHECKING:
@@ -124,6 +125,16 @@ class Space:
         return found
 
 
+def _refuse_inference(document: Document) -> None:
+    """Refuse a workload of inference: what weighs layouts counts gradients, states and stages."""
+    workload = document.data.get("workload")
+    kind = workload.get("kind") if isinstance(workload, Mapping) else None
+    if kind in SCENARIOS:
+        message = f"search weighs layouts of training, and this is a workload {kind}"
+        remedy = "plan them one by one: tpsim plan SCENARIO --set layout.cache=sequence; tpsim.grid has batches"
+        raise InputError.one("not-for-inference", message, document.place("workload", "kind"), remedy)
+
+
 def spaces(
     scenario: Source,
     *,
@@ -139,12 +150,13 @@ def spaces(
     varied = read_varied(vary)
     given = {name: value for name, value in flags.items() if value is not None}
     document = opened(scenario, {**_first(varied), **given}, shelf.scenario)
+    _refuse_inference(document)
     changes = list(map(read_override, overrides))
     stated = [*said(given), *changes]
     several = ("chips",) in varied
     free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
     chips = 0
-    if free and stands(document.data, SHARED):
+    if free and ("cp" in given or stands(document.data, SHARED)):
         message = "layout.cp splits the tokens of a sequence, which no search of the mesh does yet"
         place, remedy = document.key_place(*SHARED), "hold the mesh: leave --chips out; or take cp out of the scenario"
         raise InputError.one("not-supported-yet", message, place, remedy)
@@ -231,7 +243,8 @@ def _space(
     if chips:
         only |= {role: inner.get(role) for role in ROLES}
         document = _roomy(document)
-    for name in (name for name in KEYS if name in only and stands(data, KEYS[name])):
+    freed = [name for name in KEYS if name in only and stands(data, KEYS[name])]
+    for name in freed if chips else [name for name in freed if name != "microbatches"]:  # stages may need several
         document = spec.with_value(document, KEYS[name], None, None)
     varied = {".".join(edit.keys): edit.value for edit in cell}
     return Space(document, chips, only, dict(_held(data, only, varied)), varied, places)

@@ -14,7 +14,7 @@ from tpsim.machine.cost import FREE, Cost, Count, Derived, repeated
 from tpsim.machine.parts import Tile, Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, ceil_over, over, smallest, total
+from tpsim.quantity.size import Size, ceil_over, over, smallest, total, where_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -237,17 +237,24 @@ def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | Non
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
 
 
-def waves(tile: Tile, rows: Size, columns: Size, batch: Size) -> Any:
+def waves(tile: Tile, rows: Size, columns: Size, batch: Size, *, shared: bool = False) -> Any:
     """Waves of tiles that `batch` products of so many rows and columns take: the last one as long as the others.
 
     A tile is dealt out to each of the chip's units; either side of it may lie along the rows.
+
+    shared  True where products that leave units without a tile are cut otherwise, as kernels for few rows are: into
+            tiles as low as these, whose depth the units share (split-K), so that all of them work on what there is
     Source: NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantization.
     """
     long, short = tile.rows.value, tile.columns.value
     tiles = smallest(
         ceil_over(rows, long) * ceil_over(columns, short), ceil_over(rows, short) * ceil_over(columns, long)
     )
-    return ceil_over(batch * tiles, tile.units.value)
+    whole = ceil_over(batch * tiles, tile.units.value)
+    if not shared:
+        return whole
+    filled = over(batch * rows * columns, long * short * tile.units.value)
+    return where_positive(tile.units.value - batch * tiles, filled, whole)
 
 
 def wave_flops(tile: Tile) -> Any:

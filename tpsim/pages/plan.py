@@ -10,31 +10,33 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.answers.verdict import percent
 from tpsim.cost.rollup import RECOMPUTED
+from tpsim.pages.serve import inference_facts, inference_memory, inference_notes, inference_text
 from tpsim.program.layout import PRACTICES
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
-from tpsim.question.requirements import LIMITS
+from tpsim.question.requirements import BOUNDS
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
-    from tpsim.answers.stages import AlikeStages
     from tpsim.cost.step import Lost
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
+    from tpsim.report.record import Bytes
 
 COLUMNS = (
     Column("where", "where"),
     Column("purpose", "for"),
     Column("collective", "collective"),
     Column("axis", "axis"),
-    Column("stage", "stage"),
-    Column("ranks", "n", "integer"),
-    Column("count", "calls", "integer"),
+    Column("stage", "stage", spare=1),
+    Column("ranks", "n", "integer", spare=2),
+    Column("count", "calls", "integer", spare=3),
     Column("logical_bytes", "size\neach", "bytes"),
-    Column("wire_bytes_per_device", "wire\neach", "bytes"),
+    Column("wire_bytes_per_device", "wire\neach", "bytes", spare=4),
     Column("busy_s", "time\nall", "seconds"),
     Column("share", "exposed\nstep", "share"),
     Column("star", ""),
@@ -108,7 +110,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*_facts(result, verbose=verbose), *(_read(result) if verbose else ())),
+        facts=(*_told(result, verbose=verbose), *(_read(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
@@ -116,6 +118,12 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
         pictures=lambda: result.pictures,
         next_command=_next(result),
     )
+
+
+def _told(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """The facts of the question, some of which are others for inference."""
+    others = dict(inference_facts(result)) if result.question.inference else {}
+    yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
 
 
 def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -145,6 +153,8 @@ def model_text(question: Question) -> str:
 
 def work_text(question: Question) -> str:
     """The work of a step."""
+    if question.inference:
+        return inference_text(question)
     return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
 
 
@@ -186,7 +196,7 @@ HASH = 12
 """Letters of a hash that a page shows; JSON has all."""
 
 
-ALWAYS_TOLD = ("recompute", "overlap")
+ALWAYS_TOLD = ("recompute", "context", "order", "overlap")
 """Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
 
 
@@ -233,7 +243,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     yield Table(_present(COLUMNS, lines), shown, title, "where", "mark", more="\n".join(more))
     yield _layer_table(result, verbose=verbose)
     if result.stages:
-        yield _stage_table(result.stages, verbose=verbose)
+        yield _stage_table(result, verbose=verbose)
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
@@ -324,18 +334,19 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
     rows = [
         {"phase": phase, **{one.key: total[one.key] for one in columns[1:]}}
         for phase, total in result.per_layer.items()
+        if phase == "forward" or not result.question.inference
     ]
     return Table(columns, rows, "One layer" if verbose else "")
 
 
-def _stage_table(stages: Sequence[AlikeStages], *, verbose: bool) -> Table:
+def _stage_table(result: PlanResult, *, verbose: bool) -> Table:
     """The stages; of many in a row that compute and hold alike the first and the last, unless all are wanted."""
-    if verbose:
-        return Table(STAGES, stages, "Stages")
+    stages, capacity = result.stages or (), result.memory.capacity_bytes
     runs = [list(run) for _, run in groupby(stages, key=lambda one: (one.layers, one.held_bytes))]
-    shown = [one for run in runs for one in (run if len(run) <= MOST_STAGES else (run[0], run[-1]))]
-    left = f"{len(stages) - len(shown)} more lie between stages of as many layers and states; -v lists them"
-    return Table(STAGES, shown, more=left if len(shown) < len(stages) else "")
+    ends = [one for run in runs for one in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
+    left = f"{len(stages) - len(ends)} more lie between stages of as many layers and states; -v lists them"
+    shown = [{**one, "mark": "over" if one.peak_bytes > capacity else ""} for one in ends]
+    return Table(STAGES, shown, "Stages" if verbose else "", mark="mark", more=left if len(ends) < len(stages) else "")
 
 
 MOST_STAGES = 8
@@ -344,7 +355,18 @@ MOST_STAGES = 8
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     held = result.memory
-    lines = {
+    lines = inference_memory(held) if result.question.inference else _training_memory(held)
+    rows = [
+        {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
+        for what, size in lines.items()
+        for share in (float(size) / held.capacity_bytes,)
+    ]
+    return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
+
+
+def _training_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+    """What a chip holds of training."""
+    return {
         "parameters": held.parameters_bytes,
         "gradients": held.gradients_bytes,
         "optimizer state": held.optimizer_bytes,
@@ -354,12 +376,6 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
         "peak": held.peak_bytes,
         **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
     }
-    rows = [
-        {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
-        for what, size in lines.items()
-        for share in (float(size) / held.capacity_bytes,)
-    ]
-    return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -373,9 +389,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
     yield f"peak{rank}: {result.memory.peak_action}"
+    yield from inference_notes(result)
     for one in result.require:
         counted = " of states" if one.name == "memory" else ""
-        found = percent(one.value) if LIMITS[one.name] == "ratio" else show(one.value, LIMITS[one.name])
+        found = percent(one.value) if BOUNDS[one.name] == "ratio" else show(one.value, BOUNDS[one.name])
         yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
     if best := result.question.stated.file.require.best:
         yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"

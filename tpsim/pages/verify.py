@@ -53,7 +53,8 @@ def _facts(run: Verified) -> Iterator[tuple[str, str]]:
         yield "stands for", run.full_size
     if run.layers:
         repeated = f"{counted(run.layers, 'layer')}, {counted(run.microbatches, 'microbatch')}"
-        yield "step", f"{repeated}, forward, backward and update"
+        trained = any(check.check == "gradients" for check in run.checks)
+        yield "step", f"{repeated}, {'forward, backward and update' if trained else 'forward alone'}"
     yield "compared", f"{counted(run.arrays, 'array')} and {counted(run.collectives, 'collective call')}"
 
 

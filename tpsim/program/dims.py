@@ -46,7 +46,7 @@ class Dim(Quantity):
 DIMS: Mapping[str, Dim] = {
     "b": Dim("b", "sequences per microbatch over all data shards"),
     "s": Dim("s", "tokens per sequence"),
-    "t": Dim("T", "tokens as keys, as many as s"),
+    "t": Dim("T", "tokens as keys, in training as many as s"),
     "h": Dim("h", "hidden size"),
     "g": Dim("kv_heads", "key/value heads"),
     "r": Dim("queries_per_kv", "query heads per key/value head"),
@@ -71,6 +71,7 @@ DIMS: Mapping[str, Dim] = {
     RAGGED: Dim(
         "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
     ),
+    "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
 }
 """The dims of a transformer's arrays."""
 

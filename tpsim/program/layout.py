@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.keeps import KEEPS, Extra
@@ -28,16 +29,41 @@ STORED_AS: Mapping[str, str] = {"tf32": "f32"}
 Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 """What can be stated of arrays that are sent."""
 
-DTYPE_BYTES: Mapping[str, int] = {
-    "f64": 8,
-    "f32": 4,
-    "bf16": 2,
-    "f16": 2,
-    "fp8": 1,
-    "int8": 1,
-    "int32": 4,
+
+class Format(NamedTuple):
+    """How numbers are stored: bits of each, and of a scale that a block of so many shares."""
+
+    bits: int
+    scale_bits: int = 0
+    block: int = 1
+
+    @property
+    def bytes_each(self) -> int | Fraction:
+        """Of an element, its share of the scale included.
+
+        >>> Format(8, 32, 128).bytes_each, Format(16).bytes_each
+        (Fraction(33, 32), 2)
+        """
+        exact = Fraction(self.bits * self.block + self.scale_bits, 8 * self.block)
+        return int(exact) if exact.denominator == 1 else exact
+
+
+FORMATS: Mapping[str, Format] = {
+    "f64": Format(64),
+    "f32": Format(32),
+    "bf16": Format(16),
+    "f16": Format(16),
+    "fp8": Format(8),
+    "int8": Format(8),
+    "int32": Format(32),
+    "int4": Format(4),
+    "fp8_128": Format(8, 32, 128),
+    "mxfp4": Format(4, 8, 32),
 }
-"""Bytes per element of each dtype that arrays have."""
+"""How each dtype of arrays is stored; fp8_128: DeepSeek-V3's blocks of 128 with a scale in f32; mxfp4: OCP MX 1.0."""
+
+DTYPE_BYTES: Mapping[str, Any] = {name: one.bytes_each for name, one in FORMATS.items()}
+"""Bytes per element: an int, or a Fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +88,8 @@ REGIONS: Mapping[str, Region] = {
     "cut": Region(like="residual"),
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
+    "cache": Region(like="heads"),
+    "latent": Region(carries=True, weights=True, like="block"),
     "routed": Region(carries=True, weights=True, like="residual"),
     "experts": Region(carries=True, weights=True),
     "vocab": Region(),
@@ -70,7 +98,8 @@ REGIONS: Mapping[str, Region] = {
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, tokens as they are routed and rows at their experts, logits."""
+blocks, attention's heads, what inference keeps of keys and values, the latent that heads read, tokens as they are
+routed and rows at their experts, logits."""
 
 
 Beside = Literal["none", "beside", "zero3"]
@@ -299,13 +328,14 @@ SOURCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`."""
+    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`. A cache is as activations are for None."""
 
     activations: str = "bf16"
     params: str = "bf16"
     gradients: str = "f32"
     loss: str = "f32"
     optimizer: str = "f32"
+    cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +407,7 @@ def layout(
     ep: Axes = (),
     etp: Axes = (),
     whole: Collection[str] = (),
+    latents: Collection[str] = (),
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
 
@@ -389,9 +420,10 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
-    ep        axes, of dp or tp or both, that experts lie on, major first
+    ep        axes, of dp, cp and tp, that experts lie on, major first
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
+    latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h
     """
     inside, data = (*tp, *heads), (*dp, *cp)
     split = len(inside) if kv_split is None else kv_split
@@ -407,6 +439,7 @@ def layout(
         table["residual"] = {"s": (*cp, *tp)}
     if cut:
         table["cut"] = dict(cut)
-    flat = {dim: axes for dim, axes in {"h": data, "d": data, "f": (*tp, *data)}.items() if dim not in whole}
+    sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
+    flat = {dim: axes for dim, axes in sharded.items() if dim not in whole}
     table |= {name: flat for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpsim.program.op import Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -116,7 +116,12 @@ def is_view(op: Op) -> bool:
 
 
 def _home(op: Op, homes: Mapping[Array, Array]) -> Array | None:
-    """Whose bytes the output of an op has; None for parameters, their views, and what indices alone decide."""
+    """Whose bytes the output of an op has; None for parameters, their views, and what indices alone decide.
+
+    Nor for a cache: it is held from step to step.
+    """
+    if isinstance(op, Append):
+        return None
     if isinstance(op, Index) or (op.output.role == "index" and not isinstance(op, Leaf)) or is_view(op):
         return next((homes[x] for x in op.inputs if x in homes), None)
     return op.output

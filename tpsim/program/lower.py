@@ -46,8 +46,8 @@ def lower(
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    stacks = _stacks(layers, practice, model)
-    weights = _weights(trace, model, practice, dtypes, stacks)
+    stacks = stacks_of(layers, practice, model)
+    weights = leaves_of(trace, model, practice, dtypes, stacks)
     text, backward = Text(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
     gradients: dict[tuple[Array, int], list[Array]] = defaultdict(list)
@@ -92,7 +92,7 @@ def lower(
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
 
 
-def _stacks(
+def stacks_of(
     layers: int | tuple[int | Layers, ...] | None, practice: Practice, model: Model
 ) -> tuple[tuple[str, ...], ...]:
     """The kind of every traced layer of each chunk."""
@@ -109,7 +109,7 @@ def _by_chunk(trace: Trace, weight: Array, parts: list[Array]) -> Iterator[tuple
             yield chunk, mine
 
 
-def _weights(
+def leaves_of(
     trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, stacks: tuple[tuple[str, ...], ...]
 ) -> dict[tuple[str, int | None], Array]:
     """A leaf per parameter where it belongs to: those of a layer once per traced layer."""

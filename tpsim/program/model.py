@@ -86,7 +86,7 @@ class Latent(Strict):
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
         query = {"u": self.query_rank} if self.query_rank else {}
-        heads = {"g": self.heads, "r": 1, "d": self.nope, "a": self.rope, "e": self.rope, "o": self.value}
+        heads = {"g": self.heads, "r": 1, "d": self.nope, "a": self.rope, "ae": self.rope, "o": self.value}
         return {**heads, "x": self.kv_rank, **query}
 
     def resized(self, dims: Mapping[str, int]) -> Latent:

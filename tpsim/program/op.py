@@ -32,7 +32,7 @@ Place = Literal["embedding", "layer", "cut", "side", "head", "step"]
 Again = Literal["", "gather", "kernel", "replay"]
 """Why an op runs a second time: it does not; what it gathered was dropped, it is inside a kernel, it is recomputed."""
 
-Role = Literal["param", "activation", "index", "gradient", "state"]
+Role = Literal["param", "activation", "index", "gradient", "state", "cache"]
 
 
 class Filled(NamedTuple):
@@ -247,15 +247,20 @@ class Join(Op):
     """One array from parts that several stages have: together they owe its sum."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Append(Op):
+    """A cache with the rows of new tokens written into it, in place: only these move through memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A traced training step.
+    """A traced training step, or one of inference, which has a forward alone.
 
     ops      in execution order
     axes     mesh axes, major first
     traced   loop, or kind of layers -> how many of its runs are traced: each stands for as many real ones
     table    region -> dim -> axes, as `layout` stated it
-    results  named arrays to compare: "loss", "grad.<param>", "new.<param>"
+    results  named arrays to compare: "loss", "grad.<param>", "new.<param>"; of inference "sampled", "cache.<layer>.K"
     order    in which devices have the tokens of a sequence
     """
 

@@ -247,6 +247,11 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
         return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
 
 
+def forward_only(p: int = 1) -> PipelineSchedule:
+    """Ranks that run one microbatch forward, one after the other, as inference does with one batch on its way."""
+    return PipelineSchedule("forward", 1, 1, tuple((_f(rank, 0),) for rank in range(p)), blocking=True)
+
+
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:
     """The schedule, if it can be run: refused with the first action that cannot.
 

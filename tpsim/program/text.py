@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.op import Place, Scale
 from tpsim.program.trace import ONE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from tpsim.algebra.sharding import Sharding
@@ -41,6 +41,7 @@ class Text:
 
     weights  name, and layer if it is of one -> the parameter
     used     parameters as they have been brought to where they are used
+    others   the kind of a block -> what writes it here instead, as of inference
     """
 
     trace: Trace
@@ -49,6 +50,7 @@ class Text:
     dtypes: Dtypes
     weights: Mapping[tuple[str, int | None], Array]
     used: dict[tuple[Array, Sharding, int | None, tuple[int, ...]], Array] = field(default_factory=dict)
+    others: Mapping[type, Callable[[Any, Any, Array], Array]] = field(default_factory=dict)
 
     def inside(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
         """What follows is for `block`, in `region`, and part of `kernel` if that is named."""

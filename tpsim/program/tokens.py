@@ -70,6 +70,11 @@ def pairs(mask: str, s: Size, w: Size = 0) -> Any:
     return MASKS[mask](s, w)
 
 
+def last_pairs(mask: str, s: Size, t: Size, w: Size = 0) -> Any:
+    """The same of the last s of t queries by all t: of one token itself and those before it."""
+    return MASKS[mask](t, w) - MASKS[mask](t - s, w)
+
+
 def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:
     """Pairs of a mask on the busiest device over their mean.
 

@@ -158,14 +158,15 @@ class Trace:
         array = self._array(name, type_, xs, dtype)
         return self.emit(Lin(xs, replace(array, role=role) if role else array, self.where, scales=scales))
 
-    def max(self, name: str, x: Array, dim: str) -> Array:
+    def max(self, name: str, x: Array, dim: str, *, dtype: str | None = None) -> Array:
         """The maximum over `dim`; a sharded dim leaves a max owed. Gradients stop here."""
         owed_after("nonlinear", [(x.name, x.type)])
         axes = x.type.axes(dim)
         kept = tuple(other for other in x.dims if other != dim)
         type_ = Sharding(kept, tuple(x.type.axes(other) for other in kept), frozenset((axis, "max") for axis in axes))
         because = f"the maximum runs over {dim}, which is split over {joined(axes)}" if axes else ""
-        return self.emit(Max((x,), Array(name, type_, self.region, x.dtype, x.role), self.where, because, dim=dim))
+        array = Array(name, type_, self.region, dtype or x.dtype, x.role)
+        return self.emit(Max((x,), array, self.where, because, dim=dim))
 
     def rename(self, name: str, x: Array, old: str, new: str) -> Array:
         """The same array with dim `old` called `new`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.blocks import attention, embedding, head, latent, mlp, moe, norm
 from tpsim.program.dims import DIMS
@@ -18,7 +18,7 @@ from tpsim.program.model import Attention, Latent, Mlp, Moe
 from tpsim.program.text import Parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
     from tpsim.program.model import Kind, Model
@@ -73,10 +73,11 @@ def unwritten(model: Model) -> Iterator[str]:
                 yield f"blocks that differ in {DIMS[dim].meaning}"
 
 
-def forward(text: Text, stacks: Sequence[Sequence[str]]) -> Array:
+def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Array], Array] | None = None) -> Array:
     """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes.
 
     stacks  the kind of every layer of each chunk; the stream is sent from one chunk to the next
+    end     what is made of the stream behind the last layer, instead of the loss
     """
     trace, start = text.trace, text.trace.where
     with trace.at(replace(start, place="embedding", block="embedding")):
@@ -89,8 +90,12 @@ def forward(text: Text, stacks: Sequence[Sequence[str]]) -> Array:
             with trace.at(replace(here, place="layer", kind=kind).inside("layers", next(numbers))):
                 x = layer(text, text.model.kinds[model_kind(kind)], text.edge(x, "layer.in"))
     with trace.at(replace(start, place="head", chunks=(len(stacks) - 1,))):
-        x = norm.norm(text, text.edge(x, "head.edge"), "final")
-        return head.loss(text, head.head(text, x))
+        return (end or _loss)(text, text.edge(x, "head.edge"))
+
+
+def _loss(text: Text, x: Array) -> Array:
+    """The loss of the stream behind the last layer."""
+    return head.loss(text, head.head(text, norm.norm(text, x, "final")))
 
 
 def layer(text: Text, kind: Kind, x: Array) -> Array:
@@ -108,7 +113,8 @@ def layer(text: Text, kind: Kind, x: Array) -> Array:
 def _written(text: Text, block: Attention | Latent | Mlp | Moe, x: Array, name: str) -> Array:
     """What a block makes of the stream, normed before it unless the model norms what blocks make alone."""
     reads = x if text.model.norms == "post" else norm.norm(text, x, name)
-    made: Array = WRITTEN[type(block)].write(text, block, reads)
+    write = text.others.get(type(block), WRITTEN[type(block)].write)
+    made: Array = write(text, block, reads)
     return made
 
 

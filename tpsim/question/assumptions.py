@@ -12,6 +12,7 @@ from tpsim.quantity.units import show
 from tpsim.question.recompute import recompute_remarks
 from tpsim.question.routing import routing_assumption
 from tpsim.question.scenario_file import LayoutFields
+from tpsim.question.serving_file import InferenceFields
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -34,12 +35,16 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     file, placement = question.stated.file, question.placement
     yield from _efficiency(file, question.machine)
     yield from _overheads(file)
-    if price := file.assume.price_per_chip_hour:
-        yield Assumption(f"a chip hour costs {price.value:g}", "stated" if price.kind == "measured" else price.kind)
+    if price := question.price:
+        known = "stated" if price.kind in ("measured", "datasheet") else price.kind
+        yield Assumption(f"a chip hour costs {price.value:g}", known)  # type: ignore[arg-type]  # one of the others
     yield from routing_assumption(file.assume, question.model)
     yield from _launch(file)
-    yield _beside(question.practice, file)
-    yield _keeps(question.practice, file)
+    if question.inference is None:
+        yield _beside(question.practice, file)
+        yield _keeps(question.practice, file)
+    elif question.force.launch and not file.collectives.launch:
+        yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
     dtype = file.workload.dtype
     if dtype is not None and dtype in STORED_AS:
         yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
@@ -122,35 +127,42 @@ def left_open(question: Question) -> dict[str, str]:
     """The fields that a run decides and the scenario does not state, each with what is guessed."""
     file = question.stated.file
     work, dtypes = file.workload, Dtypes()
-    batch = f"global batch {question.workload.global_batch}, one sequence per microbatch and data shard"
     levels = question.machine.levels
     harness = next((next(iter(level.launch)) for level in levels if len(level.launch) > 1), "")
+    launched = file.collectives.launch or question.force.launch or file.cost_model == "book" or not harness
     return {
         name: what
         for name, what, stated in (
-            ("workload.global_batch", batch, work.global_batch is not None),
-            ("workload.microbatches", "one microbatch", "microbatches" in work.model_fields_set),
+            *_batch(question),
             ("workload.dtype", f"products and parameters in {dtypes.activations}", work.dtype),
-            ("workload.grad_dtype", f"gradients in {dtypes.gradients}", work.grad_dtype),
+            ("workload.grad_dtype", f"gradients in {dtypes.gradients}", question.inference or work.grad_dtype),
             ("practice", f"the switches of {file.practice.base}", "base" in file.practice.model_fields_set),
-            (
-                "collectives.launch",
-                f"the launch latency of {harness}",
-                file.collectives.launch or file.cost_model == "book" or not harness,
-            ),
+            ("collectives.launch", f"the launch latency of {harness}", launched),
         )
         if not stated
     }
 
 
+def _batch(question: Question) -> Iterator[tuple[str, str, object]]:
+    """The batch, and the parts that it is computed in: of inference there is one."""
+    work = question.stated.file.workload
+    if isinstance(work, InferenceFields):
+        yield "workload.batch", "one sequence", "batch" in work.model_fields_set
+        return
+    batch = f"global batch {question.workload.global_batch}, one sequence per microbatch and data shard"
+    yield "workload.global_batch", batch, work.global_batch is not None
+    yield "workload.microbatches", "one microbatch", "microbatches" in work.model_fields_set
+
+
 def _usual(file: ScenarioFile) -> list[str]:
     """What a scenario means by leaving a field out, where that moves numbers: no guess about the run, yet a choice."""
     work, layout, dtypes = file.workload, file.layout or LayoutFields(), Dtypes()
+    served = isinstance(work, InferenceFields)
     said: Mapping[str, bool] = {
-        "ZeRO 0": file.shardings is not None or "zero" in layout.model_fields_set,
+        "ZeRO 0": served or file.shardings is not None or "zero" in layout.model_fields_set,
         "no sequence parallelism": file.shardings is not None or "sequence_parallel" in layout.model_fields_set,
-        f"loss in {dtypes.loss}": work.loss_dtype is not None,
-        f"optimizer state in {dtypes.optimizer}": work.optimizer_dtype is not None,
+        f"loss in {dtypes.loss}": served or work.loss_dtype is not None,
+        f"optimizer state in {dtypes.optimizer}": served or work.optimizer_dtype is not None,
         f"cost model {file.cost_model}": "cost_model" in file.model_fields_set,
         f"planner {file.planner}": "planner" in file.model_fields_set,
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.program.transformer import layer_parameters
@@ -12,7 +13,9 @@ from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.mesh import tp_place
+from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
+from tpsim.question.serving import cache_problems, serving_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -68,16 +71,18 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
             known_axis(axis, mesh, at, "layout", role)
     ep, etp = expert_axes(fields, model, at)
     sends = fields.cut if fields else {}
-    sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
+    cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *workload_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
+            *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
+            *cache_problems(cached, mesh, sizes, at),
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at)
@@ -96,9 +101,19 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         kv_split=split.kv_split,
         **split.renamed({"ep": ep, "etp": etp}),
         whole=whole,
+        latents=[dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies],
     )
+    if cached:
+        made = Layout({**made.table, "cache": split.renamed(cached)})
     assumptions = (*split.assumptions, *_whole_notes(model, whole, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
+
+
+def _work_problems(model: Model, workload: Workload, at: At, *, zero: int, **split: Any) -> Iterator[Problem]:
+    """What of the workload does not divide."""
+    if isinstance(workload, Inference):
+        return serving_problems(model, workload, at, **split)
+    return workload_problems(model, workload, at, zero=zero, **split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +223,11 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 
 def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     table = file.shardings or {}
-    sizes = model.dims(sequences=max(1, workload.sequences), seq=workload.seq)
+    sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table(table, mesh, sizes, at)
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards, cp = mesh.size(*made.roles["dp"]), made.roles.get("cp", ())
-    problems = workload_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
+    problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
     shared = context_problems(file, model, workload, mesh, at, cp=cp)
     _raise_all((*problems, *shared, *table_problems(table, mesh, sizes, at)))
     used = [axis for dims in table.values() for axes in dims.values() for axis in axes]

@@ -28,7 +28,7 @@ def sizes_of(question: Question) -> Sizes:
     b is sequences per microbatch over all data shards.
     """
     workload = question.workload
-    dims = question.model.dims(sequences=workload.sequences, seq=workload.seq)
+    dims = workload.dims(question.model)
     dims, peaks = routed(question, dims, question.mesh.axes)
     stages, chunks = question.stages, question.schedule.chunks if question.schedule else 1
     most = max(range(stages.ranks), key=stages.layers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.schedules import DEFAULT, pipeline_schedule
+from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.question.inputs import inputs
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Choice
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.profile import Constant, Machine
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
-    from tpsim.question.scenario_file import Assume
+    from tpsim.question.scenario_file import Assume, PriceFields
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
 
@@ -38,7 +39,7 @@ class Workload:
     microbatches  parts that the batch is computed in, one after the other
     """
 
-    kind: Literal["train"] = "train"
+    kind: Literal["train", "prefill", "decode", "serve"] = "train"
     global_batch: int
     seq: int
     microbatches: int = 1
@@ -52,6 +53,40 @@ class Workload:
     def tokens(self) -> int:
         """Tokens per step."""
         return self.global_batch * self.seq
+
+    def dims(self, model: Model) -> Mapping[str, Any]:
+        """Sizes of the dims of the model's program."""
+        return model.dims(sequences=self.sequences, seq=self.seq)
+
+    @property
+    def held(self) -> Workload:
+        """The same where a chip holds most."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inference(Workload):
+    """What one step of inference computes: seq counts the tokens of a sequence that are new in it.
+
+    attended  tokens of a sequence that attention reads, new ones included; of a whole reply their mean, a size as good
+              as any, for seconds are linear in it
+    longest   tokens of a sequence that its cache has room for
+    serving   what steers the structure of the step
+    """
+
+    attended: Any
+    longest: int
+    serving: Serving
+
+    def dims(self, model: Model) -> Mapping[str, Any]:
+        """As of training, but that keys are more than queries."""
+        positions = model.max_positions or self.longest
+        return {**model.dims(sequences=self.sequences, seq=self.seq), "t": self.attended, "p": positions}
+
+    @property
+    def held(self) -> Inference:
+        """The same where the cache is full."""
+        return replace(self, attended=self.longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +190,23 @@ class Question:
     @property
     def orders(self) -> PipelineSchedule:
         """The orders of the ranks; without a pipeline that of one rank with one chunk, microbatch after microbatch."""
-        return self.schedule or pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
+        alone = forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
+        return self.schedule or alone
+
+    @property
+    def inference(self) -> Inference | None:
+        """The workload, if it is one of inference."""
+        return self.workload if isinstance(self.workload, Inference) else None
 
     @property
     def blocking(self) -> bool:
         """True if messages hold up both their stages: as practice states, else as those do who run the schedule."""
         return self.practice.overlap.blocks_stages(usual=self.orders.blocking)
+
+    @property
+    def price(self) -> PriceFields | Constant | None:
+        """Of a chip hour: as assumed, else the machine's; None if neither states one."""
+        return self.assume.price_per_chip_hour or self.machine.chip.price_per_hour
 
     @property
     def matmul_efficiency(self) -> float | None:

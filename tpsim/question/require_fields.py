@@ -49,6 +49,9 @@ class RequireFields(Strict):
     peak: str | None = None
     mfu: str | None = None
     tokens_per_s: str | None = None
+    ttft: str | None = Field(default=None, description="of inference that reads prompts")
+    tpot: str | None = Field(default=None, description="of inference that decodes")
+    tokens_per_s_user: str | None = Field(default=None, description="of inference that decodes")
     best: BestFields | None = None
 
     @property

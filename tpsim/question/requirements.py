@@ -26,13 +26,30 @@ LIMITS: Mapping[str, Dimension] = {
 }
 """What `require` may demand, and the dimension of its bound."""
 
+SERVED: Mapping[str, Mapping[str, Dimension]] = {
+    "prefill": {"ttft": "seconds"},
+    "decode": {"tpot": "seconds", "tokens_per_s_user": "count"},
+    "serve": {"ttft": "seconds", "tpot": "seconds", "tokens_per_s_user": "count"},
+}
+"""What it may demand of inference, too, by the kind of its workload."""
 
-def limits(require: Mapping[str, str], at: At) -> Iterator[Limit]:
+BOUNDS = {**LIMITS, **SERVED["serve"]}
+
+
+def limits(require: Mapping[str, str], at: At, *, kind: str) -> Iterator[Limit]:
     """The limits of a scenario, read: ``{step: < 30 s}``; `at` says where one stands.
 
-    Raises InputError for a bound that cannot be read.
+    kind  of workload
+
+    Raises InputError for a bound that cannot be read, and for what only another kind of workload has.
     """
-    return (_limit(name, text, at("require", name)) for name, text in require.items())
+    known = {**LIMITS, **SERVED.get(kind, {})}
+    for name, text in require.items():
+        if name not in known:
+            message = f'"{name}" cannot be required of a workload {kind}'
+            remedy = "can be required: " + ", ".join(known)
+            raise InputError.one("unknown-requirement", message, at("require", name), remedy)
+        yield _limit(name, text, at("require", name))
 
 
 def _limit(name: str, text: str, place: Place | None) -> Limit:
@@ -42,7 +59,7 @@ def _limit(name: str, text: str, place: Place | None) -> Limit:
             "bad-requirement", f'"{text}" is no limit on {name}', place, "write a relation and a value: < 30 s"
         )
     try:
-        bound = parse(match[2], LIMITS[name], share=LIMITS[name] == "ratio")
+        bound = parse(match[2], BOUNDS[name], share=BOUNDS[name] == "ratio")
         return Limit(name, match[1], bound, text.strip())  # type: ignore[arg-type]  # one of the four relations
     except UnitError as error:
         raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, str(error)) from error

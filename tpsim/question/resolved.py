@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.counts import parameter_count
 from tpsim.program.model import as_stated
 from tpsim.question.forced import written
+from tpsim.question.serving_file import InferenceFields
 
 if TYPE_CHECKING:
     from tpsim.question.question import Question
@@ -20,7 +21,7 @@ def resolved(question: Question) -> dict[str, Any]:
     """The question's fields under the names that outputs have for them."""
     file, laid, schedule = question.stated.file, question.layout, question.schedule
     efficiency, memory = file.assume.matmul_efficiency, file.assume.memory.figures
-    price, run_tokens = file.assume.price_per_chip_hour, file.workload.run_tokens
+    price, run_tokens = file.assume.price_per_chip_hour, getattr(file.workload, "run_tokens", None)
     turns = schedule and {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}
     changes, forced = question.stated.changes("hardware"), written(question.force)
     return {
@@ -45,8 +46,8 @@ def resolved(question: Question) -> dict[str, Any]:
             region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
         },
         "practice": {"base": file.practice.base, **question.practice.switches},
-        "workload": {**asdict(question.workload), **({"run_tokens": run_tokens} if run_tokens else {})},
-        "dtypes": {"products": question.products, **asdict(question.dtypes)},
+        "workload": {**_work(question), **({"run_tokens": run_tokens} if run_tokens else {})},
+        "dtypes": {"products": question.products, **_dtypes(question)},
         "assume": {
             "matmul_efficiency": efficiency and efficiency.value,
             **({"mfu": file.assume.mfu} if file.assume.mfu != "full" else {}),
@@ -60,3 +61,18 @@ def resolved(question: Question) -> dict[str, Any]:
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),
     }
+
+
+def _work(question: Question) -> dict[str, Any]:
+    """What a step computes: of inference as it is stated."""
+    stated: Any = question.stated.file.workload
+    return stated.said if isinstance(stated, InferenceFields) else asdict(question.workload)
+
+
+def _dtypes(question: Question) -> dict[str, Any]:
+    """Number formats: inference has no gradients, no loss and no optimizer, training no cache."""
+    dtypes = question.dtypes
+    if question.inference is None:
+        return {name: value for name, value in asdict(dtypes).items() if name != "cache"}
+    cache = dtypes.cache or dtypes.activations
+    return {"activations": dtypes.activations, "params": dtypes.params, "cache": cache}

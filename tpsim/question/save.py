@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity.spec import is_path, path_from
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
+from tpsim.question.serving_file import InferenceFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,18 +68,10 @@ def _named(value: Any, folder: Path) -> Any:
 
 def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
     """What was not stated, and what it came to."""
-    work, dtypes = question.workload, question.dtypes
     taken: Mapping[str, Any] = {
         "placement": _placement(question),
         "practice": question.stated.file.practice.base,
-        "workload": {
-            **asdict(work),
-            "dtype": question.products,
-            "param_dtype": dtypes.params,
-            "grad_dtype": dtypes.gradients,
-            "loss_dtype": dtypes.loss,
-            "optimizer_dtype": dtypes.optimizer,
-        },
+        "workload": _said(question),
         "cost_model": question.cost_model,
         "planner": question.planner,
     }
@@ -88,6 +81,16 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
         left = {key: one for key, one in value.items() if key not in stated} if isinstance(value, dict) else value
         if left and (isinstance(value, dict) or stated is None):
             yield name, left
+
+
+def _said(question: Question) -> dict[str, Any]:
+    """What a step computes, and in which number formats."""
+    stated, dtypes = question.stated.file.workload, question.dtypes
+    formats = {"dtype": question.products, "param_dtype": dtypes.params}
+    if isinstance(stated, InferenceFields):
+        return {**stated.said, **formats, "cache_dtype": dtypes.cache or dtypes.activations}
+    others = {"grad_dtype": dtypes.gradients, "loss_dtype": dtypes.loss, "optimizer_dtype": dtypes.optimizer}
+    return {**asdict(question.workload), **formats, **others}
 
 
 def _placement(question: Question) -> dict[str, list[str]]:

@@ -14,7 +14,6 @@ from tpsim.fabric.placement import Placement, place
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
 from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
-from tpsim.program.lower import lower
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
@@ -31,7 +30,8 @@ from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing
-from tpsim.question.shelf import Shelf
+from tpsim.question.serving import inference_of, served, usual_launch
+from tpsim.question.shelf import Shelf, lowered
 from tpsim.question.stated import Source, Stated, stated
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def resolve(
     base_model, model = _model(read, shelf)
     base_machine, machine = _machine(read, shelf)
     mesh = mesh_of(file, model, read.at)
-    workload = _workload(file, mesh)
+    workload = inference_of(read) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = _placement(read, machine, split)
     practice = _practice(read, model, split.layout)
@@ -83,9 +83,9 @@ def resolve(
         practice=practice,
         dtypes=_dtypes(file.workload),
         workload=workload,
-        limits=tuple(limits(file.require.limits, read.at)),
+        limits=tuple(limits(file.require.limits, read.at, kind=workload.kind)),
         planner=file.planner,
-        force=_forced(read),
+        force=_forced(read, usual_launch(read, workload, machine)),
         schedule=schedule,
         split=layers,
     )
@@ -128,7 +128,7 @@ def _check(question: Question) -> None:
 def _check_program(question: Question) -> None:
     """A stated table must give a program: what the algebra forbids is refused at the table, with its reason."""
     try:
-        lower(question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+        lowered(question)
     except ShardingError as error:
         raise InputError.one(
             "forbidden-sharding",
@@ -204,15 +204,22 @@ def _data_axes(file: ScenarioFile) -> tuple[str, ...]:
     return file.layout.dp if file.layout else ()
 
 
+ONLY_SOME: Mapping[str, str] = {
+    "gradients": "grad_dtype",
+    "loss": "loss_dtype",
+    "optimizer": "optimizer_dtype",
+    "cache": "cache_dtype",
+}
+"""Dtypes that training alone has, or inference, and the field that states each."""
+
+
 def _dtypes(fields: WorkloadFields) -> Dtypes:
     """The dtypes; parameters are kept as activations unless stated, the others have their own defaults."""
     activations = fields.dtype and STORED_AS.get(fields.dtype, fields.dtype)
     stated = {
         "activations": activations,
         "params": fields.param_dtype or activations,
-        "gradients": fields.grad_dtype,
-        "loss": fields.loss_dtype,
-        "optimizer": fields.optimizer_dtype,
+        **{kind: getattr(fields, field, None) for kind, field in ONLY_SOME.items()},
     }
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
@@ -229,6 +236,8 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
         if (stated := getattr(fields, name)) is not None:
             changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
     practice = replace(base, **changed)
+    if read.file.workload.kind != "train":
+        return served(practice)
     practice = replace(practice, overlap=practice.overlap.at(laid.zero))
     check_shared(practice, laid, model, read.at)
     practice = recomputing(read.file.recompute, practice, model, laid, read.at)
@@ -283,11 +292,11 @@ def _check_assumed(read: Stated) -> None:
         raise InputError.one("bad-value", message, read.at("assume", "matmul_efficiency"), remedy)
 
 
-def _forced(read: Stated) -> Choice:
-    """What is forced on collectives, its launch in seconds if it is a time."""
+def _forced(read: Stated, usual: str | None) -> Choice:
+    """What is forced on collectives, its launch in seconds if it is a time; the usual launch where none is stated."""
     forced = read.file.collectives
     at_launch = None if forced.launch is None else read.at("collectives", "launch")
     with shown_where_forced(read), _pointing_at(at_launch):
-        launch = None if forced.launch is None else read_launch(forced.launch)
+        launch = usual if forced.launch is None else read_launch(forced.launch)
         refuse_foreign(forced.algorithm)
         return Choice(launch, forced.algorithm, forced.protocol)

@@ -14,6 +14,7 @@ from tpsim.program.lower import lower
 from tpsim.program.model import as_stated
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.serving import lower_serving
 from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Practice
+    from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
@@ -111,17 +112,24 @@ def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
 
 def lowered(question: Question, path: Paths = book_path) -> Lowered:
     """The program of a question, the moves of its reshards chosen by `path`."""
-    program = lower(
-        question.model,
-        question.layout,
-        question.practice,
-        question.dtypes,
-        question.mesh.order,
-        layers=one_cut(question.practice, question.model.stack) if question.schedule else None,
-        path=path,
-    )
+    layers = one_cut(question.practice, question.model.stack) if question.schedule else None
+    program = program_of(question, layers=layers, path=path)
     moves = collectives(program, coalesce=question.practice.coalesce)
     return Lowered(program, moves, kernels(program, question.practice), path)
+
+
+def program_of(question: Question, laid: Layout | None = None, **traced: Any) -> Program:
+    """The program of a question's step, with as many runs of its loops as are `traced`.
+
+    laid  instead of the question's own layout, one without axes: what one device runs
+    """
+    order = question.mesh.order if laid is None else ()
+    practice = question.practice if laid is None else question.practice.under(question.layout)
+    asked = (question.model, laid or question.layout, practice, question.dtypes, order)
+    if work := question.inference:
+        traced.pop("microbatches", None)
+        return lower_serving(*asked, serving=work.serving, **traced)
+    return lower(*asked, **traced)
 
 
 def structure(question: Question) -> tuple[Any, ...]:
@@ -134,6 +142,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         question.dtypes,
         question.mesh.order,
         *(("stages",) if question.schedule else ()),
+        *((work.serving, question.dtypes.cache) if (work := question.inference) else ()),
     )
 
 

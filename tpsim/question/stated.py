@@ -18,6 +18,7 @@ from tpsim.question.flags import flag_words
 from tpsim.question.foreign_names import FOREIGN, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
+from tpsim.question.serving_file import fields_of_workload, format_of, refuse_unknown_kind
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -97,9 +98,10 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     document = opened(scenario, flags, extends)
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
+    refuse_unknown_kind(document)
     _refuse_not_yet(document)
     _refuse_overlap(document)
-    file, document = spec.read(document, ScenarioFile, foreign=FOREIGN)
+    file, document = spec.read(document, format_of(document.data), foreign=FOREIGN)
     return Stated(file, document, _asked(document, overrides, flags))
 
 
@@ -130,10 +132,12 @@ def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any
 
 def _refuse_not_yet(document: Document) -> None:
     """Refuse fields of parallelisms that tpsim does not plan yet, before they are called unknown."""
+    work = fields_of_workload(document.data)
     for section in ((), ("layout",), ("pipeline",), ("workload",)):
         fields = document.data.get(section[0]) if section else document.data
+        known = work if section == ("workload",) else ()
         for key in fields if isinstance(fields, Mapping) else ():
-            if feature := not_yet(key):
+            if key not in known and (feature := not_yet(key)):
                 raise InputError.one(
                     "not-supported-yet",
                     f"{key}: {feature} is not supported yet",
@@ -146,6 +150,17 @@ REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts
 NOT_MODELLED_YET = {
     "steady": "messages that block in warm-up and flush alone",
     "deferred": "a norm of gradients that the update does not wait for",
+    "rank": "one row for all experts of a token on a rank",
+    "node": "one row for all experts of a token on a node",
+    "node_rank": "one row for all experts of a token on a node, then on a rank",
+    "shared": "exchanges beside what all tokens share alone",
+    "pair": "exchanges beside another microbatch",
+}
+NOT_YET_REMEDIES = {
+    "clip": "write none or norm",
+    "overlap": "write none or beside",
+    "rows.dispatch": "leave it out: every expert of a token gets a row",
+    "rows.overlap": "write none or beside",
 }
 
 
@@ -156,11 +171,12 @@ def _refuse_overlap(document: Document) -> None:
         message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
     stated = practice if isinstance(practice, Mapping) else {}
-    overlap = stated.get("overlap")
     found: list[tuple[tuple[str, ...], Any]] = [(("clip",), stated.get("clip"))]
-    found += [(("overlap", sort), value) for sort, value in overlap.items()] if isinstance(overlap, Mapping) else []
+    for group in ("overlap", "rows"):
+        fields = stated.get(group)
+        found += [((group, key), value) for key, value in fields.items()] if isinstance(fields, Mapping) else []
     for path, value in found:
         if isinstance(value, str) and value in NOT_MODELLED_YET:
             message = f"{' of '.join(path)}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
-            remedy = "write none or norm" if path == ("clip",) else "write none or beside"
+            remedy = NOT_YET_REMEDIES.get(".".join(path)) or NOT_YET_REMEDIES[path[0]]
             raise InputError.one("not-supported-yet", message, document.place("practice", *path), remedy)

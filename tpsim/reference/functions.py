@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,12 +124,29 @@ POINTWISE: Mapping[str, Function] = {
 """Pointwise functions by the name that `program.op.Map` uses."""
 
 
-def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any) -> Any:
+def past(sizes: Mapping[str, int]) -> int:
+    """Tokens that stand before the first one of a step: as many as keys have more, unless it is said."""
+    return sizes.get("past", sizes.get("t", 0) - sizes.get("s", 0))
+
+
+def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any, of: str = "d") -> Any:
     """Rotary embedding as a matrix over the head dim: dims d and e of one pair mix by the angle of token s."""
-    half = np.maximum(sizes["d"] // 2, 1)
-    angle = s * ROPE_BASE ** -((d % half) / half)
+    half = np.maximum(sizes[of] // 2, 1)
+    angle = (s + past(sizes)) * ROPE_BASE ** -((d % half) / half)
     side = np.where(d < half, 1.0, -1.0)
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
+
+
+def _window_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
+    """Of the tokens before one only the last `w`, itself included."""
+    behind = s + past(sizes) - t
+    return np.where((behind < 0) | (behind >= sizes["w"]), MASKED, 0.0)
+
+
+def _chunk_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
+    """Of the tokens before one those of its own chunk of `w`."""
+    here = s + past(sizes)
+    return np.where((t > here) | (here // sizes["w"] != t // sizes["w"]), MASKED, 0.0)
 
 
 def _dropout(sizes: Mapping[str, Any], *indices: Any) -> Any:
@@ -144,12 +162,14 @@ def _dropout(sizes: Mapping[str, Any], *indices: Any) -> Any:
 INDEX: Mapping[str, Callable[..., Any]] = {
     "one": lambda *_: np.float64(1.0),
     "one_hot": lambda _sizes, _b, _s, v, ids: (v == ids) * 1.0,
-    "position_one_hot": lambda _, s, p: (s == p) * 1.0,
+    "position_one_hot": lambda sizes, s, p: (s + past(sizes) == p) * 1.0,
+    "last": lambda sizes, s: (s == sizes["s"] - 1) * 1.0,
     "dropout": _dropout,
-    "causal_mask": lambda _, s, t: np.where(t > s, MASKED, 0.0),
-    "window_mask": lambda sizes, s, t: np.where((t > s) | (s - t >= sizes["w"]), MASKED, 0.0),
-    "chunk_mask": lambda sizes, s, t: np.where((t > s) | (s // sizes["w"] != t // sizes["w"]), MASKED, 0.0),
+    "causal_mask": lambda sizes, s, t: np.where(t > s + past(sizes), MASKED, 0.0),
+    "window_mask": _window_mask,
+    "chunk_mask": _chunk_mask,
     "rotation": _rotation,
+    "part_rotation": partial(_rotation, of="a"),
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,
     "q_slot": lambda _, j, r: (j == r + 2) * 1.0,

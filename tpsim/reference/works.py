@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpsim.program.dispatch import CHOICE
-from tpsim.program.op import Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
-from tpsim.reference.functions import INDEX, POINTWISE
+from tpsim.reference.functions import INDEX, POINTWISE, past
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,8 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Index():
             told = partial(numbers, op.output, grid, sizes, positions)
             return partial(index_block, op, sizes, told, choose=choose if op.fn == CHOICE else None)
+        case Append():
+            return partial(_appended, op, grid, sizes)
         case Max():
             axis = op.inputs[0].dims.index(op.dim)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
@@ -57,6 +59,17 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         return made if made.shape == shape else np.broadcast_to(made, shape)
 
     return work
+
+
+def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
+    """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it."""
+    along, rows = (x.dims.index(dim) for x, dim in zip(op.inputs, ("t", "s"), strict=True))
+    made, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
+    first = past(sizes) - grid.window(device, op.output.type, sizes)[along].start
+    for place, row in enumerate(new, start=first):
+        if 0 <= place < len(made):
+            made[place] = row
+    return np.moveaxis(made, 0, along)
 
 
 def _extents(windows: Sequence[slice]) -> list[int]:

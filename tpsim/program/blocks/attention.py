@@ -54,15 +54,21 @@ def write(text: Text, block: Attention, x: Array) -> Array:
     trace = text.trace
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-        q, k, v = _projected(text, x)
-        q, k = (_rotated(text, block, _normed(text, block, x, name)) for x, name in ((q, "q"), (k, "k")))
+        q, k, v = headed(text, block, x)
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
     with text.inside("attention", "heads", "attention"):
         streamed = text.practice.context == "ring"
         q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
-        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), _weights(text, block, q, k), v)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, q, k), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+
+def headed(text: Text, block: Attention, x: Array) -> tuple[Array, Array, Array]:
+    """Queries, keys and values as attention reads them: projected, normed and rotated."""
+    q, k, v = _projected(text, x)
+    q, k = _normed(text, block, q, "q"), _normed(text, block, k, "k")
+    return _rotated(text, block, q), _rotated(text, block, k), v
 
 
 def _projected(text: Text, x: Array) -> Iterator[Array]:
@@ -99,20 +105,26 @@ def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
     return norm(text, x, name, dims=dims, region="block", kind="rmsnorm")
 
 
-def _weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
-    """Softmax of the masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
+    """How much of each value a query takes: the softmax of scores, which may be capped before."""
     trace, sinks = text.trace, text.use("sinks") if block.sinks else None
     scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
         scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
-    mask = trace.index(f"{block.mask}_mask", ("s", "t"), q.dtype)
-    scores = trace.lin("attention.masked", scores, mask, scales=(scale, ONE))
+    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=sinks)
+
+
+def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: Array | None = None) -> Array:
+    """Softmax of masked, scaled scores over the keys t, and of sinks; a split t owes a max, then a sum."""
+    trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != "t")
+    hidden = trace.index(mask, ("s", "t"), scores.dtype)
+    scores = trace.lin("attention.masked", scores, hidden, scales=(scale, ONE))
     top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
-    total = trace.einsum("attention.sum_exp", ("b", "g", "r", "s"), weight, dtype=STATISTIC)
+    total = trace.einsum("attention.sum_exp", rest, weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")
-    if sinks:
+    if sinks is not None:
         beside = trace.lin("attention.sink_shifted", sinks, top, scales=(ONE, MINUS))
         total = trace.lin("attention.with_sink", total, trace.map("attention.sink_exp", "exp", beside), dtype=STATISTIC)
     if text.practice.attention == "fused":

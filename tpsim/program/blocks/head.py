@@ -26,7 +26,8 @@ def head(text: Text, x: Array) -> Array:
     """Output projection of the normed stream: logits over a vocabulary that may be split."""
     with text.inside("head", "vocab"):
         x = text.trace.pin(x, "vocab", "the output layer reads the normed stream", name="head.in")
-        return text.linear("logits", ("b", "s", "v"), x, "E" if text.model.tie_embeddings else "O")
+        dims = (*(dim for dim in x.dims if dim != "h"), "v")
+        return text.linear("logits", dims, x, "E" if text.model.tie_embeddings else "O")
 
 
 def loss(text: Text, logits: Array) -> Array:

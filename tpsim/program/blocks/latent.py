@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpsim.program.blocks.attention import softmax
+from tpsim.program.blocks.norm import norm
+from tpsim.program.op import Scale
 from tpsim.program.text import Parameter
 
 if TYPE_CHECKING:
@@ -11,6 +14,8 @@ if TYPE_CHECKING:
 
     from tpsim.program.layout import Practice
     from tpsim.program.model import Latent
+    from tpsim.program.op import Array
+    from tpsim.program.text import Text
 
 
 def parameters(block: Latent, _: Practice) -> Iterator[Parameter]:
@@ -28,3 +33,61 @@ def parameters(block: Latent, _: Practice) -> Iterator[Parameter]:
     yield Parameter("Wk", ("x", "g", "d"), "attention")
     yield Parameter("Wv", ("x", "g", "o"), "attention")
     yield Parameter("Wo", ("h", "g", "o"), "attention")
+
+
+def write(text: Text, block: Latent, x: Array) -> Array:
+    """Attention with keys and values of every head made from the latent; the latent is what devices hand each other.
+
+    A score is that of the parts without positions plus that of the rotated parts: nothing is laid side by side.
+    """
+    with text.inside("attention", "block"):
+        return expanded(text, block, headed(text, block, x))
+
+
+def headed(text: Text, block: Latent, x: Array) -> tuple[Array, Array, Array, Array]:
+    """What attention is made from: queries without positions, rotated ones, the latent of a token, its rotated key."""
+    x = text.trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+    q, q_rope = _queries(text, block, x)
+    latent = text.linear("attention.latent", ("b", "s", "x"), x, "Wdown")
+    latent = norm(text, latent, "latent", dims=("x",), region="block", kind="rmsnorm")
+    return q, q_rope, latent, _rotated(text, text.linear("attention.k_rope", ("b", "s", "a"), x, "Wkrope"))
+
+
+def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]) -> Array:
+    """Attention with keys and values of every head."""
+    trace, (q, q_rope, latent, k_rope) = text.trace, heads
+    latent = trace.rename("attention.latents", latent, "s", "t")
+    k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
+    with text.inside("attention", "latent"):
+        latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
+        k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
+        v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
+    with text.inside("attention", "heads", "attention"):
+        q, q_rope, k, k_rope, v = (trace.pin(one, "heads", "") for one in (q, q_rope, k, k_rope, v))
+        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), q, k)
+        rotated = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, k_rope)
+        weights = softmax(text, trace.lin("attention.scores", plain, rotated), scale(block))
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights, v)
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+
+def scale(block: Latent) -> Scale:
+    """Of scores: the root of a head's dims, both parts together."""
+    return Scale((block.nope + block.rope) ** -0.5)
+
+
+def _queries(text: Text, block: Latent, x: Array) -> tuple[Array, Array]:
+    """The parts of queries without positions, and those that are rotated."""
+    if block.query_rank:
+        x = text.linear("attention.query_latent", ("b", "s", "u"), x, "Wqdown")
+        x = norm(text, x, "query", dims=("u",), region="block", kind="rmsnorm")
+    q = text.linear("attention.q", ("b", "s", "g", "d"), x, "Wq")
+    return q, _rotated(text, text.linear("attention.q_rope", ("b", "s", "g", "a"), x, "Wqrope"))
+
+
+def _rotated(text: Text, x: Array) -> Array:
+    turned = tuple("ae" if dim == "a" else dim for dim in x.dims)
+    with text.inside("attention", "block", f"rotary.{x.name}"):
+        table = text.trace.index("part_rotation", ("s", "a", "ae"), x.dtype)
+        return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "ae", "a")

@@ -1,0 +1,342 @@
+"""What inference comes to, through `tpsim.plan`: published and worked examples, and laws that hold for all of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tpsim
+from tpsim.cost.memory import local_bytes
+from tpsim.quantity.errors import InputError
+
+DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
+"""A DGX of H100 whose memory is as fast as its datasheet says: 3.35 TB/s."""
+
+
+def served(model="llama-3-70b", hw="dgx-h100", tp=8, overrides=(), **workload):
+    """The plan of a step on `tp` chips; of decoding unless `workload` says otherwise."""
+    scenario = {
+        "tpsim": "scenario/1",
+        "name": "served",
+        "model": model,
+        "hardware": hw,
+        "mesh": {"tensor": tp},
+        "layout": {"tp": "tensor"},
+        "workload": {"kind": "decode", **workload},
+    }
+    return tpsim.plan(scenario, overrides=overrides)
+
+
+def attention(heads, kv_heads, head_dim, layers):
+    """A model with this attention: nothing else decides what its cache takes."""
+    fields = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "layers": layers, "params": None}
+    return {"extends": "llama-3-8b", **fields}
+
+
+CACHES = {
+    "Llama-3-8B and Mixtral-8x7B": (attention(32, 8, 128, 32), 131_072),
+    "Llama-3.1-405B": (attention(128, 8, 128, 126), 516_096),
+    "Mixtral-8x22B": (attention(48, 8, 128, 56), 229_376),
+    "Qwen3-8B": (attention(32, 8, 128, 36), 147_456),
+    "Qwen3-32B": (attention(64, 8, 128, 64), 262_144),
+    "Qwen3-235B-A22B": (attention(64, 4, 128, 94), 192_512),
+    "Qwen3-30B-A3B": (attention(32, 4, 128, 48), 98_304),
+    "gpt-oss-120b, windows not counted": (attention(64, 8, 64, 36), 73_728),
+    "Llama-4-Scout": (attention(40, 8, 128, 48), 196_608),
+    "Phi-3-mini": (attention(32, 32, 96, 32), 393_216),
+    "Gemma-2-27B, windows not counted": (attention(32, 16, 128, 46), 376_832),
+    "Gemma-3-27B, windows not counted": (attention(32, 16, 128, 62), 507_904),
+    "Falcon-7B": (attention(71, 1, 64, 32), 8_192),
+    "Falcon-40B": (attention(128, 8, 64, 60), 122_880),
+    "BLOOM-176B": (attention(112, 112, 128, 70), 4_014_080),
+    "OPT-175B and GPT-3": (attention(96, 96, 128, 96), 4_718_592),
+}
+"""Published shapes (their config.json) -> bytes of the cache per token: 2 x layers x kv heads x head dim, in bf16."""
+
+
+@pytest.mark.parametrize(("model", "due"), CACHES.values(), ids=CACHES)
+def test_a_token_takes_as_much_of_the_cache_as_published_shapes_say(model, due):
+    plan = served(model, tp=1, context=8)
+    assert plan.serve.cache_bytes_per_token == due
+    assert plan.memory.cache_bytes == 8 * due
+
+
+LATENT = """\
+tpsim: model/2
+name: deepseek-v3-without-experts
+source: {title: config.json of DeepSeek-V3, read: 2026-11-21}
+hidden: 7168
+vocab: 129280
+blocks:
+  latent: {attention: mla, heads: 128, query_rank: 1536, kv_rank: 512, nope: 128, rope: 64, value: 128}
+  dense: {ffn: mlp, kind: swiglu, hidden: 18432}
+layers:
+  - {repeat: 61, of: [latent, dense]}
+"""
+
+
+@pytest.fixture(scope="module")
+def latents(tmp_path_factory):
+    """Decoding with the attention of DeepSeek-V3, which keeps latents: 512 + 64 numbers a token and layer."""
+    path = tmp_path_factory.mktemp("models") / "latent.yaml"
+    path.write_text(LATENT, encoding="utf-8")
+    return served(str(path), batch=8, context=4096)
+
+
+def test_latents_take_70_kb_a_token_and_are_copied_where_heads_are_split(latents):
+    assert latents.serve.cache_bytes_per_token == 61 * 576 * 2 == 70_272
+    assert latents.serve.copies == 8
+    split = served(latents.question.stated.file.model, batch=8, context=4096, overrides=["layout.cache=sequence"])
+    assert split.serve.copies == 1
+    assert split.memory.cache_bytes * 8 == latents.memory.cache_bytes
+
+
+def test_absorbed_attention_over_latents_does_more_work_on_fewer_bytes(latents):
+    """Per query and cached token 2 x 128 x (576 + 512) FLOPs of 1,152 bytes: 241.8 FLOPs a byte."""
+    (one,) = (kernel for kernel in latents.lowered.kernels if kernel.where.kernel == "attention")
+    pairs = 8 * 4096
+    flops = one.flops(latents.sizes) * 8 / pairs  # heads lie on 8 chips
+    cached = sum(local_bytes(x, latents.sizes) for x in one.reads if x.role == "cache") / pairs
+    assert (flops, cached) == (278_528, 1_152)
+    assert flops / cached == pytest.approx(241.8, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    """Llama-3 70B on eight H100, 32 sequences of 4,096 tokens."""
+    return served(batch=32, context=4096, hw=DATASHEET)
+
+
+def test_a_step_of_llama_70b_on_eight_h100_reads_its_weights_and_its_cache(llama):
+    assert llama.memory.parameters_bytes / 3.35e12 == pytest.approx(5.265e-3, rel=1e-3)
+    assert 8 * llama.memory.cache_bytes == 42_949_672_960
+    assert llama.memory.cache_bytes / 3.35e12 == pytest.approx(1.603e-3, rel=1e-3)
+    assert llama.serve.cache_bytes_per_token == 327_680
+    read_s = (llama.memory.parameters_bytes + llama.memory.cache_bytes) / 3.35e12
+    pauses_s = 80 * 14 * 2e-6  # the profile's 2 us behind each of 14 kernels a layer
+    assert llama.step.compute_s == pytest.approx(read_s + pauses_s, rel=0.02)
+    assert llama.serve.bytes_bound_share > 0.99
+
+
+def test_160_small_all_reduces_a_token_take_the_floor_of_their_protocol(llama):
+    layers = [row for row in llama.rows if row.layer is not None]
+    assert [(row.array, row.count, row.logical_bytes) for row in layers] == [
+        ("attention.out", 80, 524_288),
+        ("mlp.out", 80, 524_288),
+    ]
+    assert {row.wire_bytes_per_device for row in layers} == {917_504}
+    (one, _) = served(batch=1, context=4096).rows[1:3]
+    assert one.logical_bytes == 16_384
+    assert 10e-6 < one.time_s < 25e-6  # 15 to 20 us as measured; 0.04 us at the links' speed
+
+
+def test_decoding_is_launched_from_a_graph_and_a_prompt_by_the_default_harness():
+    said = [one.text for one in served(context=8).assumptions]
+    assert "collectives are launched by graph, as a step of decoding is" in said
+    slow = served(context=8, overrides=["collectives.launch=framework"])
+    assert slow.rows[1].time_s - served(context=8).rows[1].time_s == pytest.approx(22e-6)  # as the profile has it
+    prompt = served(kind="prefill", prompt=8)
+    assert prompt.question.force.launch is None
+    assert "collectives.launch" in prompt.question.left_open
+
+
+def test_a_prompt_of_8192_tokens_sends_and_computes_what_was_worked_out():
+    plan = served(kind="prefill", prompt=8192, batch=1)
+    layers = [row for row in plan.rows if row.layer is not None]
+    assert {(row.logical_bytes, row.wire_bytes_per_device) for row in layers} == {(134_217_728, 234_881_024)}
+    sent = sum(row.wire_bytes_per_device * row.count for row in layers)
+    assert sent == 160 * 234_881_024
+    assert sent / 450e9 == pytest.approx(83.5e-3, rel=1e-3)
+    table = 2 * 128_256 * 8192 * 8192  # of the embedding, which is looked up, and of the head but for one token
+    scores = 4 * 8192 * 8192 * 8192 * 80
+    assert plan.compute.useful_flops == pytest.approx(1.156e15 - 2 * table + scores, rel=2e-3)
+    assert plan.serve.tpot_s is None
+    assert plan.serve.ttft_s == plan.step.time_s
+
+
+def test_a_cache_split_by_tokens_pays_a_max_a_sum_and_a_weighted_sum():
+    plan = served(batch=32, context=4096, overrides=["layout.cache=sequence"])
+    volumes = {row.array.removeprefix("attention."): row.logical_bytes for row in plan.rows if row.block == "attention"}
+    assert volumes["q"] == 524_288
+    softmax = [volumes[name] for name in ("max", "sum_exp", "mixed")]
+    assert softmax == [8_192, 8_192, 1_048_576]
+    assert sum(softmax) == 1_064_960  # what one packed call would carry
+
+
+BOOK = "book-tpu-v5e-ring"
+GQA = {"extends": "llama-2-13b", "kv_heads": 8, "params": None}
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "due_s"),
+    [
+        *(("llama-2-13b", 1, 4.985e-3), ("llama-2-13b", 16, 20.305e-3), ("llama-2-13b", 64, 69.329e-3)),
+        *((GQA, 1, 4.168e-3), (GQA, 8, 5.598e-3), (GQA, 64, 17.037e-3)),
+    ],
+)
+def test_llama_13b_on_eight_v5e_takes_what_its_bytes_take(model, batch, due_s):
+    """How to Scale Your Model, chapter on inference: 26e9 bytes of weights, 6.7e9 or 1.34e9 of cache per sequence."""
+    plan = served(model, BOOK, batch=batch, context=8192, overrides=["cost_model=book"])
+    fewer = (2 * 5120**2 * 2 - 2 * 5120 * 1024 * 2) * 40 / 6.56e12 if model is GQA else 0  # weights of keys and values
+    assert plan.step.compute_s == pytest.approx(due_s - fewer, rel=0.04)  # tpsim counts activations, too
+
+
+def test_llama_70b_in_int8_serves_32_sequences_from_eight_v5e():
+    """The same book: 112e9 bytes, 17.07 ms on 4x2, half of that on 4x4; it divides by a rounded 17 ms."""
+    fields = {
+        "batch": 32,
+        "context": 8192,
+        "param_dtype": "int8",
+        "cache_dtype": "int8",
+        "overrides": ["cost_model=book"],
+    }
+    plan = served(hw=BOOK, **fields)
+    held = 8 * plan.memory.static_bytes
+    assert 8 * plan.memory.cache_bytes == 42_949_672_960
+    assert held == pytest.approx(112e9, rel=0.015)
+    assert -(-held // 16_000_000_000) == 8  # 7.1 chips of 16 GB: the book's rounded 112e9 are 7
+    assert plan.step.compute_s == pytest.approx(17.07e-3, rel=0.07)  # activations, too: one copy per chip
+    assert 32 / plan.step.compute_s == pytest.approx(1874, rel=0.07)
+
+
+BOOKISH = {
+    "extends": "llama-3-8b",
+    "hidden": 4096,
+    "ffn": {"kind": "swiglu", "hidden": 16_384},
+    "heads": 32,
+    "head_dim": 256,
+    "layers": 64,
+    "vocab": 32_128,
+    "vocab_padded": 32_128,
+    "params": None,
+}
+
+
+@pytest.mark.parametrize(("kv_heads", "due"), [(8, 7), (1, 56)])
+def test_sixteen_v5e_have_room_for_seven_long_sequences_and_for_eight_times_as_many_of_one_kv_head(kv_heads, due):
+    """The same book, question 2: 18.4e9 parameters and the cache in int8, 128,000 tokens."""
+    fields = {"context": 128_000, "param_dtype": "int8", "cache_dtype": "int8", "overrides": ["layout.cache=sequence"]}
+    plan = served({**BOOKISH, "kv_heads": kv_heads}, BOOK, 16, **fields)
+    assert plan.serve.largest_batch == due
+
+
+PALM = {
+    "extends": "llama-3-8b",
+    "hidden": 18_432,
+    "ffn": {"kind": "swiglu", "hidden": 73_728},
+    "heads": 64,
+    "layers": 118,
+    "vocab": 256_000,
+    "vocab_padded": 256_000,
+    "params": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "head_dim", "by", "batch", "published"),
+    [
+        (64, 128, "heads", 128, 1320),
+        (1, 256, "heads", 128, 660),
+        (1, 256, "batch", 128, 43_000),
+        (1, 256, "batch", 512, 10_700),
+    ],
+)
+def test_palm_on_64_v4_holds_the_contexts_that_were_published(kv_heads, head_dim, by, batch, published):
+    """Pope et al. 2022, table 1: the longest context with 30 % of memory for the cache; a band, as it is a reading."""
+    model = {**PALM, "kv_heads": kv_heads, "head_dim": head_dim}
+    plan = served(model, "tpu-v4", 64, batch=batch, context=1, overrides=[f"layout.cache={by}"])
+    assert 0.3 * plan.memory.capacity_bytes / plan.memory.cache_bytes == pytest.approx(published, rel=0.1)
+
+
+def test_a_reply_takes_its_prompt_and_a_step_per_token_at_the_mean_of_its_contexts():
+    reply = served(kind="serve", batch=4, prompt=64, output=9)
+    assert reply.serve.ttft_s == served(kind="prefill", batch=4, prompt=64).step.time_s
+    each = [served(batch=4, context=64 + token).step.time_s for token in (1, 5, 9)]
+    assert reply.serve.tpot_s == pytest.approx(each[1], rel=1e-12)
+    assert sum(each) / 3 == pytest.approx(each[1], rel=1e-9)  # seconds are linear in the tokens that are read
+    assert reply.serve.reply_s == pytest.approx(reply.serve.ttft_s + 9 * reply.serve.tpot_s, rel=1e-12)
+    assert reply.memory.cache_bytes == served(batch=4, context=73).memory.cache_bytes
+    assert reply.serve.tokens_per_s_user == pytest.approx(1 / reply.serve.tpot_s)
+    assert reply.serve.tokens_per_s_chip == pytest.approx(4 / reply.serve.tpot_s / 8)
+
+
+def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
+    whole = served(batch=8, context=512, tp=8)
+    staged = served(
+        batch=8, context=512, tp=4, overrides=["mesh={pipe: 2, tensor: 4}", "layout={tp: tensor, pp: pipe}"]
+    )
+    assert staged.serve.cache_bytes_per_token == whole.serve.cache_bytes_per_token
+    assert sum(one.cache_bytes for one in staged.each) * 4 == whole.memory.cache_bytes * 8
+    first, last = staged.pipeline.step.stages
+    sent = next(row for row in first.rows if row.collective == "send")
+    assert (sent.logical_bytes, sent.count) == (8 * 8192 * 2, 1)
+    alone = float(first.compute.time_s + first.exposed_s)  # its message on the way, too
+    assert staged.step.time_s == pytest.approx(alone + last.compute.time_s + last.exposed_s, rel=1e-3)
+    assert "bound by stages that work one after the other" in staged.verdict
+
+
+def test_the_largest_batch_is_the_last_one_with_room():
+    most = served(batch=1, context=4096, overrides=["layout.cache=sequence"]).serve.largest_batch
+    rooms = [
+        served(batch=batch, context=4096, overrides=["layout.cache=sequence"]).memory for batch in (most, most + 1)
+    ]
+    assert [one.room_bytes >= 0 for one in rooms] == [True, False]
+    assert served("llama-3-405b", tp=8, context=8).serve.largest_batch == 0
+
+
+def test_weights_and_cache_in_fewer_bytes_take_fewer_seconds_and_travel_as_before(llama):
+    fewer = served(batch=32, context=4096, hw=DATASHEET, param_dtype="int8", cache_dtype="fp8")
+    assert 2 * fewer.memory.parameters_bytes == llama.memory.parameters_bytes
+    assert 2 * fewer.memory.cache_bytes == llama.memory.cache_bytes
+    pauses_s = 80 * 14 * 2e-6
+    assert fewer.step.compute_s - pauses_s == pytest.approx((llama.step.compute_s - pauses_s) / 2, rel=0.05)
+    assert [row.logical_bytes for row in fewer.rows] == [row.logical_bytes for row in llama.rows]
+
+
+@pytest.mark.parametrize(("dtype", "bytes_each"), [("fp8_128", 33 / 32), ("mxfp4", 17 / 32), ("int4", 1 / 2)])
+def test_blocks_that_share_a_scale_count_it(llama, dtype, bytes_each):
+    plan = served(batch=32, context=4096, hw=DATASHEET, param_dtype=dtype, cache_dtype=dtype)
+    assert plan.memory.parameters_bytes / llama.memory.parameters_bytes == pytest.approx(bytes_each / 2)
+    assert plan.memory.cache_bytes / llama.memory.cache_bytes == pytest.approx(bytes_each / 2)
+
+
+def test_a_plan_of_inference_says_so_in_its_document_and_its_verdict(llama):
+    said = llama.to_json()["result"]
+    assert list(said["serve"]) == [
+        *("tpot_s", "tokens_per_s_user", "tokens_per_s_chip"),
+        *("bytes_bound_share", "largest_batch", "cache_bytes_per_token"),
+    ]
+    assert said["memory"]["gradients_bytes"] == said["memory"]["optimizer_bytes"] == said["memory"]["kept_bytes"] == 0
+    assert "a step of decoding: bound by reading weights and cache" in llama.verdict
+    assert "weights 17.64 GB, cache 5.369 GB" in llama.verdict
+    assert json.dumps(llama.to_json()["resolved"]["workload"]) == (
+        '{"batch": 32, "sampling": "gather", "kind": "decode", "context": 4096, "tokens": 1}'
+    )
+    trained = tpsim.plan(model="gpt-tiny", hw="dgx-h100", batch=1, seq=16).to_json()["result"]
+    assert "serve" not in trained
+    assert "cache_bytes" not in trained["memory"]
+
+
+def test_numbers_of_inference_are_explained():
+    scenario = "llama3-70b-h100-decode"
+    (one,) = tpsim.explain("serve.cache_bytes_per_token", scenario).derivations
+    assert (str(one.expression), one.value) == ("4*L*dh*kv_heads", 327_680)
+    (held,) = tpsim.explain("memory.cache", scenario).derivations
+    assert str(held.expression) == "4*L*T*b*dh*kv_heads/t"
+    assert tpsim.explain("serve.ttft_s", scenario).derivations[0].value > 0
+    with pytest.raises(InputError, match=r'"memory.cache" is not a number of'):
+        tpsim.explain("memory.cache", "llama3-70b-h100")
+
+
+def test_inference_can_be_required_to_answer_in_time():
+    demands = "require={tpot: < 20 ms, ttft: < 1 us, tokens_per_s_user: '> 10'}"
+    plan = served(kind="serve", batch=1, prompt=64, output=8, overrides=[demands])
+    assert [(one.name, one.ok) for one in plan.require] == [
+        ("ttft", False),
+        ("tpot", True),
+        ("tokens_per_s_user", True),
+    ]
+    assert "require ttft < 1 us is violated" in plan.verdict
+    with pytest.raises(InputError, match=r'"ttft" cannot be required'):
+        tpsim.plan(model="gpt-tiny", hw="dgx-h100", batch=1, seq=16, overrides=["require={ttft: < 1 s}"])

@@ -1,0 +1,92 @@
+"""Steps of inference on simulated devices: values, bytes, memory, and that decoding goes on where a prompt ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.claims.verify import verify
+from tpsim.reference import functions
+
+SCENARIO = {
+    "tpsim": "scenario/1",
+    "name": "small",
+    "model": "gpt-tiny",
+    "hardware": "dgx-h100",
+    "mesh": {"data": 2, "tensor": 2},
+    "placement": {"data": "nvlink", "tensor": "nvlink"},
+    "layout": {"tp": "tensor", "dp": "data"},
+    "workload": {"kind": "decode", "batch": 8, "context": 16},
+}
+LATENT = """\
+tpsim: model/2
+name: latent
+source: {title: none, read: 2026-11-22}
+hidden: 64
+vocab: 64
+blocks:
+  latent: {attention: mla, heads: 8, query_rank: 16, kv_rank: 16, nope: 8, rope: 4, value: 8}
+  dense: {ffn: mlp, kind: swiglu, hidden: 128}
+layers:
+  - {repeat: 2, of: [latent, dense]}
+"""
+ROWS = {
+    "heads": ["layout.cache=heads"],
+    "batch": ["layout.cache=batch"],
+    "sequence": ["layout.cache=sequence"],
+    "sequence, argmax, two tokens": ["layout.cache=sequence", "workload.sampling=argmax", "workload.tokens=2"],
+    "kv heads fewer than tp, their copies by sequence": [
+        "model={extends: gpt-tiny, kv_heads: 1}",
+        "layout=null",
+        "shardings={'*': {b: data, r: tensor, f: tensor, v: tensor}, cache: {t: tensor, r: []}}",
+    ],
+    "stages, one after the other": [
+        "mesh={pipe: 2, tensor: 2}",
+        "placement=null",
+        "layout={tp: tensor, pp: pipe, cache: sequence}",
+    ],
+    "latents, absorbed": ["model=LATENT"],
+    "latents, absorbed, by batch": ["model=LATENT", "layout.cache=batch"],
+    "latents, absorbed, by sequence": ["model=LATENT", "layout.cache=sequence", "workload.cache_dtype=fp8_128"],
+    "a prompt": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.cache=sequence"],
+    "a prompt behind cached tokens": [
+        "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",
+        "layout.cache=batch",
+    ],
+    "a prompt, tokens split": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.sequence_parallel=true"],
+    "a reply, in int8": ["workload={kind: serve, batch: 8, prompt: 8, output: 8, param_dtype: int8, cache_dtype: fp8}"],
+}
+"""Every way that the cache is split, phases and number formats: held against one device."""
+
+
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory):
+    """A small model with latent attention, as a file."""
+    path = tmp_path_factory.mktemp("models") / "latent.yaml"
+    path.write_text(LATENT, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("overrides", ROWS.values(), ids=ROWS)
+def test_every_way_of_splitting_a_cache_gives_the_values_and_moves_the_bytes_that_are_claimed(overrides, latent):
+    """Of latents decoding is absorbed and a prompt is not: that both are equal is what the check of the cache says."""
+    found = verify(SCENARIO, overrides=[one.replace("LATENT", latent) for one in overrides])
+    (run,) = found.runs
+    assert found.ok, found.verdict
+    checks = ["values", "blocks", "collectives", "links", "formulas", "memory"]
+    decoding = overrides[0].startswith("workload={kind: prefill")
+    assert [one.check for one in run.checks] == checks + ([] if decoding else ["cache"])
+    assert run.difference < 1e-10
+
+
+def test_a_mask_that_hides_too_little_is_seen_where_decoding_meets_the_prompt(monkeypatch):
+    monkeypatch.setitem(functions.INDEX, "causal_mask", lambda _sizes, s, t: 0.0 * (s + t))
+    (run,) = verify(SCENARIO).runs
+    assert "cache" in [one.check for one in run.failed]
+
+
+def test_rows_that_are_written_one_place_too_early_are_seen(monkeypatch):
+    real = functions.past
+    monkeypatch.setattr("tpsim.reference.works.past", lambda sizes: max(0, real(sizes) - 1))
+    (run,) = verify(SCENARIO).runs
+    assert [one.check for one in run.failed] == ["cache"]
+    assert run.failed[0].mismatches[0].startswith("step 0 differs by ")

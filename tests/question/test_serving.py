@@ -1,0 +1,123 @@
+"""Scenarios of inference: what they state, what does not apply to them, and what does not divide."""
+
+from __future__ import annotations
+
+import pytest
+
+import tpsim
+from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
+
+TEXT = """\
+tpsim: scenario/1
+model: gpt2-xl
+hardware: dgx-h100
+mesh: {data: 2, tensor: 4}
+layout: {tp: tensor, dp: data}
+workload: {kind: decode, batch: 8, context: 64}
+"""
+WORK = "{kind: decode, batch: 8, context: 64}"
+PADDED = ["model={extends: gpt2-xl, vocab_padded: 50304, heads: 20, kv_heads: 20, head_dim: 80, params: null}"]
+
+
+@pytest.fixture
+def case(tmp_path):
+    def written(old="", new=""):
+        path = tmp_path / "case.yaml"
+        path.write_text(TEXT.replace(old, new) if old else TEXT, encoding="utf-8")
+        return path
+
+    return written
+
+
+REFUSED = {
+    "ZeRO": (("dp: data}", "dp: data, zero: 1}"), "layout.zero says nothing of inference: ZeRO shards gradients"),
+    "schedules": (
+        ("dp: data}", "pp: data}\npipeline: {schedule: gpipe}"),
+        "pipeline.schedule says nothing of inference: one batch goes forward through the stages, one after the other",
+    ),
+    "context parallelism": (
+        ("dp: data}", "cp: data}"),
+        "layout.cp says nothing of inference: context parallelism of inference is not planned yet, but for",
+    ),
+    "recompute": (("model:", "recompute: full\nmodel:"), "recompute says nothing of inference: nothing is kept"),
+    "a switch of backward": (
+        ("model:", "practice: {base: megatron, regather: true}\nmodel:"),
+        "practice.regather says nothing of inference: it steers what backward or the update does",
+    ),
+    "gradients": (
+        (WORK, "{kind: decode, context: 64, grad_dtype: f32}"),
+        '"grad_dtype" is not a field of a workload that',
+    ),
+    "microbatches": (
+        (WORK, "{kind: serve, prompt: 8, output: 8, microbatches: 2}"),
+        '"microbatches" is not a field of a',
+    ),
+    "no context": ((WORK, "{kind: decode, batch: 8}"), 'a workload that decodes needs "context"'),
+    "an unknown kind": ((WORK, "{kind: chat, batch: 8}"), "known: train, prefill, decode, serve"),
+    "a batch that does not divide": (
+        (WORK, "{kind: decode, batch: 7, context: 64}"),
+        "batch 7 is not divisible by dp 2",
+    ),
+    "more new tokens than there are": (
+        (WORK, "{kind: decode, batch: 8, context: 4, tokens: 5}"),
+        "tokens 5 is more than a context of 4 tokens can have",
+    ),
+    "a prompt that is cached whole": (
+        (WORK, "{kind: prefill, batch: 8, prompt: 4, cached: 4}"),
+        "cached 4 is more than a prompt of 4 tokens can have",
+    ),
+    "longer than the model": (
+        (WORK, "{kind: serve, batch: 8, prompt: 1000, output: 100}"),
+        "1100 tokens are more than the 1024 positions that gpt2-xl has learned",
+    ),
+    "a cache that does not divide by tokens": (
+        (
+            f"tp: tensor, dp: data}}\nworkload: {WORK}",
+            "tp: tensor, dp: data, cache: sequence}\nworkload: {kind: decode, batch: 8, context: 63}",
+        ),
+        "a cache of 63 tokens is not divisible by tensor = 4, over which layout.cache splits it",
+    ),
+    "new tokens split": (
+        ("tp: tensor,", "tp: tensor, sequence_parallel: true,"),
+        "1 new tokens are not divisible by tp 4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_says_nothing_of_inference_is_refused_by_name_at_its_place(case, edit, message):
+    with pytest.raises(InputError) as error:
+        resolve(case(*edit), overrides=PADDED)
+    text = str(error.value)
+    assert message in text
+    assert "case.yaml:" in text
+    assert "^" in text
+
+
+def test_a_search_of_inference_is_refused(case):
+    with pytest.raises(InputError, match="search weighs layouts of training, and this is a workload decode"):
+        tpsim.search(case(), chips=8)
+
+
+def test_the_flag_of_the_batch_sets_the_batch_of_inference(case):
+    assert resolve(case(), overrides=PADDED, flags={"batch": 64}).workload.global_batch == 64
+
+
+def test_a_saved_scenario_asks_the_same_again(case, tmp_path):
+    from tpsim.question.save import scenario_text
+
+    question = resolve(case(), overrides=PADDED)
+    again = tmp_path / "again.yaml"
+    again.write_text(scenario_text(question, tmp_path), encoding="utf-8")
+    assert resolve(again).resolved["workload"] == question.resolved["workload"]
+    assert "\n# workload: {sampling: gather, tokens: 1, dtype: bf16," in again.read_text()
+
+
+def test_questions_of_other_sizes_share_a_program_and_other_phases_do_not(case):
+    from tpsim.question.shelf import structure
+
+    base = structure(resolve(case(), overrides=PADDED))
+    assert structure(resolve(case(), overrides=[*PADDED, "workload.batch=16", "workload.context=128"])) == base
+    for other in ("workload.sampling=argmax", "layout.cache=batch", "workload={kind: prefill, batch: 8, prompt: 64}"):
+        assert structure(resolve(case(), overrides=[*PADDED, other])) != base

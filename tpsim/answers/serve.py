@@ -1,0 +1,167 @@
+"""What a step of inference means to those who wait for it, and to those who pay for the chips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import floor, lcm
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.cost.compute import kernel_s, moved_s
+from tpsim.program.kinds import ALIKE, counted
+from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.op import Leaf
+from tpsim.quantity.size import product, total
+from tpsim.question.prices import sizes_of
+from tpsim.question.serving import prefill_of
+from tpsim.report.record import Bytes, Count, Number, Record, Seconds
+
+if TYPE_CHECKING:
+    from tpsim.answers.plan import PlanResult
+    from tpsim.cost.sizes import Sizes
+    from tpsim.question.question import Inference, Question
+    from tpsim.question.shelf import Lowered, Shelf
+
+
+@dataclass(frozen=True)
+class Serve(Record):
+    """What inference comes to.
+
+    ttft_s               until a prompt is read and its first token is there; no queue before it is counted
+    tpot_s               of a step of decoding; of a whole reply their mean, at the mean of its contexts
+    reply_s              of a prompt and all of its reply
+    tokens_per_s_user    new tokens of a sequence per second of decoding, all of a step accepted
+    tokens_per_s_chip    new tokens of all sequences per second and chip; of a prompt alone those that are read
+    bytes_bound_share    of compute, what kernels take that are as long as their bytes: of weights and of the cache
+    largest_batch        the sequences for which memory has room, in whole multiples of what the layout splits; 0: none
+    cache_bytes_per_token  of a sequence, all layers and all chips together, copies not counted
+    """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
+        *("bytes_bound_share", "largest_batch", "cache_bytes_per_token"),
+    )
+
+    plan: PlanResult
+    work: Inference
+
+    @property
+    def ttft_s(self) -> Seconds | None:
+        """Until the first token; left out of a step of decoding alone."""
+        prompt = {"serve": self.plan.prefill, "prefill": self.plan}.get(self.work.kind)
+        return None if prompt is None else float(prompt.step.time_s)
+
+    @property
+    def tpot_s(self) -> Seconds | None:
+        """Of a step of decoding; left out of a prompt alone."""
+        return None if self.work.kind == "prefill" else float(self.plan.step.time_s)
+
+    @property
+    def reply_s(self) -> Seconds | None:
+        """Of a prompt and its reply; left out where both are not asked for."""
+        steps = getattr(self.plan.question.stated.file.workload, "output", None)
+        if steps is None or self.ttft_s is None or self.tpot_s is None:
+            return None
+        return self.ttft_s + steps * self.tpot_s
+
+    @property
+    def tokens_per_s_user(self) -> Number | None:
+        """New tokens of a sequence per second; left out of a prompt alone."""
+        return None if self.tpot_s is None else self.work.seq / self.tpot_s
+
+    @property
+    def tokens_per_s_chip(self) -> Number:
+        """Tokens of all sequences per second and chip."""
+        return self.plan.tokens / float(self.plan.step.time_s) / self.plan.chips
+
+    @cached_property
+    def bytes_bound_share(self) -> Number:
+        """Share of compute in kernels that take as long as their bytes."""
+        plan, question = self.plan, self.plan.question
+        each = (question.machine, question.products, question.matmul_efficiency)
+        pairs = [(one, kernel_s(one, plan.sizes, *each) * one.count(plan.sizes)) for one in plan.lowered.kernels]
+        bound = total(s for one, s in pairs if moved_s(one, plan.sizes, *each))
+        return float(bound / total(s for _, s in pairs))
+
+    @cached_property
+    def largest_batch(self) -> Count:
+        """Sequences for which memory has room."""
+        return largest_batch(self.plan.question, self.plan.lowered, self.plan.shelf)
+
+    @property
+    def copies(self) -> Number:
+        """How many chips hold the same part of the cache."""
+        plan, tokens = self.plan, self.work.global_batch * self.work.longest
+        held = total(one.cache_bytes for one in plan.each) * plan.chips
+        return float(held / (len(plan.each) * self.cache_bytes_per_token * tokens))
+
+    @property
+    def demanded(self) -> dict[str, float]:
+        """What a scenario may require of it."""
+        known = {"ttft": self.ttft_s, "tpot": self.tpot_s, "tokens_per_s_user": self.tokens_per_s_user}
+        return {name: value for name, value in known.items() if value is not None}
+
+    @property
+    def cache_bytes_per_token(self) -> Bytes:
+        """Bytes of the cache for each token of a sequence."""
+        return cache_bytes_per_token(self.plan.lowered, whole_stack(self.plan))
+
+
+def whole_stack(plan: PlanResult) -> Sizes:
+    """The sizes of a plan where its layers are those of all stages."""
+    layers = counted(tuple(run for chunk in plan.question.stages.chunks for run in chunk.stack))
+    return plan.sizes.of_stage({ALIKE: sum(layers.values()), **layers})
+
+
+def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
+    """Bytes of all layers' caches for each token of a sequence, however they are split."""
+    leaves = [op for op in lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"]
+    return total(
+        product(sizes.dims[dim] for dim in op.output.dims if dim not in ("b", "t"))
+        * DTYPE_BYTES[op.output.dtype]
+        * lowered.program.times(op.where, sizes.loops)
+        for op in leaves
+    )
+
+
+def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
+    """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
+
+    Of a prompt and its reply it is while that step runs that needs more.
+    """
+    full = replace(question, workload=question.workload.held)
+    each = chips(full, lowered.program, sizes_of(full))
+    if question.workload.kind != "serve":
+        return each
+    prompt = prefill_of(question)
+    read = chips(prompt, shelf.lowered(prompt).program, sizes_of(prompt))
+    return tuple(
+        replace(one, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
+        if other.peak.total > one.peak.total
+        else one
+        for one, other in zip(each, read, strict=True)
+    )
+
+
+def largest_batch(question: Question, lowered: Lowered, shelf: Shelf) -> int:
+    """The most sequences with room in memory, a multiple of what the layout splits them into; 0 if not even these.
+
+    Room falls with every sequence, and by about as much: a secant finds where it ends.
+    """
+    unit = lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
+
+    def room(units: int) -> float:
+        work = replace(question.workload, global_batch=units * unit)
+        return float(fullest(chips_at_most(replace(question, workload=work), lowered, shelf)).room_bytes)
+
+    none = room(1)
+    if none < 0:
+        return 0
+    falls = none - room(2)
+    units = max(1, floor(1 + none / falls))
+    while units > 1 and room(units) < 0:
+        units -= 1
+    while room(units + 1) >= 0:
+        units += 1
+    return units * unit

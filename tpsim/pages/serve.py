@@ -1,0 +1,80 @@
+"""What the page of a plan says otherwise of a step of inference: its work, its number formats, what its chips hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.quantity.units import show
+from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.answers.memory import ChipMemory
+    from tpsim.answers.plan import PlanResult
+    from tpsim.question.question import Question
+    from tpsim.report.record import Bytes
+
+SWITCHES = ("qkv", "attention", "causal")
+"""Switches of a practice that a forward alone has, beside what runs beside compute."""
+
+
+def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
+    """The facts of a plan's page that are others for inference."""
+    question = result.question
+    dtypes, switches = question.dtypes, question.practice.under(question.layout).switches
+    yield "work", inference_text(question)
+    formats = f"activations {dtypes.activations}, parameters {dtypes.params}"
+    yield "dtypes", f"{formats}, cache {dtypes.cache or dtypes.activations}"
+    row = {dim: axes for dim, axes in question.layout.table.get("cache", {}).items() if axes}
+    split = ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) if row else "as attention's heads"
+    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in question.layout.roles.items() if axes)
+    yield "layout", f"{roles or 'none'}; cache: {split}"
+    base, beside = question.resolved["practice"]["base"], question.practice.overlap.tensor
+    said = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
+    yield "practice", f"{base}: {said}, overlap of tensor {beside}"
+
+
+def inference_text(question: Question) -> str:
+    """The work of a step, or of a prompt and its reply."""
+    work = question.stated.file.workload
+    batch = f"{question.workload.global_batch:,} sequence{'' if question.workload.global_batch == 1 else 's'}"
+    if isinstance(work, PrefillFields):
+        cached = f", {work.cached:,} of them cached" if work.cached else ""
+        return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
+    if isinstance(work, DecodeFields):
+        new = f"{work.tokens:,} new token{'' if work.tokens == 1 else 's'}"
+        return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
+    if not isinstance(work, ServeFields):
+        raise TypeError(work)
+    mean = float(question.workload.dims(question.model)["t"])
+    reply = f"replies of {work.output:,}: {work.output:,} steps of decoding, at {mean:,.1f} tokens in the mean"
+    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
+
+
+def inference_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+    """What a chip holds of inference."""
+    return {
+        "parameters": held.parameters_bytes,
+        "cache": held.cache_bytes,
+        "both together": held.static_bytes,
+        **{f"at work: {part}": size for part, size in held.working.items()},
+        "peak": held.peak_bytes,
+        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
+    }
+
+
+def inference_notes(result: PlanResult) -> Iterator[str]:
+    """What a prompt takes beside the steps that follow it, and what a token adds to the cache."""
+    serve, prompt = result.serve, result.prefill
+    if serve is None:
+        return
+    if prompt:
+        parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
+        whole, compute, exposed = (show(float(one), "seconds") for one in parts)
+        yield f"prompts {whole} = compute {compute} + exposed communication {exposed}; all are read at once"
+    if serve.reply_s:
+        yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
+    if serve.copies > 1:
+        yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
+    yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"

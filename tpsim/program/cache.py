@@ -1,0 +1,180 @@
+"""Inference: the same transformer forward alone, with keys and values that outlive the step in a cache.
+
+A cache lies as region `cache` says: by heads (as attention does), by batch (attention data parallel), or by tokens
+(decode context parallel, where softmax owes a max, a sum and a weighted sum). No op here names an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.program.blocks import latent
+from tpsim.program.blocks.attention import headed, softmax, weights
+from tpsim.program.blocks.head import head
+from tpsim.program.blocks.norm import norm
+from tpsim.program.kernels import STATISTIC
+from tpsim.program.model import Attention, Latent
+from tpsim.program.op import Append, Array
+from tpsim.program.text import Text
+
+if TYPE_CHECKING:
+    from tpsim.program.layout import Axes
+    from tpsim.program.trace import Trace
+
+CACHES: Mapping[type, Mapping[str, tuple[str, ...]]] = {
+    Attention: {"K": ("b", "t", "g", "d"), "V": ("b", "t", "g", "d")},
+    Latent: {"C": ("b", "t", "x"), "R": ("b", "t", "a")},
+}
+"""The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
+
+Of latent attention the latent of a token and its rotated key: they have no heads, and are copied where these are split.
+"""
+
+Sampling = Literal["gather", "argmax"]
+"""How the next token is found where the vocabulary is split: its logits are gathered, or their maxima compared."""
+
+PAIR = "f64"
+"""The dtype of a logit beside its place in the vocabulary: one number of eight bytes, whose maximum is taken."""
+
+CacheLayout = Literal["heads", "batch", "sequence"]
+
+
+def cache_row(by: CacheLayout, *, tp: Axes, dp: Axes) -> Mapping[str, Axes]:
+    """The row of region `cache` that a word is short for; by heads it is as attention's heads are.
+
+    >>> cache_row("sequence", tp=("X",), dp=("D",))
+    {'b': ('D',), 't': ('X',), 'g': (), 'r': ()}
+    """
+    rows: Mapping[CacheLayout, Mapping[str, Axes]] = {
+        "heads": {},
+        "batch": {"b": (*dp, *tp), "g": (), "r": ()},
+        "sequence": {"b": dp, "t": tp, "g": (), "r": ()},
+    }
+    return rows[by]
+
+
+def rows_type(cache: Sharding) -> Sharding:
+    """The type in which the rows of new tokens come to a cache of that type: whole where it is split over tokens."""
+    return cache.renamed({"t": "s"}).with_axes("s", ())
+
+
+def append(trace: Trace, cache: Array, new: Array) -> Array:
+    """`cache` with the rows of `new` behind those that it has: every device writes those that fall into its block.
+
+    Raises ShardingError if the rows do not lie as the cache does, or are split over tokens.
+    """
+    if new.type != (due := rows_type(cache.type)):
+        raise ShardingError(f"{new} cannot be written into {cache}: rows must come as {due}")
+    array = replace(cache, region=trace.region, active=False)
+    because = f"{cache.name} holds the keys or values of all tokens; those of new ones are written behind them"
+    return trace.emit(Append((cache, new), array, trace.where, because))
+
+
+@dataclass(slots=True)
+class Served(Text):
+    """The text of one step of inference.
+
+    caches    (name, layer) -> the leaf
+    reads     True where earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
+    last      True where only the last token's logits are wanted, as of a prompt
+    appended  the caches behind the step
+    """
+
+    caches: Mapping[tuple[str, int | None], Array] = field(default_factory=dict)
+    reads: bool = True
+    last: bool = False
+    sampling: Sampling = "gather"
+    appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
+
+
+def attention(text: Served, block: Attention, x: Array) -> Array:
+    """Attention over a cache to which the step's own keys and values have been added."""
+    trace = text.trace
+    with text.inside("attention", "block"):
+        x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+        q, k, v = headed(text, block, x)
+    caches = _cached(text, {"K": k, "V": v})
+    region = "cache" if text.reads else "heads"
+    if not text.reads:
+        with text.inside("attention", "heads"):
+            own = [trace.rename(name, trace.pin(x, "heads", ""), "s", "t") for name, x in (("K", k), ("V", v))]
+    keys, values = caches if text.reads else own
+    with text.inside("attention", region, "attention"):
+        asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, asked, keys), values)
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), _narrow(text, mixed, q.dtype), "Wo")
+
+
+def latent_attention(text: Served, block: Latent, x: Array) -> Array:
+    """Attention over latents: of a prompt from nothing with keys and values of every head, else absorbed.
+
+    Absorbed: queries are brought to where latents lie, and what attention makes of these is brought to values; so no
+    key and no value of an earlier token is made again (DeepSeek-V2 2024, 2.1.2).
+    """
+    trace = text.trace
+    with text.inside("attention", "block"):
+        q, q_rope, own, k_rope = heads = latent.headed(text, block, x)
+    latents, rotated = _cached(text, {"C": own, "R": k_rope})
+    if not text.reads:
+        return latent.expanded(text, block, heads)
+    with text.inside("attention", "block"):
+        asked = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
+    with text.inside("attention", "cache", "attention"):
+        asked, q_rope = (
+            trace.lin("attention.wide", trace.pin(one, "cache", ""), dtype=STATISTIC) for one in (asked, q_rope)
+        )
+        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), asked, latents)
+        turned = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, rotated)
+        taken = softmax(text, trace.lin("attention.scores", plain, turned), latent.scale(block))
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
+    with text.inside("attention", "block"):
+        values = text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")
+        return text.linear("attention.out", ("b", "s", "h"), values, "Wo")
+
+
+def sampled(text: Served, x: Array) -> Array:
+    """What the next tokens are found in: all logits, or the largest one of each row."""
+    trace = text.trace
+    if text.last:
+        with text.inside("head", "residual"):
+            end = trace.index("last", ("s",), x.dtype)
+            x = trace.pin(trace.einsum("head.last", ("b", "h"), x, end), "residual", "", name="head.last")
+    logits = head(text, norm(text, x, "final"))
+    with text.inside("sampling", "vocab"):
+        if text.sampling == "gather":
+            whole = logits.type.with_axes("v", ())
+            return trace.reshard(logits, whole, "the next token is drawn from all logits", name="sampled")
+        best = trace.max("sampled", logits, "v", dtype=PAIR)
+        return trace.settled(best, "the most likely token of the whole vocabulary is taken")
+
+
+def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
+    """The caches with the step's own rows, which are brought to where these lie."""
+    trace, layer, found = text.trace, text.trace.where.index("layers"), []
+    with text.inside("attention", "cache", "cache.append"):
+        for name, new in rows.items():
+            cache = text.caches[name, layer]
+            because = "; ".join([*trace.owed_because(new), f"the cache {name} takes them"])
+            moved = trace.reshard(new, rows_type(cache.type), because, region="cache")
+            if moved.dtype != cache.dtype:
+                moved = trace.lin(f"{moved.name}.cast", moved, dtype=cache.dtype)
+            text.appended[name, layer] = append(trace, cache, moved)
+            found.append(text.appended[name, layer])
+    return found
+
+
+def _narrow(text: Served, mixed: Array, dtype: str) -> Array:
+    """What attention makes, in its own number format where the next product reads it.
+
+    Over split tokens it owes a sum, which is paid in full precision before; else it is narrow when its kernel ends.
+    """
+    trace, owes = text.trace, not mixed.type.complete
+    if not owes:
+        with text.inside("attention", mixed.region, "attention"):
+            mixed = trace.lin("attention.narrow", mixed, dtype=dtype)
+    mixed = trace.pin(mixed, "block", "")
+    return trace.lin("attention.narrow", mixed, dtype=dtype) if owes else mixed

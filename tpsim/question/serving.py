@@ -1,0 +1,164 @@
+"""A question of inference: what its step computes, what of a scenario does not apply to it, what does not divide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tpsim.program.layout import Overlap, Practice
+from tpsim.program.serving import Serving
+from tpsim.quantity.errors import InputError, Problem
+from tpsim.question.divisibility import nearest
+from tpsim.question.question import Inference
+from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.machine.profile import Machine
+    from tpsim.program.model import Model
+    from tpsim.question.divisibility import At
+    from tpsim.question.question import Question, Workload
+    from tpsim.question.stated import Stated
+
+SERVED = ("base", "qkv", "attention", "causal", "overlap")
+"""Switches of a practice that say something of a forward alone."""
+
+
+def inference_of(read: Stated) -> Inference | None:
+    """The workload of a scenario of inference; None for one of training.
+
+    Raises InputError for more tokens than there are, and for what a step without backward does not have.
+    """
+    fields = read.file.workload
+    if not isinstance(fields, PrefillFields | DecodeFields | ServeFields):
+        return None
+    _refuse_training(read)
+    common: dict[str, Any] = {"kind": fields.kind, "global_batch": fields.batch}
+    decoding = Serving(phase="decode", sampling=fields.sampling)
+    if isinstance(fields, PrefillFields):
+        prompt, cached = fields.prompt, fields.cached
+        _check_fewer(cached, prompt - 1, "cached", f"a prompt of {prompt} tokens", read.at)
+        reading = replace(decoding, phase="prefill", cached=cached > 0)
+        return Inference(**common, seq=prompt - cached, attended=prompt, longest=prompt, serving=reading)
+    if isinstance(fields, DecodeFields):
+        context, tokens = fields.context, fields.tokens
+        _check_fewer(tokens, context, "tokens", f"a context of {context} tokens", read.at)
+        return Inference(**common, seq=tokens, attended=context, longest=context, serving=decoding)
+    mean = fields.prompt + (fields.output + 1) / 2  # of prompt + 1 .. prompt + output
+    return Inference(**common, seq=1, attended=mean, longest=fields.prompt + fields.output, serving=decoding)
+
+
+def prefill_of(question: Question) -> Question:
+    """The question of the prompt, of one whose workload is a prompt and its reply."""
+    fields, work = question.stated.file.workload, question.workload
+    if not isinstance(fields, ServeFields) or not isinstance(work, Inference):
+        raise TypeError(work)
+    serving = replace(work.serving, phase="prefill", cached=False)
+    prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, serving=serving)
+    force = question.force if question.stated.file.collectives.launch else replace(question.force, launch=None)
+    return replace(question, workload=prompt, force=force)
+
+
+def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
+    if number > most:
+        message = f"{name} {number} is more than {of} can have"
+        raise InputError.one("too-many-tokens", message, at("workload", name), f"write at most {most}")
+
+
+NOT_SERVED = {
+    ("layout", "zero"): "ZeRO shards gradients and what an optimizer holds",
+    ("layout", "cp"): "context parallelism of inference is not planned yet, but for what layout.cache: sequence splits",
+    ("pipeline", "schedule"): "one batch goes forward through the stages, one after the other",
+    ("pipeline", "chunks"): "one batch goes forward through the stages, one after the other",
+    ("recompute",): "nothing is kept for a backward",
+}
+"""Fields that a step of inference has no use for, and why."""
+
+
+def _refuse_training(read: Stated) -> None:
+    """Refuse what steers gradients, states and stages: a forward alone has none."""
+    data = read.document.data
+    stated = [(keys, why) for keys, why in NOT_SERVED.items() if _stated(data, keys)]
+    practice = data.get("practice")
+    switches = [name for name in practice if name not in SERVED] if isinstance(practice, dict) else []
+    stated += [(("practice", name), "it steers what backward or the update does") for name in switches]
+    for keys, why in stated:
+        path = ".".join(keys)
+        message = f"{path} says nothing of inference: {why}"
+        raise InputError.one("not-for-inference", message, read.at_key(*keys), f"remove {path}")
+
+
+def _stated(data: Any, keys: tuple[str, ...]) -> bool:
+    """True if a field is stated, and not as nothing."""
+    for key in keys:
+        if not isinstance(data, dict) or key not in data:
+            return False
+        data = data[key]
+    return data not in (0, None, "none", [], ())
+
+
+def served(practice: Practice) -> Practice:
+    """Of a practice the switches that say something of a forward alone.
+
+    Forward waits for every sum at once, unless products are cut: only backward has something to do beside it.
+    """
+    return Practice(
+        qkv=practice.qkv,
+        attention=practice.attention,
+        causal=practice.causal,
+        overlap=Overlap(tensor="split" if practice.overlap.tensor == "split" else "none"),
+    )
+
+
+def serving_problems(
+    model: Model, work: Inference, at: At, *, ways: tuple[int, int, int], split: bool
+) -> Iterator[Problem]:
+    """What of the workload does not divide, or is longer than the model can be.
+
+    ways   of tp, dp and cp
+    split  True for sequence parallelism
+    """
+    tp, dp, _ = ways
+    if split and work.seq % tp:
+        message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
+        yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")
+    if work.global_batch % dp:
+        message = f"batch {work.global_batch} is not divisible by dp {dp}"
+        yield Problem("batch-not-divisible", message, at("workload", "batch"), f"write a multiple of {dp}")
+    if model.positions == "learned" and model.max_positions and work.longest > model.max_positions:
+        yield Problem(
+            "sequence-too-long",
+            f"{work.longest} tokens are more than the {model.max_positions} positions that {model.name} has learned",
+            at("workload"),
+            f"write at most {model.max_positions} tokens together",
+        )
+
+
+def cache_problems(row: Mapping[str, Sequence[str]], mesh: Mesh, sizes: Mapping[str, Any], at: At) -> Iterator[Problem]:
+    """What of a cache does not divide that a word splits: its sequences, or its tokens."""
+    words = {"b": ("sequences", "workload.batch"), "t": ("tokens", "the tokens of a sequence together")}
+    for dim, (what, field) in words.items():
+        ways = mesh.size(*row.get(dim, ()))
+        if sizes[dim] % ways:
+            message = f"a cache of {sizes[dim]:g} {what} is not divisible by {' x '.join(row[dim])} = {ways}"
+            remedy = f"let {field} be {nearest(sizes[dim], ways)}"
+            yield Problem(
+                "not-divisible", f"{message}, over which layout.cache splits it", at("layout", "cache"), remedy
+            )
+
+
+GRAPH = "graph"
+"""The harness that launches a whole step at once."""
+
+
+def usual_launch(read: Stated, work: Workload, machine: Machine) -> str | None:
+    """How collectives are launched where nothing is stated: of decoding from a graph, where a machine knows that.
+
+    The book's cost model has no launch.
+    """
+    decoding = isinstance(work, Inference) and work.serving.phase == "decode" and read.file.cost_model != "book"
+    offered = all(level.launched(GRAPH) is not None for level in machine.levels)
+    several = any(len(level.launch) > 1 for level in machine.levels)
+    return GRAPH if decoding and offered and several else None

@@ -1,0 +1,122 @@
+"""The workloads of inference as a scenario file writes them: a prompt read, new tokens decoded, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tpsim.program.layout import Dtype
+from tpsim.quantity.errors import unknown
+from tpsim.quantity.spec import Document, Strict
+from tpsim.question.scenario_file import Count, ScenarioFile, WorkloadFields
+
+Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
+"""What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
+
+NUMBERS = ("dtype", "param_dtype", "cache_dtype")
+"""Fields that are number formats, which say nothing of what is computed."""
+
+
+class InferenceFields(Strict):
+    """What a step of inference computes, and in which number formats."""
+
+    batch: Count = Field(1, description="sequences")
+    dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
+    param_dtype: Stored | None = None
+    cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
+    sampling: Literal["gather", "argmax"] = Field(
+        "gather", description="how the next token is found where the vocabulary is split"
+    )
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What is computed, field by field."""
+        return {name: value for name, value in self if name not in NUMBERS}
+
+
+class PrefillFields(InferenceFields):
+    """A prompt, read at once: its keys and values are written into the cache, its last token is sampled from."""
+
+    noun: ClassVar[str] = "a workload that reads prompts"
+
+    kind: Literal["prefill"]
+    prompt: Count = Field(description="tokens of a sequence, those in the cache included")
+    cached: Annotated[int, Field(strict=True, ge=0)] = Field(0, description="tokens of it that the cache has already")
+
+
+class DecodeFields(InferenceFields):
+    """One step of decoding: new tokens of every sequence, against those in its cache."""
+
+    noun: ClassVar[str] = "a workload that decodes"
+
+    kind: Literal["decode"]
+    context: Count = Field(description="tokens of a sequence that attention reads, the new ones included")
+    tokens: Count = Field(1, description="new tokens of a sequence in a step")
+
+
+class ServeFields(InferenceFields):
+    """A prompt and its reply: the prompt read at once, then a step of decoding per token of the reply."""
+
+    noun: ClassVar[str] = "a workload of prompts and replies"
+
+    kind: Literal["serve"]
+    prompt: Count = Field(description="tokens of a sequence")
+    output: Count = Field(description="tokens of the reply")
+
+
+class PrefillScenario(ScenarioFile):
+    """A scenario of reading prompts."""
+
+    workload: PrefillFields  # type: ignore[assignment]  # what is asked of it depends on the kind of workload
+
+
+class DecodeScenario(ScenarioFile):
+    """A scenario of decoding."""
+
+    workload: DecodeFields  # type: ignore[assignment]  # as above
+
+
+class ServeScenario(ScenarioFile):
+    """A scenario of prompts and replies."""
+
+    workload: ServeFields  # type: ignore[assignment]  # as above
+
+
+class AnyScenario(ScenarioFile):
+    """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
+
+    workload: WorkloadFields | PrefillFields | DecodeFields | ServeFields  # type: ignore[assignment]  # as above
+
+
+SCENARIOS: Mapping[str, type[ScenarioFile]] = {
+    "prefill": PrefillScenario,
+    "decode": DecodeScenario,
+    "serve": ServeScenario,
+}
+"""Kind of workload -> the format of a scenario that has it; any other kind is one of training, or unknown."""
+
+
+def refuse_unknown_kind(document: Document) -> None:
+    """Refuse a kind of workload that there is not, with those that there are. Raises InputError."""
+    workload = document.data.get("workload")
+    kind = workload.get("kind") if isinstance(workload, Mapping) else None
+    if isinstance(kind, str) and kind not in (TRAIN, *SCENARIOS):
+        raise unknown(kind, "kind of workload", (TRAIN, *SCENARIOS), document.place("workload", "kind"))
+
+
+TRAIN = "train"
+
+
+def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:
+    """The fields that a scenario's workload can have, by its kind."""
+    workload: Any = format_of(data).model_fields["workload"].annotation
+    return frozenset(workload.model_fields)
+
+
+def format_of(data: Mapping[str, Any]) -> type[ScenarioFile]:
+    """The format of a scenario with that content."""
+    workload = data.get("workload")
+    kind = workload.get("kind") if isinstance(workload, Mapping) else None
+    return SCENARIOS.get(kind, ScenarioFile) if isinstance(kind, str) else ScenarioFile
