@@ -168,10 +168,10 @@ def test_a_wrong_derivative_is_seen_for_the_parameters_before_it(monkeypatch):
 def test_a_device_that_holds_another_ones_block_is_named(monkeypatch):
     play = Devices.play
 
-    def swapped(self, move, *rest):
-        moved, call = play(self, move, *rest)
+    def swapped(self, move, *rest, array, **named):
+        moved, call = play(self, move, *rest, array=array, **named)
         first, *_, last = moved
-        if move.kind == "reduce_scatter" and rest[-1].startswith("mlp.out"):
+        if move.kind == "reduce_scatter" and array.startswith("mlp.out"):
             moved |= {first: moved[last], last: moved[first]}
         return moved, call
 
@@ -183,10 +183,7 @@ def test_a_device_that_holds_another_ones_block_is_named(monkeypatch):
 
 
 def test_a_device_that_is_never_sent_its_part_ends_the_run_with_a_mismatch(monkeypatch):
-    def silent(self, run, stores, kind):
-        pass
-
-    monkeypatch.setattr(Devices, "_run", silent)
+    monkeypatch.setattr(Devices, "_step", lambda *_: [])
     (run,) = verify("gpt3-175b-a100-tp8-sp").runs
     assert [(check.check, check.ok) for check in run.checks] == [("values", False)]
     assert "was never sent a part of its block" in run.checks[0].detail
@@ -205,8 +202,8 @@ def test_wrong_link_bytes_of_an_algorithm_are_seen(monkeypatch):
 def test_a_link_that_carries_more_on_the_devices_than_the_schedule_says_is_seen(monkeypatch):
     play = Devices.play
 
-    def busier(self, *rest):
-        moved, call = play(self, *rest)
+    def busier(self, *rest, **named):
+        moved, call = play(self, *rest, **named)
         levels = {name: replace(level, total=level.total + 1) for name, level in call.levels.items()}
         return moved, replace(call, levels=levels)
 

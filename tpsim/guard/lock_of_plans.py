@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
-from tpsim.answers.search import search
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_machine import machine_facts
@@ -246,6 +245,8 @@ def _best(question: Question) -> dict[str, bool]:
     """Whether the best layout of so many chips is the one that the scenario requires."""
     if question.stated.file.require.best is None:
         return {}
+    from tpsim.answers.search import search  # loads numpy, which few scenarios need
+
     found = search(question.stated.document, chips=question.mesh.devices, top=1)
     return {"require.best": bool(found.require) and found.ok}
 
