@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import OrderedDict
 
@@ -13,6 +14,12 @@ from tpsim.question.shelf import Shelf, structure
 
 settings.register_profile("tpsim", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 settings.load_profile("tpsim")
+
+
+def pytest_collection_finish():
+    """What the tests themselves are stays: it is not looked through again whenever one of them makes much."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.hookimpl(optionalhook=True)

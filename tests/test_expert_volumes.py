@@ -13,6 +13,7 @@ from tests.models import LLAMA, mixture
 from tests.program.test_experts import ORDER
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.compute import compute
+from tpsim.cost.kept import kept
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import local_bytes
 from tpsim.cost.rollup import collectives, price
@@ -20,7 +21,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile, timing
 from tpsim.machine.timing import pause_s
 from tpsim.program.dims import completed
-from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
 from tpsim.question.routing import filled
 from tpsim.question.scenario_file import Assume
@@ -164,6 +165,16 @@ def test_chance_fills_the_fullest_rank_as_simulations_have_it(experts, top, rank
     assert filled(assume, MODEL, EXCHANGED, sizes.dims, sizes.axes) == pytest.approx(peak, abs=5e-4)
 
 
+def test_experts_keep_their_rows_and_what_is_as_wide_as_they_are():
+    """Rows for dW1 and dWgate, both factors, what W2 reads; weighed at the tokens, the rows that come back, too."""
+    sizes, tokens = sizes_of(4096, 8, 2, 4096, E=8), Practice(rows=Rows(gates="tokens"))
+    for of, more in ((PROGRAMS["exchanged"], []), (lower(MODEL, EXCHANGED, tokens, Dtypes(), ORDER), ["combine.rows"])):
+        held = [one.array for one in kept(of, sizes) if one.maker.where.act == "F" and one.array.filled]
+        wide = [x.name for x in held if x.dims[2:] == ("y",)]
+        assert [x.name for x in held if x.dims[2:] == ("h",)] == ["dispatch.rows", *more]
+        assert wide == ["experts.up", "experts.gate", "experts.act" if more else "experts.weighed"]
+
+
 def test_a_capacity_pads_every_expert_to_it():
     sizes = sizes_of(4096, 8, 2, 4096, E=8, factor=2)
     assert call(PROGRAMS["exchanged"], "dispatch.rows").logical_bytes(sizes) == 2 * 536_870_912
@@ -183,6 +194,14 @@ def test_flops_of_a_step_are_those_of_the_active_parameters(planned):
     assert per_token == pytest.approx(6 * 12_748_853_248 + 12 * 32 * 32 * 128 * 4096, rel=1e-3)
 
 
+def test_mixtral_in_the_mapping_that_was_published_reaches_nearly_the_rate_that_was():
+    """468 TFLOP/s of an H100 (Megatron-Core 0.9, moe/README.md): tp 1, ep 8, pp 4 of 8 chunks, 16 microbatches of 1."""
+    asked = ["mesh={pipe: 4, data: 2, expert: 8}", "layout.pp=pipe", "pipeline={schedule: interleaved, chunks: 8}"]
+    found = tpsim.plan("mixtral-8x7b-h100", overrides=[*asked, "placement.pipe=network", "workload.microbatches=16"])
+    assert found.step.mfu * 989 == pytest.approx(468, rel=0.1)
+    assert found.memory.fits
+
+
 def test_rows_are_named_in_the_plan_with_their_reasons_and_formulas(planned):
     rows = {row.array: row for row in planned.collectives if row.op == "rows"}
     assert set(rows) == {
@@ -193,6 +212,18 @@ def test_rows_are_named_in_the_plan_with_their_reasons_and_formulas(planned):
     assert (one.collective, one.axis, one.ranks, one.block) == ("all_to_all", "expert", 8, "experts")
     assert one.formula == "2*b*h*s*top*(expert - 1)/(d*expert)"
     assert "goes to the experts of its tokens" in one.because
+
+
+def test_exchanges_hide_behind_what_all_tokens_share_where_practice_lets_them():
+    shared = "{ffn: moe, experts: 8, top: 2, hidden: 14336, shared: 14336}"
+    blocks = f"{{attention: {{attention: gqa, heads: 32, kv_heads: 8, head_dim: 128}}, experts: {shared}}}"
+    asked = [f"model={{extends: mixtral-8x7b, blocks: {blocks}}}", "practice.rows.overlap="]
+    exposed = {}
+    for overlap in ("none", "beside"):
+        rows = tpsim.plan("mixtral-8x7b-h100", overrides=[asked[0], asked[1] + overlap]).totals["by_op"]["rows"]
+        exposed[overlap] = rows.exposed_s / rows.time_s
+    assert exposed["none"] == pytest.approx(1)
+    assert exposed["beside"] < 0.5
 
 
 def test_memory_counts_the_experts_of_a_chip(planned):

@@ -26,9 +26,10 @@ def test_padding_is_counted_apart() -> None:
 
 
 def test_a_config_json_shows_what_was_read_into_it() -> None:
-    document = model_show(CONFIGS / "mistral-7b.json").to_json()
-    assert document["resolved"]["ffn"] == "swiglu"
-    assert document["assumptions"][0]["text"].startswith("sliding-window attention (4096 tokens) is not modelled")
+    document = model_show(CONFIGS / "llama-4-scout.json").to_json()
+    attention, ffn = document["resolved"]["kinds"]["chunk"]
+    assert (attention["window"], ffn["experts"]) == (8192, 16)
+    assert document["assumptions"][1]["text"] == "a QK-norm without gains is not modelled"
 
 
 def test_the_document_is_plain_json_and_names_its_input() -> None:

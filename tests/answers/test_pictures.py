@@ -43,7 +43,7 @@ def test_a_layer_is_what_one_more_layer_takes(name):
 
 
 def test_no_two_things_of_a_lane_run_at_once():
-    for name in (*WHOLE, "llama3-8b-v5e", "llama3-70b-h100-zb-h1"):
+    for name in (*WHOLE, "llama3-8b-v5e", "llama3-70b-h100-zb-h1", "mixtral-8x7b-h100"):
         for picture in planned(name).pictures[:2]:
             for lane in picture.lanes.values():
                 ordered = sorted(lane)

@@ -181,6 +181,28 @@ def test_a_run_has_days_chip_hours_and_money_as_far_as_they_are_stated():
     assert search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="none", top=1).best.run is None
 
 
+def test_a_machine_may_state_the_price_of_its_chips_and_a_scenario_another_one():
+    chip = {"price_per_hour": {"value": 2.5, "kind": "stated", "source": "offer"}}
+    mine = {
+        "extends": "dgx-h100",
+        "name": "mine",
+        "chip": chip,
+        "sources": {"offer": {"title": "an offer", "read": "2026-11-20"}},
+    }
+    vary = ["microbatches=8", "zero=1", "tp=4", "pp=1"]
+    found, other, assumed = (
+        search({**scenario, "hardware": machine}, vary=vary, recompute="none", top=1, by="money")
+        for scenario, machine in (
+            (SMALL, mine),
+            (PRICED, "dgx-h100"),
+            (PRICED, {**mine, "chip": {"price_per_hour": 9}}),
+        )
+    )
+    prices = [one.best.run.price_per_million_tokens for one in (found, other, assumed)]
+    assert prices == [prices[0]] * 3
+    assert ("a chip hour costs 2.5", "stated") in [(one.text, one.kind) for one in found.assumptions]
+
+
 def test_by_money_fewer_chips_may_be_better_though_their_step_is_longer():
     vary = ["chips=8,16", "microbatches=8", "zero=1", "tp=4", "pp=1"]
     steps, money = (search(PRICED, vary=vary, recompute="full", by=by, top=2) for by in ("step", "money"))

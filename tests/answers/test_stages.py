@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
 
 from tests.models import LLAMA
@@ -180,7 +182,9 @@ def test_unlike_stages_fill_the_step_and_their_formula_comes_to_it(overrides):
 
 @pytest.mark.parametrize("overrides", SPLITS)
 def test_unlike_stages_and_split_cuts_are_verified(overrides):
-    result = verify(GPT3, overrides=overrides, **STAGES)
+    fewer = {"11,12,13,12,12,12,12,12": "23,24,25,24", "0,16,16,16,16,16,16,0": "0,48,48,0"}
+    overrides = [reduce(lambda text, split: text.replace(*split), fewer.items(), one) for one in overrides]
+    result = verify(GPT3, overrides=overrides, **{**STAGES, "pp": 4, "chips": 256})
     assert result.ok, result.verdict
 
 

@@ -48,12 +48,13 @@ def words(file):
 
 
 COLLECTIVE = ("collective", "collective", "all-reduce", "--hw", "dgx-h100", "--ranks", "8", "--sizes", "8kB,1MB,64MB")
-PIPELINE = ("pipeline", "plan", "llama3-70b-h100-zb-h1")
+TINY = "plan --model gpt-tiny --hw dgx-h100 --pp 2 --tp 2 --seq 16 --batch 8 --microbatches 4"
+PIPELINE = ("pipeline", *TINY.split())
 
 
 def test_a_report_of_a_plan_has_every_part_in_the_order_of_its_questions(written):
     assert heads(written("plan", "plan", "llama3-70b-h100")) == [
-        *("llama3-70b-h100", "One layer", "The step", "Memory over time", "What was asked"),
+        *("llama3-70b-h100", "One layer", "The step", "Memory over time", "About"),
         *("Collectives", "One layer", "Memory", "Every collective", "Constants of dgx-h100", "Assumptions"),
         *("Not modelled", "Notes"),
     ]
@@ -76,7 +77,7 @@ def test_collectives_stand_with_their_formulas_and_reasons_and_constants_with_th
 def test_a_report_of_stages_shows_them_all_over_time(written):
     page = written(*PIPELINE)
     assert heads(page)[1:4] == ["One layer", "The pipeline", "Memory over time"]
-    assert {f"stage {rank}" for rank in range(4)} <= set(said(page))
+    assert {f"stage {rank}" for rank in range(2)} <= set(said(page))
 
 
 def test_the_same_request_gives_the_same_report(tpsim, written):
@@ -138,7 +139,7 @@ def test_on_paper_all_is_shown_dark_on_white(browser, written):
 def test_a_table_is_sorted_by_a_click_and_by_a_key(browser, written):
     with looking(browser, written(*COLLECTIVE)) as seen:
         column = "all => all.map(one => one.textContent)"
-        head = seen.page.locator("table.sorts th", has_text="busbw")
+        head = seen.page.locator("table.sorts th", has_text="busbw GB/s")
         head.click()
         assert head.get_attribute("aria-sort") == "ascending"
         slowest = seen.page.eval_on_selector_all("table.sorts tbody td:first-child", column)

@@ -61,13 +61,15 @@ def test_the_padding_of_a_vocabulary_is_said(capsys):
 def test_a_config_json_shows_what_was_read_into_it(capsys):
     assert run(["model", "show", str(CONFIGS / "mistral-7b.json")]) == 0
     out = capsys.readouterr().out
-    assert "source      Hugging Face config.json\n" in out
-    assert "sliding-window attention (4096 tokens) is not modelled" in out
+    assert "source  Hugging Face config.json\n" in out
+    assert "mask window, window 4,096" in out
 
 
-def test_a_config_json_of_experts_is_refused_and_not_read_as_dense(capsys):
-    assert run(["model", "show", str(CONFIGS / "mixtral-8x7b.json")]) == 2
-    assert capsys.readouterr().out == ""
+def test_a_config_json_of_experts_shows_how_many_of_them_work(capsys):
+    assert run(["model", "show", str(CONFIGS / "mixtral-8x7b.json")]) == 0
+    out = capsys.readouterr().out
+    assert "each    ffn moe, kind swiglu, experts 8, top 2, hidden 14,336" in out
+    assert "12,879,925,248 work for a token (12,748,853,248 without the embedding)" in out
 
 
 def test_the_formats_say_the_same_model(capsys):

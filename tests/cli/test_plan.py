@@ -262,6 +262,14 @@ def test_of_many_stages_alike_the_first_and_the_last_are_shown_unless_all_are_wa
     assert len(stages_of(tpsim("plan", "megatron-1t-a100", "-v").out)) == 64
 
 
+def test_stages_and_parts_of_memory_that_a_chip_has_no_room_for_are_marked():
+    result, page = planned("llama3-405b-h100-pipeline"), paged("llama3-405b-h100-pipeline")
+    stages, memory = page.tables[-2:]
+    fits = {row["ranks"]: row["peak_bytes"] <= result.memory.capacity_bytes for row in stages.rows}
+    assert {row["ranks"]: row[stages.mark] != "over" for row in stages.rows} == fits
+    assert [row["what"] for row in memory.rows if row[memory.mark] == "over"] == ["peak"]
+
+
 def stages_of(out):
     table = next(block for block in out.split("\n\n") if "in flight" in block).splitlines()
     return [line for line in table if re.match(r"\d+ +2 ", line)]

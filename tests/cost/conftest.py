@@ -86,6 +86,7 @@ class StubTiming:
     steps: Any
     algorithm: str = "stub"
     protocol: str = "simple"
+    asked: Any = None
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,24 @@ def test_a_schedule_of_too_many_actions_is_refused_with_their_number():
     orders = tuple(((Pass("F", rank, 0),),) * 200_000 for rank in range(2))
     with pytest.raises(InputError, match="400,000 actions are more than the 300,000"):
         run(PipelineSchedule("long", 1, 1, orders), lambda _: 1, lambda _: 0)
+
+
+def test_nothing_is_collected_while_orders_are_made_and_run_and_everything_afterwards():
+    looks, often = [], gc.get_threshold()
+    gc.callbacks.append(lambda phase, _: looks.append(phase))
+    gc.set_threshold(100, 1000, 1000)
+    try:
+        ran("zb-h1", 8, 64, (1, 1, 1))
+        few = len(looks)
+        ends = [((Pass("F", rank, 0),), (Pass("B", rank, 0), Pass("W", rank, 0))) for rank in range(2)]
+        orders = (ends[0][::-1], ends[1])
+        with pytest.raises(InputError, match="deadlock"):
+            run(PipelineSchedule("stuck", 1, 1, orders), lambda _: 1, lambda _: 0)
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*often)
+        gc.callbacks.pop()
+    assert few < 8 * 64 * 3 / 100  # a tuple per action is more than that
 
 
 @given(st.integers(2, 8), st.integers(1, 4), durations, durations, durations)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.answers.test_verdict import SHARDED
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
-from tpsim.cost.nodes import GRADIENTS, TENSOR, WEIGHTS, Piece
 from tpsim.cost.orders import run as pass_over
+from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Piece
 from tpsim.cost.segments import Step
 from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
@@ -70,7 +70,7 @@ def bucketed(k, r, layers=32, *, blocks=False):
 
 
 class _Call:
-    op = "gradient"
+    op, streamed = "gradient", False
 
 
 CALL = _Call()

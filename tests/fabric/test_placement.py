@@ -263,6 +263,12 @@ def test_more_chips_than_the_largest_slice_go_on_over_several_slices():
     assert alone(SOLD_V5E, {"data": 512}).describe()[0] == "data 512 = ici.0 16 (ring) x ici.1 16 (ring) x dcn 2"
 
 
+def test_an_axis_too_large_for_its_level_is_told_which_level_it_may_take_too():
+    with pytest.raises(InputError) as error:
+        place(NODES, Mesh({"data": 4, "tensor": 16}), {"data": "network", "tensor": "nvlink"})
+    assert error.value.problems[0].remedy == "bind it to more levels: tensor=nvlink,network, or make it smaller"
+
+
 def test_a_mesh_that_no_slice_holds_is_refused_with_those_there_are():
     small = (WireLevel("ici", "torus", (16, 16), Wrap(), Slices(((2, 2), (4, 4)))),)
     with pytest.raises(InputError) as error:

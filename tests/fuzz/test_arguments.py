@@ -88,10 +88,11 @@ SAME = {
 CASES = [
     (command, option, value)
     for command in COMMANDS
-    for option in OPTIONS[command]
-    for value in VALUES
+    for at, option in enumerate(OPTIONS[command])
+    for value in VALUES[at % 2 :: 2]
     if (command, option, value) not in SAME
 ]
+"""Every other value: options beside each other have those that the other has not."""
 
 
 def ran(*args: str) -> tuple[int, str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+from dataclasses import replace
 from functools import cache
+from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
@@ -23,8 +25,8 @@ from tpsim.program.model_file import load_model
 from tpsim.quantity.errors import TpsimError
 from tpsim.question.scenario import resolve
 from tpsim.report import csv as as_csv
+from tpsim.report import html, markdown, terminal
 from tpsim.report import json as as_json
-from tpsim.report import markdown, terminal
 
 NAMES = (
     # markup and scripts
@@ -157,6 +159,7 @@ def answers(file):
     return pages[0].next_command, {
         "table": "".join(map(shown, pages)),
         "md": "".join(map(markdown.text, pages)),
+        "html": "".join(html.text(replace(one, pictures=tuple), "0") for one in pages),
         "csv": as_csv.text(result.records()),
         "csv of the machine": as_csv.text(machine.records()),
         "json": as_json.text(result.to_json()),
@@ -177,12 +180,25 @@ def structure(form, text):
     if form == "md":
         tokens = GITHUB.parse(text)
         return [one.type for token in tokens for one in (token, *(token.children or ())) if one.type != "text"]
+    if form == "html":
+        return tags(text)
     if form.startswith("csv"):
         rows = list(csv.reader(StringIO(text)))
         assert not [cell for row in rows for cell in row if cell[:1] in tuple("=@\t\r")]
         assert not [cell for row in rows for cell in row if cell[:1] in ("-", "+") and "|" in cell]
         return [len(row) for row in rows]
     return [*keys(json.loads(text))]
+
+
+def tags(page):
+    """Every tag of a page with the names of its attributes, in order, but the class of what is long."""
+    found, reader = [], HTMLParser()
+    reader.handle_starttag = lambda tag, attributes: found.append(
+        (tag, [one for one, _ in attributes if one != "class"])
+    )
+    reader.handle_comment = reader.handle_pi = found.append
+    reader.feed(page)
+    return found
 
 
 def keys(value, at=""):

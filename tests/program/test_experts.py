@@ -79,7 +79,7 @@ WAYS = {
         ["all_reduce_R [n, h, y_X]{U_R}"],
     ),
     "over context": (
-        Layout({"*": {"b": ("R",), "s": ("X",), "n": ("X",)}, "block": {"s": ()}, "heads": {"s": ()}}),
+        layout(dp=("R",), cp=("X",), ep=("X",)),
         ["all_to_all_X [n, c_RX, h]", "all_to_all_X [n_X, c_R, h]"],
         ["all_to_all_X [n, c_RX, h]", "all_to_all_X [n_X, c_R, h]"],
         ["all_reduce_R [n_X, h, y]{U_R}"],

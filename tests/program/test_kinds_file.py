@@ -104,6 +104,7 @@ def test_a_pattern_that_says_nothing_is_refused_where_it_stands(written, old, ne
 
 
 def test_what_has_no_text_yet_is_refused_by_its_name(written):
+    text = LOCAL + "mtp: {of: [far, mlp]}\n"
     with pytest.raises(InputError) as error:
-        plan(model=str(written(MINIMAX)), hw="dgx-h100", batch=8, seq=64)
-    assert "minimax-m2.5 has a mixture of experts, which can be counted and is not planned yet" in str(error.value)
+        plan(model=str(written(text)), hw="dgx-h100", batch=8, seq=64)
+    assert "local has modules that predict tokens further on, which can be counted" in str(error.value)

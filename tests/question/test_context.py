@@ -105,6 +105,26 @@ def test_a_search_holds_context_and_says_so_and_refuses_to_search_the_mesh():
     assert found.rows[0].step_s == pytest.approx(step.time_s, rel=1e-12)
     with pytest.raises(InputError, match="splits the tokens of a sequence"):
         search(stated, chips=16)
+    with pytest.raises(InputError, match="splits the tokens of a sequence"):
+        search(model="llama-3-8b", hw="dgx-h100", chips=8, cp=2, seq=8192, batch=8)
+
+
+def test_a_search_splits_states_over_context_alone():
+    stated = {**BASE, "mesh": {"data": 1, "context": 4, "tensor": 2}}
+    found = search(stated, overrides=["workload.microbatches=1", "recompute=none", "layout.sequence_parallel=true"])
+    assert {row.zero for row in found.rows} >= {1, 2, 3}
+
+
+def test_a_flag_sizes_context_beside_tensor_and_keeps_the_chips():
+    alone = resolve(None, flags={"model": "llama-3-8b", "hw": "dgx-h100", "tp": 2, "cp": 4, "pp": 2, "seq": 8192})
+    assert alone.mesh.axes == {"pipe": 2, "data": 1, "context": 4, "tensor": 2}
+    assert alone.layout.roles == {"tp": ("tensor",), "dp": ("data",), "cp": ("context",), "pp": ("pipe",)}
+    beside = resolve("llama3-70b-h100", flags={"cp": 4})
+    assert beside.mesh.axes == {"data": 8, "context": 4, "tensor": 8}
+    assert resolve(BASE, flags={"cp": 2}).mesh.axes == {"data": 4, "context": 2, "tensor": 2}
+    assert resolve(BASE, flags={"cp": "data", "dp": "context"}).layout.roles["cp"] == ("data",)
+    stated = resolve(BASE, flags={"mesh": "context=4,tensor=2", "cp": 4}, overrides=["layout.dp=[]"])
+    assert stated.mesh.axes == {"context": 4, "tensor": 2}
 
 
 def test_shares_of_peak_count_the_whole_square_or_what_the_mask_shows_and_say_which():

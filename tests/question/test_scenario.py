@@ -577,7 +577,7 @@ def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
     assert foreign_name("--tp") is None
     assert foreign_name("--pipeline-model-parallel-size") == "layout.pp"
     assert foreign_name("--context-parallel-size") == "layout.cp"
-    assert not_yet("--expert-parallel-size") == "expert parallelism"
+    assert not_yet("--offload-optimizer") == "offload of states or activations"
 
 
 def test_no_foreign_name_is_a_field_of_tpsim() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from tests.models import LLAMA
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import PRACTICES, Practice, layout
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Practice, layout
 from tpsim.program.model import Attention, Kind, Latent, Mlp
+from tpsim.program.op import Reshard
 
 HEADS = {"heads": 8, "kv_heads": 4, "head_dim": 4}
 MLP = Mlp(kind="swiglu_clamped", hidden=32, bias=True)
@@ -70,6 +72,22 @@ def test_layers_of_several_kinds_equal_the_unsharded_program(name, zero, sequenc
     where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
     sharded = run(MODELS[name], where, practice, Mesh({"D": 2, "X": 2}))
     assert difference(sharded, whole(name, practice)) < 1e-10
+
+
+def test_tokens_that_devices_share_travel_as_latents():
+    """C8: 576 numbers of each token instead of 40,960 of its heads; ZeRO shards what is made of latents."""
+    where = layout(cp=("C",), tp=("X",), zero=2, sequence_parallel=True, latents=("u", "x"))
+    sharded = run(DEEPSEEK, where, Practice(), Mesh({"C": 2, "X": 2}))
+    assert difference(sharded, whole(DEEPSEEK.name, Practice())) < 1e-10
+    assert {"u": ("C",), "x": ("C",)}.items() <= where.table["state"].items()
+    sizes = {"b": 1, "t": 131072, "x": 512, "a": 64}
+    gathers = [
+        prod(sizes[dim] for dim in op.output.dims) * DTYPE_BYTES["bf16"]
+        for op in sharded.program.ops
+        if isinstance(op, Reshard) and op.moves and op.output.name in ("attention.latents", "attention.rotated_keys")
+        if (op.where.act, op.where.index("layers"), op.where.index("microbatches")) == ("F", 0, 0)
+    ]
+    assert sum(gathers) == 150_994_944
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -6,8 +6,9 @@ from functools import cache
 
 import pytest
 
-from tests.models import GPT, LLAMA
+from tests.models import GPT, LLAMA, blocks
 from tests.program.test_collectives import collectives
+from tests.reference import test_experts as experts
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import Dtypes, Layout, Practice, layout
@@ -203,3 +204,27 @@ def test_what_was_gathered_is_gathered_again_where_practice_drops_it():
     again = Practice(regather=True)
     assert layer(where, "forward", again) == forward
     assert layer(where, "backward", again) == {**backward, "all_gather_C [b, t_C, g, d]": 2}
+
+
+@pytest.mark.parametrize("order", ["contiguous", "zigzag"])
+def test_experts_of_tokens_that_devices_share_out_of_order_equal_those_of_one_device(order):
+    where = layout(cp=("C",), dp=("D",), tp=("X",), ep=("D",), sequence_parallel=True, zero=1)
+    practice = Practice(context="ring", order=order)
+    assert difference(experts.run(where, dict(MESH.axes), practice=practice), experts.whole()) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sinks": True, "softcap": 2.0},
+        {"qk_norm": "head"},
+        {"mask": "window", "window": 3},
+        {"mask": "chunk", "window": 4},
+    ],
+    ids=", ".join,
+)
+def test_every_option_of_attention_is_had_of_a_shared_sequence_too(options):
+    model = blocks(LLAMA, options, {})
+    for how in ("gather", "ring"):
+        sharded = run(model, layout(cp=("C",)), Practice(context=how, order="zigzag"), Mesh({"C": 2}))
+        assert difference(sharded, unsharded(model, Practice())) < 1e-10

@@ -10,16 +10,19 @@ import pytest
 from tests.models import MIXTURE, mixture
 from tests.program.test_experts import GATHERED, WAYS
 from tpsim.algebra.mesh import Mesh
+from tpsim.cost.memory import local_bytes
+from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
 from tpsim.reference.compare import compared
 from tpsim.reference.derivative import slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
-from tpsim.reference.routing import balanced, drawn, own
+from tpsim.reference.routing import drawn, evenly, own
 
 CUBE = {"R": 2, "E": 2, "X": 2}
 PLAIN = Practice()
+EVEN = evenly()
 TOKENS = Practice(rows=Rows(gates="tokens"))
 BIASED = mixture(bias=True, kind="gelu", normalise=False)
 SHARED = mixture(shared=8, score="sigmoid", choice_bias=True)
@@ -51,9 +54,30 @@ def test_every_way_of_rows_gives_what_one_device_gives(name):
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_experts_whose_states_are_sharded_give_what_one_device_gives(zero):
-    largest = layout(dp=("R", "E"), tp=("X",), sequence_parallel=True, ep=("E",), etp=("X",), zero=zero)
+    largest = layout(dp=("E",), cp=("R",), tp=("X",), sequence_parallel=True, ep=("E",), etp=("X",), zero=zero)
     sharded = run(largest, CUBE, model=SHARED, practice=PRACTICES["megatron"])
     assert difference(sharded, whole(model=SHARED, practice=PRACTICES["megatron"])) < 1e-10
+
+
+@pytest.mark.parametrize("recompute", [("full",), ("dispatch.rows",)], ids=["layers", "rows"])
+def test_rows_that_are_recomputed_travel_again(recompute):
+    again = Practice(recompute=recompute)
+    sharded = run(WAYS["expert tensor parallel"][0], CUBE, practice=again)
+    assert difference(sharded, whole(practice=again)) < 1e-10
+    replayed = [one.op.output.name for one in sharded.causes if one.op.where.again and one.op.output.filled]
+    assert replayed[:2] == ["dispatch.rows"] * 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_experts_anywhere_give_what_one_device_gives(seed):
+    """Tokens, experts, what splits each, and states over any axes in any order."""
+    rng = np.random.default_rng(seed)
+    b, n, y = (tuple(map(str, rng.permutation(list(CUBE))[: rng.integers(0, 4)])) for _ in range(3))
+    s = tuple(axis for axis in CUBE if axis not in b)[: rng.integers(0, 2)]
+    table = {"*": {"b": b, "n": n, "y": tuple(axis for axis in y if axis not in n)}, "stored": {"h": b}}
+    if rng.random() < 0.5:
+        table |= {"residual": {"s": s}, "routed": {"b": b[: rng.integers(0, 4)], "s": s}}
+    assert difference(run(Layout(table), CUBE), whole()) < 1e-10
 
 
 @pytest.mark.parametrize("model", [BIASED, SHARED], ids=["biased", "shared"])
@@ -162,11 +186,14 @@ def test_a_drawn_routing_sends_exactly_its_own_rows(skew):
     there = next(op.output for op in sharded.program.ops if op.output.name == "experts.out")
     assert list(sharded.elements(there).values()) == list(MIXTURE.hidden * rows.sum(axis=0))
     assert difference(sharded, whole(choose)) < 1e-10
+    held, peak = 2 * MIXTURE.hidden * rows.sum(axis=0), rows.sum(axis=0).max() / rows.sum(axis=0).mean()
+    full = Sizes(MIXTURE.dims(sequences=8, seq=8), {"E": 4}, {}, peaks={"c": peak})
+    assert local_bytes(there, full) == held.max()
 
 
 def test_tokens_that_choose_evenly_leave_no_row_empty():
-    sharded = run(WAYS["over part of dp"][0], CUBE, balanced, rows=16)
-    alone = whole(balanced, rows=16)
+    sharded = run(WAYS["over part of dp"][0], CUBE, EVEN, rows=16)
+    alone = whole(EVEN, rows=16)
     assert difference(sharded, alone) < 1e-10
     rows = next(op.output for op in sharded.program.ops if op.output.name == "experts.out")
     assert set(sharded.elements(rows).values()) == {4 * 8 * MIXTURE.hidden}  # 4 of 8 experts, 16 rows over R

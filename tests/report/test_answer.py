@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import tpsim
-from tests.answers.test_schema import OUTPUTS
+from tests.answers.test_schema import OUTPUTS, output
 from tpsim.answers.explain import explain, explain_list
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.answers.model import model_list, model_show
@@ -21,7 +22,7 @@ from tpsim.report.record import plain
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "all-reduce-8-debug.txt"
 ANSWERS = {
-    **OUTPUTS,
+    **{name: partial(output, name) for name in OUTPUTS},
     "an explanation": lambda: explain("per_layer.wire", "gpt3-175b-a100-tp8"),
     "names to explain": explain_list,
     "a machine": lambda: hw_show("dgx-h100"),

@@ -108,6 +108,19 @@ def test_numbers_that_are_too_many_go_on_in_a_table_below_in_the_same_units():
     ]
 
 
+def test_spare_columns_give_way_before_a_table_goes_on_below_and_it_says_so():
+    columns = (Column("name", "name"), Column("calls", "calls", "integer", spare=1), Column("s", "time", "seconds"))
+    row = {"name": "all_gather", "calls": 320, "s": 0.5}
+    assert laid(columns, 17, row) == [
+        "             time",
+        "name           ms",
+        "all_gather  500.0",
+        " no room here",
+        " for: calls",
+    ]
+    assert len(laid(columns, None, row)) == len(laid(columns, 40, row)) == 3
+
+
 def test_what_costs_most_is_yellow_and_what_does_not_fit_is_red_where_there_are_colours():
     rows = [{"name": "a", "is": "most"}, {"name": "b", "is": "over"}, {"name": "c"}]
     page = io.StringIO()

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.reshard import Routes
+from tpsim.program.dims import RAGGED
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, sizes_of
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def cheapest_path(question: Question) -> Paths:
-    """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split."""
+    """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split.
+
+    Ragged rows split as they come.
+    """
     sizes, seconds = sizes_of(question), pricer(question)
     dims = question.workload.dims(question.model)
 
@@ -33,7 +37,7 @@ def cheapest_path(question: Question) -> Paths:
         return Routes(question.mesh.order, price, even)
 
     def even(type_: Sharding) -> bool:
-        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims)
+        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim != RAGGED)
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)

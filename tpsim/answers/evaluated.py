@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import Derivation
-from tpsim.program.dims import LOOPS, MEANINGS, ROLES
+from tpsim.program.dims import LOOPS, MEANINGS, ROLES, loop
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def derived(
 ) -> Derivation:
     """A cost, evaluated twice: with numbers and with symbols."""
     known = values(result)
+    meanings = {**MEANINGS, **{(one := loop(name)).symbol: one.meaning for name in result.sizes.loops}}
     staged = {LOOPS["layers"].symbol: " of a stage"} if result.pipeline else {}
     return Derivation(
         what=what,
@@ -39,7 +40,7 @@ def derived(
         expression=cost(result.sizes.symbols),
         value=number(cost(result.sizes)),
         known=known,
-        meanings={name: MEANINGS[name] + staged.get(name, "") for name in known if name in MEANINGS},
+        meanings={name: meanings[name] + staged.get(name, "") for name in known if name in meanings},
         **rest,
     )
 

@@ -29,8 +29,8 @@ def measured(pareto: str) -> By:
 
 def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
     """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
-    if measure == "money" and not all(one.assume.price_per_chip_hour for one in questions):
-        message = "a search by money needs the price of a chip hour, and the scenario states none"
+    if measure == "money" and not all(one.price for one in questions):
+        message = "a search by money needs the price of a chip hour, and none is stated"
         raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
     first, *others = questions
     if measure == "step" and any(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.counts import mtp_count, parameter_count, parameter_counts
-from tpsim.program.model import as_stated
+from tpsim.program.model import Moe, as_stated
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -142,6 +142,7 @@ def _files(*reads: ModelRead) -> list[tuple[str, str]]:
 
 def _row(result: ModelResult) -> dict[str, Any]:
     model = result.read.model
+    *_, ffn = (kind.ffn for kind in model.kinds.values())
     return {
         "model": model.name,
         "parameters": result.parameters["total"],
@@ -151,8 +152,8 @@ def _row(result: ModelResult) -> dict[str, Any]:
         "heads": model.heads,
         "kv_heads": model.kv_heads,
         "head_dim": model.head_dim,
-        "ffn": next(iter(model.kinds.values())).ffn.kind,
-        "ffn_hidden": model.ffn_hidden,
+        "ffn": f"{ffn.experts} x {ffn.kind}" if isinstance(ffn, Moe) else ffn.kind,
+        "ffn_hidden": ffn.hidden,
         "vocab": model.vocab,
         "source": result.read.source,
     }

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tpsim.answers import course
+from tpsim.cost.piece import LANE, TENSOR
 from tpsim.cost.segments import joined
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.kinds import ALIKE
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.segments import Segment
     from tpsim.cost.timeline import Ran
@@ -32,8 +33,8 @@ def pictures(plan: PlanResult) -> Iterator[Picture]:
 
 # A layer --------------------------------------------------------------------------------------------------------------
 
-LANES = {COMPUTE: "compute", "tensor": "activations", "gradients": "gradients", "weights": "weights"}
-"""What runs on each lane; all but the first are of collectives."""
+LANES = {COMPUTE: COMPUTE, TENSOR: "activations"}
+"""Lanes that are called otherwise than what they carry; all but the first are of collectives."""
 
 PHASES = {"F": "forward", "BW": "backward"}
 ACTS = {**PHASES, "B": "backward of activations", "W": "backward of weights"}
@@ -47,7 +48,7 @@ SORTS = (PRODUCT, KERNEL, CALL, AGAIN)
 def layer(work: Work, step: Pipelined) -> Spans:
     """One layer and one microbatch of the rank that sets the pace, forward and then backward."""
     chunk = work.stages.of(step.pacing.rank)[0]
-    lanes: dict[str, list[Span]] = {name: [] for name in LANES.values()}
+    lanes: dict[str, list[Span]] = {LANES.get(lane, lane): [] for lane in (COMPUTE, *LANE.values())}
     marks, before = [], 0.0
     for acts in dict.fromkeys(course.acts(action) for action in work.schedule.kinds.examples):
         runs = work.actions.action(chunk, acts).runs if acts in ACTS else ()
@@ -59,8 +60,8 @@ def layer(work: Work, step: Pipelined) -> Spans:
             before = _put(steps, ran, (first, last), lanes, before)
             seen.add(kind)
     about = (
-        "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives of "
-        "activations, gradients and weights. What runs beside compute is hidden; where compute has a gap, it waits."
+        "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives, by "
+        "what they carry. What runs beside compute is hidden; where compute has a gap, it waits."
     )
     return Spans("One layer", about, {name: lane for name, lane in lanes.items() if lane}, SORTS, marks)
 
@@ -106,7 +107,7 @@ def _put(steps: Segment, ran: Ran, period: tuple[int, int], lanes: dict[str, lis
         low, high, piece = max(begun, start), min(ended, end), one.pieces[0]
         if high > low:
             span = Span(before + float(low - start), before + float(high - start), _sort(piece), _name(piece))
-            lanes[LANES[piece.lane]].append(span)
+            lanes[LANES.get(piece.lane, piece.lane)].append(span)
     return before + float(end - start)
 
 
@@ -153,10 +154,9 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
         ]
         for rank, name in shown.items()
     }
+    update = ", and the update behind the last one" if any(lane[-1].sort == UPDATE for lane in lanes.values()) else ""
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
-    about = (
-        f"Every microbatch of a step, and the update behind the last one; F 3 is forward of microbatch 3.{gaps}{left}"
-    )
+    about = f"Every microbatch of a step{update}; F 3 is forward of microbatch 3.{gaps}{left}"
     return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
 
 
@@ -175,7 +175,7 @@ def memory(plan: PlanResult, step: Pipelined) -> Curves:
         )
         for rank, name in shown.items()
     ]
-    about = f"What a chip holds: states all the time, and what microbatches keep between forward and backward.{left}"
+    about = f"What a chip holds over a step: states all the time, and what microbatches keep and work on.{left}"
     limits = [("capacity", float(plan.memory.capacity_bytes))]
     return Curves("Memory over time", about, Measure("time", "seconds"), Measure("held", "bytes"), curves, limits)
 

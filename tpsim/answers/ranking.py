@@ -38,7 +38,7 @@ class Ranked:
     best       the plans, the best first
     made       how many were planned to know it
     open_at    what the next of those that were not planned may come to at least; infinite if none can be better
-    violating  layouts that fit and violate what the scenario requires
+    violating  layouts that fit and are known to violate what the scenario requires
     """
 
     best: list[Planned]

@@ -87,8 +87,7 @@ class Run(Record):
 
 def run_of(plan: PlanResult) -> Run | None:
     """The run of a plan; None where neither its tokens nor a price are stated."""
-    file = plan.question.stated.file
-    price, tokens = file.assume.price_per_chip_hour, getattr(file.workload, "run_tokens", None)
+    price, tokens = plan.question.price, getattr(plan.question.stated.file.workload, "run_tokens", None)
     if price is None and tokens is None:
         return None
     return Run(float(plan.step.time_s), plan.chips, plan.tokens, tokens, price and price.value)

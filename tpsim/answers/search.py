@@ -147,7 +147,7 @@ class SearchResult(Answer):
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
     plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
-    violating = Of[Count]("ranked.violating", "layouts that fit and violate what the scenario requires")
+    violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
     @property
     def name(self) -> str:

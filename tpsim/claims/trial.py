@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
@@ -14,7 +14,7 @@ from tpsim.question.prices import route_over
 from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
-from tpsim.reference.routing import balanced
+from tpsim.reference.routing import evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
-    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.reference.execute import Inputs, Run
     from tpsim.reference.wiring import Wiring
@@ -54,8 +53,10 @@ def trial(question: Question, full: PlanResult) -> Trial:
     inputs = leaves(sizes)
     program = _program(plan)
     beside = dict(question.practice.keeps)
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), schedule=question.orders, beside=beside)
-    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=balanced))
+    even = evenly(program.order, question.mesh.size(*program.sharing))
+    how = {"schedule": question.orders, "beside": beside, "choose": even}
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **how)
+    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=even))
 
 
 def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
@@ -83,13 +84,11 @@ def run(
     sizes: Mapping[str, int],
     inputs: Inputs,
     wiring: Wiring | None,
-    *,
-    schedule: PipelineSchedule | None = None,
-    beside: Mapping[str, int] | None = None,
+    **how: Any,
 ) -> Run:
-    """`execute` on many devices, where what goes wrong is what was looked for. Raises Stopped."""
+    """`execute` on many devices, `how` as it takes it, where what goes wrong is what was looked for. Raises Stopped."""
     try:
-        return execute(program, mesh, sizes, inputs, wiring=wiring, schedule=schedule, beside=beside, choose=balanced)
+        return execute(program, mesh, sizes, inputs, wiring=wiring, **how)
     except ValueError as error:
         raise Stopped(str(error)) from error
 

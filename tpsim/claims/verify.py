@@ -195,7 +195,13 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
 
 
 def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:
-    """Collectives that go by another algorithm than at full size, whose own is held by tests of `reference` only."""
+    """Where the run is not as the plan at full size: another load of experts, collectives by another algorithm.
+
+    The algorithm's own is held by tests of `reference` only.
+    """
+    load = full.question.assume.routing.load
+    if load != "balanced":
+        yield f"{full.question.name}: tokens choose experts evenly here, the plan's load ({load}) is not run"
     pairs = [
         (_algorithm(large), _algorithm(small)) for large, small in zip(full.every_row, seen.plan.rows, strict=False)
     ]

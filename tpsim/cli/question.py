@@ -24,6 +24,7 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
     "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
     "dp": click.option("--dp", metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."),
+    "cp": click.option("--cp", metavar="N|AXIS", help="Context parallelism: its size, or the mesh axes that it takes."),
     "pp": click.option("--pp", metavar="N|AXIS", help="Pipeline parallelism: its stages, or the mesh axis of them."),
     "schedule": click.option("--schedule", metavar="NAME", help="How the stages of a pipeline take turns."),
     "chunks": click.option("--chunks", type=int, metavar="N", help="Chunks of layers on each stage."),

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.issue import Issue, bucketed, gathered
-from tpsim.cost.nodes import GRADIENTS, LANE, WEIGHTS, Builder, Node, Part
+from tpsim.cost.nodes import Builder
+from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part
 from tpsim.cost.rollup import ROWS
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
@@ -21,7 +22,7 @@ from tpsim.program.op import Reshard
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Collective
     from tpsim.program.layout import Practice
     from tpsim.program.op import Array, Op, Where

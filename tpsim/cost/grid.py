@@ -16,7 +16,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import Kernel, kernels
 from tpsim.cost.memory import memory
-from tpsim.cost.nodes import step_share
+from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
 from tpsim.cost.sizes import Sizes
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
@@ -188,7 +188,7 @@ def _refuse_unswitched(machine: Machine) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One model on one machine, for many layouts: data parallel outside, tensor parallel inside.
+    """One model on one machine, for many layouts: data parallel outside, tensor parallel inside, experts' too.
 
     seq, microbatches  of every layout; the global batch is a layout's own
     """
@@ -203,7 +203,8 @@ class Study:
 
     def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
         """The program of one structure; its sizes are still open."""
-        placed = layout(tp=(TENSOR,), dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel)
+        each = (TENSOR,) if self.model.experts else ()
+        placed = layout(tp=(TENSOR,), dp=(DATA,), etp=each, zero=zero, sequence_parallel=sequence_parallel)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
         program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
         return traced(program, practice)

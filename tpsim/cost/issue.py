@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tpsim.cost.nodes import Node, Piece
+    from tpsim.cost.piece import Node, Piece
 
 
 @dataclass(slots=True)

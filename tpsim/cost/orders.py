@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Pass, made
+from tpsim.program.schedules import Pass, made, uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,9 +104,10 @@ def run(
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
     blocking = schedule.blocking if blocking is None else blocking
-    lasts = [seconds(action) for action in schedule.kinds.examples]
-    ways = _ways(schedule)
-    return _Pass(schedule, blocking, lasts, ways, [sends(way.example) if way else None for way in ways]).ran()
+    with uncollected():
+        lasts = [seconds(action) for action in schedule.kinds.examples]
+        ways = _ways(schedule)
+        return _Pass(schedule, blocking, lasts, ways, [sends(way.example) if way else None for way in ways]).ran()
 
 
 class Way(NamedTuple):

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, kernel_s
-from tpsim.cost.nodes import step_share
+from tpsim.cost.piece import step_share
 from tpsim.cost.timeline import Ran, run
 from tpsim.quantity.size import total
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpsim.cost.kernels import Kernel
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.segments import Segment
     from tpsim.cost.sizes import Sizes

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.nodes import Node, Piece
+from tpsim.cost.piece import Node, Piece
 from tpsim.cost.timeline import COMPUTE, Task
 from tpsim.quantity.size import total
 

@@ -16,7 +16,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
 
 

@@ -246,11 +246,11 @@ def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Seque
     sizes = " x ".join(f"{levels[index].name} {members(levels[index])}" for index in allowed)
     factors = " x ".join(f"{name} {size}" for name, size in mesh.axes.items())
     message = f"mesh axis {axis} of {mesh.axes[axis]}{so} does not fit on {sizes} beside the other axes"
-    remedy = (
-        "lay a number there that divides it, and for which there is room"
-        if so
-        else "bind it to more levels, or make it smaller"
-    )
+    names = [levels[index].name for index in (*allowed, max(allowed) + 1) if index < len(levels)]
+    more = f": {axis}={','.join(names)}" if len(names) > len(allowed) else ""
+    remedy = f"bind it to more levels{more}, or make it smaller"
+    if so:
+        remedy = "lay a number there that divides it, and for which there is room"
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tpsim.guard.moved_numbers import change, is_outcome, outcome, relative
+from tpsim.guard.moved_numbers import HELD, change, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -211,7 +211,6 @@ def outcomes(name: str, drift: Drift) -> list[str]:
     return [outcome(one.quantity, one.new) for one in drift.moved if one.scenario == name and is_outcome(one.quantity)]
 
 
-HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "step": (("step_s",), "seconds"),
     "compute": (("compute_s",), "seconds"),

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import Call, ScenarioFact
 
+HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
+"""The results that states are the sum of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tpsim.guard.drift_answer import HELD
-from tpsim.guard.moved_numbers import relative
+from tpsim.guard.moved_numbers import HELD, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.report.picture import Span, Spans

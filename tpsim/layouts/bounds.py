@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.peak import Courses
-from tpsim.layouts.figures import Figures, chunk_of
-from tpsim.layouts.walk import alive, sort_of
+from tpsim.layouts.walk import alive, chunk_of, sort_of
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
+    from tpsim.layouts.figures import Figures
     from tpsim.layouts.walk import Alive, Now
+    from tpsim.question.question import Question
 
 TRACED = 3
 """Layers of a chunk whose changes of memory are read: of one that has others, what is repeated is repeated as often."""
@@ -144,6 +145,14 @@ class Bounds:
             own = once(sort_of(rank, p))
             found.append(there + forth + backs + waits + np.maximum(late + own, home))
         return reduce(np.maximum, found)
+
+    def worked_s(self, cell: int, question: Question) -> float:
+        """Seconds that the kernels of the busiest rank take, whatever kinds of layers it has."""
+        works = [(where, np.broadcast_to(s, len(self.figures.cells))[cell]) for where, s in self.figures.works("FBW")]
+        stages = question.stages
+        ranks = (stages.of(rank) for rank in range(stages.ranks))
+        each = (sum(s * stages.times(where, chunk) for chunk in rank for where, s in works) for rank in ranks)
+        return float(question.workload.microbatches * max(each))
 
 
 @dataclass(frozen=True)

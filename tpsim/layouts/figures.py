@@ -16,14 +16,14 @@ import numpy as np
 from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory, spare_bytes
-from tpsim.cost.nodes import step_share
+from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
-from tpsim.program.kinds import ALIKE
+from tpsim.layouts.walk import chunk_of
 from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
-from tpsim.program.stages import Chunk, Stages
+from tpsim.program.stages import Stages
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, route_of, route_over, sent
@@ -32,7 +32,7 @@ from tpsim.question.routing import routed
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from tpsim.cost.nodes import Piece
+    from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Collective
     from tpsim.cost.segments import Segment
     from tpsim.fabric.wires import Route
@@ -48,19 +48,6 @@ FEW = 3
 
 FAR = 10**9
 """Layers ahead: where a distance is counted in elements, weights come no later than if they were gathered at once."""
-
-ENDS: dict[str, tuple[bool, bool]] = {
-    "first": (True, False),
-    "middle": (False, False),
-    "last": (False, True),
-    "only": (True, True),
-}
-"""The sorts of chunks, and of ranks: whether they have the embedding, and the head."""
-
-
-def chunk_of(sort: str, layers: Any) -> Chunk:
-    """A chunk of that sort."""
-    return Chunk(0, ((ALIKE, layers),), *ENDS[sort])
 
 
 class _Priced(NamedTuple):
@@ -258,9 +245,9 @@ class Figures:
 
     def worked_s(self, sort: str, acts: str, layers: int) -> Any:
         """Seconds of the kernels of an action, which it takes at least."""
-        return np.broadcast_to(_stacked(self._works(acts), sort, layers), len(self.cells))
+        return np.broadcast_to(_stacked(self.works(acts), sort, layers), len(self.cells))
 
-    def _works(self, acts: str) -> Sequence[tuple[Where, Any]]:
+    def works(self, acts: str) -> Sequence[tuple[Where, Any]]:
         """Where kernels of such acts stand, and their seconds: those of one place together."""
         if acts not in self._acted:
             found: defaultdict[Where, Any] = defaultdict(int)
@@ -291,7 +278,9 @@ class Figures:
             lambda where: layers if where.index("layers") is not None else ANYWHERE.times(where, chunk),
             last=chunk.last,
             tied=self.example.model.tie_embeddings,
-            copied=np.logical_and(not self.example.layout.zero, self.column(_shards) > 1),
+            copied=np.logical_and(
+                not self.example.layout.zero, self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
+            ),
         )
         return np.broadcast_to(memory(program, self.sizes, here).static_bytes + spare, len(self.cells))
 
@@ -301,10 +290,6 @@ def _stacked(seconds: Iterable[tuple[Where, Any]], sort: str, layers: Any) -> An
     one = chunk_of(sort, 1)
     here = ((where, s) for where, s in seconds if ANYWHERE.times(where, one))
     return total(s * layers if where.index("layers") is not None else s for where, s in here)
-
-
-def _shards(cell: Question) -> int:
-    return cell.mesh.size(*cell.layout.data)
 
 
 def _found(made: Callable[[], Any]) -> Any:

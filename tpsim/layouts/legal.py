@@ -159,7 +159,8 @@ class Legal:
         known: dict[Hashable, list[tuple[Layout, Laid]]] = defaultdict(list)
         recomputes = self._values("recompute", RECOMPUTES, "")
         for pp, dp, tp in self._meshes():
-            zeros = self._values("zero", range(4) if dp > ALONE else (0,), self.base.layout.zero)
+            copies = dp * self.base.mesh.size(*self.base.layout.roles.get("cp", ()))
+            zeros = self._values("zero", range(4) if copies > ALONE else (0,), self.base.layout.zero)
             splits = self._values(
                 "sequence_parallel", (False, True) if tp > ALONE else (False,), self.base.layout.sequence_parallel
             )

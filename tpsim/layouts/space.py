@@ -156,7 +156,7 @@ def spaces(
     several = ("chips",) in varied
     free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
     chips = 0
-    if free and stands(document.data, SHARED):
+    if free and ("cp" in given or stands(document.data, SHARED)):
         message = "layout.cp splits the tokens of a sequence, which no search of the mesh does yet"
         place, remedy = document.key_place(*SHARED), "hold the mesh: leave --chips out; or take cp out of the scenario"
         raise InputError.one("not-supported-yet", message, place, remedy)
@@ -243,7 +243,8 @@ def _space(
     if chips:
         only |= {role: inner.get(role) for role in ROLES}
         document = _roomy(document)
-    for name in (name for name in KEYS if name in only and stands(data, KEYS[name])):
+    freed = [name for name in KEYS if name in only and stands(data, KEYS[name])]
+    for name in freed if chips else [name for name in freed if name != "microbatches"]:  # stages may need several
         document = spec.with_value(document, KEYS[name], None, None)
     varied = {".".join(edit.keys): edit.value for edit in cell}
     return Space(document, chips, only, dict(_held(data, only, varied)), varied, places)

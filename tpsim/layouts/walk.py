@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.program.kinds import ALIKE
 from tpsim.program.schedules import DEFAULT, SCHEDULES
+from tpsim.program.stages import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +27,20 @@ class Alive(NamedTuple):
     now: Now
     beside: tuple[tuple[str, int, int], ...]
     more: tuple[tuple[int, int], ...] = ()
+
+
+ENDS: dict[str, tuple[bool, bool]] = {
+    "first": (True, False),
+    "middle": (False, False),
+    "last": (False, True),
+    "only": (True, True),
+}
+"""The sorts of chunks, and of ranks: whether they have the embedding, and the head."""
+
+
+def chunk_of(sort: str, layers: Any) -> Chunk:
+    """A chunk of that sort."""
+    return Chunk(0, ((ALIKE, layers),), *ENDS[sort])
 
 
 def settled(schedule: str, p: int, v: int, m: int) -> int:

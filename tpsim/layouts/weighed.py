@@ -14,6 +14,7 @@ from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.walk import settled
+from tpsim.program.kinds import kinds
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
 
@@ -89,15 +90,17 @@ def _group(
     """The layouts of one program."""
     alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
     shelf, overlap = bounds.figures.shelf, group.example.practice.overlap
-    stated = group.example.assume.price_per_chip_hour
+    stated = group.example.price
     price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
     tokens, model = group.example.workload.tokens, group.example.model
+    unlike = _unlike(group.example)
     for cell, layout, layers in group.layouts:
         pp, v, m = layout.pp, layout.chunks, layout.microbatches
         if reason := bounds.figures.refused(cell, around=v > 1):
             whole.refused[reason] += 1
-        elif len({*layers}) > 1 or group.example.practice.recompute_layers is not None:
-            yield Weighed(space, layout, 0, *held(space.question(layout, shelf), shelf), tokens, price)
+        elif unlike or len({*layers}) > 1:
+            one = space.question(layout, shelf)
+            yield Weighed(space, layout, bounds.worked_s(cell, one), *held(one, shelf), tokens, price)
         else:
             each = layers[0] if layers else model.layers
             alike[layout.schedule, pp, v, each, settled(layout.schedule, pp, v, m)].append((cell, layout))
@@ -114,6 +117,13 @@ def _group(
             asked = partial(bounds.step_s, cells[fit], schedule, pp, v, each, blocking=blocking)
             _bound([family[at] for at in fit.tolist()], asked, group.example.limits)
         yield from family
+
+
+def _unlike(question: Question) -> bool:
+    """True where chunks of as many layers may differ, or a split is not what layers alone say."""
+    model, stages = question.model, question.stated.file.pipeline
+    balanced = stages is not None and stages.layers == "balanced"
+    return balanced or model.mtp is not None or len(kinds(question.practice, model.stack)) > 1
 
 
 def _bound(family: Sequence[Weighed], step_s: Callable[..., Any], limits: Sequence[Limit]) -> None:

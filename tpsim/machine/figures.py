@@ -91,3 +91,10 @@ class CountFields(ConstantFields):
 
     dimension = "count"
     value: Annotated[int, Field(ge=1)]
+
+
+class MoneyFields(ConstantFields):
+    """A price, in whatever money."""
+
+    dimension = "count"
+    value: Annotated[float, Field(gt=0, strict=True)]

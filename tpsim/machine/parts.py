@@ -82,6 +82,7 @@ class Chip:
     memory_efficiency  share of the memory's bandwidth
     attention_forward, attention_backward  share of the peak that fused attention reaches; None: that of products
     kernel_pause       seconds between two kernels; None: none
+    price_per_hour     in whatever money; None if none is stated
     """
 
     peak: Mapping[str, Constant]
@@ -93,6 +94,7 @@ class Chip:
     attention_forward: Constant | None = None
     attention_backward: Constant | None = None
     kernel_pause: Constant | None = None
+    price_per_hour: Constant | None = None
     host_bandwidth: Constant | None = None
     generation: str = ""
 
@@ -102,7 +104,7 @@ class Chip:
         yield from (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency, self.memory_efficiency)
         yield from self.tile.constants() if self.tile else ()
         kernels = (self.attention_forward, self.attention_backward, self.kernel_pause)
-        yield from (one for one in (*kernels, self.host_bandwidth) if one is not None)
+        yield from (one for one in (*kernels, self.host_bandwidth, self.price_per_hour) if one is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,15 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
 from tpsim.machine.curve_file import CurveFields
-from tpsim.machine.figures import BandwidthFields, CountFields, LatencyFields, MemoryFields, PeakFields, RatioFields
+from tpsim.machine.figures import (
+    BandwidthFields,
+    CountFields,
+    LatencyFields,
+    MemoryFields,
+    MoneyFields,
+    PeakFields,
+    RatioFields,
+)
 from tpsim.machine.parts import Counted, Kind, Rendezvous, Tile, Tuning
 from tpsim.quantity import spec
 
@@ -121,6 +129,7 @@ class ChipFields(spec.Strict):
         None, description="share of peak that fused attention reaches; none: that of matrix products"
     )
     kernel_pause: LatencyFields | None = Field(None, description="between two kernels on the chip; none: none")
+    price_per_hour: MoneyFields | None = Field(None, description="in whatever money; a scenario may assume another one")
 
 
 class WrapFields(spec.Strict):

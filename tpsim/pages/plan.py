@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
-    from tpsim.answers.stages import AlikeStages
     from tpsim.cost.step import Lost
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
@@ -33,11 +32,11 @@ COLUMNS = (
     Column("purpose", "for"),
     Column("collective", "collective"),
     Column("axis", "axis"),
-    Column("stage", "stage"),
-    Column("ranks", "n", "integer"),
-    Column("count", "calls", "integer"),
+    Column("stage", "stage", spare=1),
+    Column("ranks", "n", "integer", spare=2),
+    Column("count", "calls", "integer", spare=3),
     Column("logical_bytes", "size\neach", "bytes"),
-    Column("wire_bytes_per_device", "wire\neach", "bytes"),
+    Column("wire_bytes_per_device", "wire\neach", "bytes", spare=4),
     Column("busy_s", "time\nall", "seconds"),
     Column("share", "exposed\nstep", "share"),
     Column("star", ""),
@@ -197,7 +196,7 @@ HASH = 12
 """Letters of a hash that a page shows; JSON has all."""
 
 
-ALWAYS_TOLD = ("recompute", "overlap")
+ALWAYS_TOLD = ("recompute", "context", "order", "overlap")
 """Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
 
 
@@ -244,7 +243,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     yield Table(_present(COLUMNS, lines), shown, title, "where", "mark", more="\n".join(more))
     yield _layer_table(result, verbose=verbose)
     if result.stages:
-        yield _stage_table(result.stages, verbose=verbose)
+        yield _stage_table(result, verbose=verbose)
     yield _memory_table(result, verbose=verbose)
     if verbose:
         yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
@@ -340,14 +339,14 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
     return Table(columns, rows, "One layer" if verbose else "")
 
 
-def _stage_table(stages: Sequence[AlikeStages], *, verbose: bool) -> Table:
+def _stage_table(result: PlanResult, *, verbose: bool) -> Table:
     """The stages; of many in a row that compute and hold alike the first and the last, unless all are wanted."""
-    if verbose:
-        return Table(STAGES, stages, "Stages")
+    stages, capacity = result.stages or (), result.memory.capacity_bytes
     runs = [list(run) for _, run in groupby(stages, key=lambda one: (one.layers, one.held_bytes))]
-    shown = [one for run in runs for one in (run if len(run) <= MOST_STAGES else (run[0], run[-1]))]
-    left = f"{len(stages) - len(shown)} more lie between stages of as many layers and states; -v lists them"
-    return Table(STAGES, shown, more=left if len(shown) < len(stages) else "")
+    ends = [one for run in runs for one in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
+    left = f"{len(stages) - len(ends)} more lie between stages of as many layers and states; -v lists them"
+    shown = [{**one, "mark": "over" if one.peak_bytes > capacity else ""} for one in ends]
+    return Table(STAGES, shown, "Stages" if verbose else "", mark="mark", more=left if len(ends) < len(stages) else "")
 
 
 MOST_STAGES = 8

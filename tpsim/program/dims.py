@@ -61,7 +61,6 @@ DIMS: Mapping[str, Dim] = {
     "u": Dim("query_rank", "query latent"),
     "x": Dim("kv_rank", "latent of keys and values"),
     "a": Dim("rotary", "part of a head that is rotated", split=False),
-    "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
     "o": Dim("value_dim", "head dim of values"),
     "n": Dim("experts", "experts"),
     "i": Dim("scored", "experts as the router scores them"),
@@ -72,6 +71,7 @@ DIMS: Mapping[str, Dim] = {
     RAGGED: Dim(
         "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
     ),
+    "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
 }
 """The dims of a transformer's arrays."""
 

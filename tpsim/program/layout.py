@@ -407,6 +407,7 @@ def layout(
     ep: Axes = (),
     etp: Axes = (),
     whole: Collection[str] = (),
+    latents: Collection[str] = (),
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
 
@@ -419,9 +420,10 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
-    ep        axes, of dp or tp or both, that experts lie on, major first
+    ep        axes, of dp, cp and tp, that experts lie on, major first
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
+    latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h
     """
     inside, data = (*tp, *heads), (*dp, *cp)
     split = len(inside) if kv_split is None else kv_split
@@ -437,6 +439,7 @@ def layout(
         table["residual"] = {"s": (*cp, *tp)}
     if cut:
         table["cut"] = dict(cut)
-    flat = {dim: axes for dim, axes in {"h": data, "d": data, "f": (*tp, *data)}.items() if dim not in whole}
+    sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
+    flat = {dim: axes for dim, axes in sharded.items() if dim not in whole}
     table |= {name: flat for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

@@ -6,6 +6,8 @@ p ranks, v chunks of layers per rank, m microbatches. Chunk k lies on rank k mod
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -158,6 +160,18 @@ def zero_bubble_h2(p: int, _v: int, m: int) -> Iterator[Order]:
         yield _split(i, m, warm=2 * (p - i) - 1, late=2 * i)
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No search for what is left over meanwhile: orders are many tuples, which hold no circle and all stay."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 made = tuple.__new__
 """A named tuple of its values: in less than half the time that its own constructor takes, which orders need often."""
 
@@ -229,7 +243,8 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     Raises InputError where the numbers do not suit it.
     """
     maker = SCHEDULES[name]
-    return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
+    with uncollected():
+        return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
 
 
 def forward_only(p: int = 1) -> PipelineSchedule:

@@ -35,8 +35,9 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     file, placement = question.stated.file, question.placement
     yield from _efficiency(file, question.machine)
     yield from _overheads(file)
-    if price := file.assume.price_per_chip_hour:
-        yield Assumption(f"a chip hour costs {price.value:g}", "stated" if price.kind == "measured" else price.kind)
+    if price := question.price:
+        known = "stated" if price.kind in ("measured", "datasheet") else price.kind
+        yield Assumption(f"a chip hour costs {price.value:g}", known)  # type: ignore[arg-type]  # one of the others
     yield from routing_assumption(file.assume, question.model)
     yield from _launch(file)
     if question.inference is None:

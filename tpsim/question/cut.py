@@ -101,6 +101,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         kv_split=split.kv_split,
         **split.renamed({"ep": ep, "etp": etp}),
         whole=whole,
+        latents=[dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies],
     )
     if cached:
         made = Layout({**made.table, "cache": split.renamed(cached)})

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.question.edits import Edit, Keys
-from tpsim.question.flags import AXES, PATHS, STAGES, STAGES_AXIS, flag_words
+from tpsim.question.flags import ADDED, AXES, PATHS, STAGES, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS
 
@@ -26,7 +26,7 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in given.items() if name in PATHS]
     return [
         *_mesh_edits(given),
-        *_stages_edits(given, data),
+        *_added_edits(given, data),
         *_size_edits(given, data),
         *_placement_edits(given),
         *simple,
@@ -81,13 +81,13 @@ def _refuse_mesh(text: str, message: str) -> None:
 
 
 def _known(name: str) -> None:
-    if name in PATHS or name in {"mesh", "placement", STAGES, *AXES}:
+    if name in PATHS or name in {"mesh", "placement", *ADDED, *AXES}:
         return
     if path := foreign_name(name):
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=f"tpsim calls this {path}")
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", STAGES, *AXES], form="--{}")
+    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ADDED, *AXES], form="--{}")
     raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
 
 
@@ -132,7 +132,7 @@ def _against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> Itera
     """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
     axes = parse_mesh(given["mesh"]) if "mesh" in given else {}
     for role, size in numbers.items():
-        if axes.get({**AXES, STAGES: STAGES_AXIS}[role]) != int(size):
+        if axes.get({**AXES, **ADDED}[role]) != int(size):
             text = f"{_word('mesh', given['mesh'])} {_word(role, size)}"
             raise InputError.one(
                 "size-given-twice",
@@ -143,32 +143,40 @@ def _against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> Itera
     yield from ()
 
 
-def _stages_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
-    """The pp flag: a name gives the role to an axis; a number sizes the axis that has it, or adds one.
+def _added_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
+    """The pp and cp flags: a name gives the role to axes; a number sizes the axis that has it, or adds one.
 
     A number alone keeps the scenario's chips and refills the axis of dp.
     """
-    if STAGES not in given:
-        return
-    text, size = _word(STAGES, given[STAGES]), str(given[STAGES])
-    if not _is_count(size):
-        yield Edit(("layout", STAGES), size.split(","), text)
-        return
-    if "mesh" in given:
-        yield from _against_mesh({STAGES: size}, given)
-        yield Edit(("layout", STAGES), [STAGES_AXIS], text)
-        return
-    if axis := _single_axis(STAGES, data):
-        yield Edit(("mesh", axis), int(size), text)
-    else:
-        mesh = data.get("mesh")
-        yield Edit(("layout", STAGES), [STAGES_AXIS], text)
-        yield Edit(("mesh",), {STAGES_AXIS: int(size), **(mesh if isinstance(mesh, Mapping) else {})}, text)
+    sizes = {role: str(given[role]) for role in ADDED if role in given}
+    stated = data.get("mesh")
+    mesh = dict(stated) if isinstance(stated, Mapping) else {}
+    for role, size in sizes.items():
+        text = _word(role, given[role])
+        if not _is_count(size):
+            yield Edit(("layout", role), size.split(","), text)
+        elif "mesh" in given:
+            yield from _against_mesh({role: size}, given)
+            yield Edit(("layout", role), [ADDED[role]], text)
+        elif axis := _single_axis(role, data):
+            mesh[axis] = int(size)
+            yield Edit(("mesh", axis), int(size), text)
+        else:
+            mesh = _with_axis(mesh, role, int(size), _single_axis("tp", data))
+            yield Edit(("layout", role), [ADDED[role]], text)
+            yield Edit(("mesh",), dict(mesh), text)
     chips = given.get("chips") or data.get("chips") or _chips(data)
-    if not any(_is_count(str(given.get(role))) for role in AXES) and chips and chips > 1:
+    counted = [_word(role, size) for role, size in sizes.items() if _is_count(size) and "mesh" not in given]
+    if counted and not any(_is_count(str(given.get(role))) for role in AXES) and chips and chips > 1:
         if refilled := _single_axis("dp", data):
-            yield Edit(("mesh", refilled), -1, text)
-        yield Edit(("chips",), chips, text)
+            yield Edit(("mesh", refilled), -1, counted[-1])
+        yield Edit(("chips",), chips, counted[-1])
+
+
+def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None) -> dict[str, Any]:
+    """The mesh with an axis for a role: of stages first, of context before that of tp."""
+    at = 0 if role == STAGES or beside is None or beside not in mesh else list(mesh).index(beside)
+    return dict([*list(mesh.items())[:at], (ADDED[role], size), *list(mesh.items())[at:]])
 
 
 def _axis_of(role: str, data: Mapping[str, Any], text: str) -> str:

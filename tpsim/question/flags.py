@@ -19,6 +19,7 @@ class Flags(TypedDict, total=False):
     chips          chips of the machine; an axis of -1 fills up to it
     mesh           mesh axes, major first: ``data=32,tensor=8``
     tp, dp         size of tensor and data parallelism, or the mesh axes that it takes: ``kv,rep``
+    cp             size of context parallelism, or the mesh axes that it takes
     pp             stages of a pipeline, or the mesh axis that has them
     schedule       how they take turns
     chunks         of layers on each stage
@@ -44,6 +45,7 @@ class Flags(TypedDict, total=False):
     mesh: str | None
     tp: int | str | None
     dp: int | str | None
+    cp: int | str | None
     pp: int | str | None
     schedule: str | None
     chunks: int | None
@@ -86,11 +88,12 @@ PATHS: Mapping[str, Keys] = {
 """Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
 
 STAGES, STAGES_AXIS = "pp", "pipe"
-"""The role of stages, and the axis that it gets, major to all others, where a scenario has none."""
+ADDED: Mapping[str, str] = {STAGES: STAGES_AXIS, "cp": "context"}
+"""Roles that a scenario may be without, and the axis that each gets: stages major to all others, context beside tp."""
 
 FLAGS: Mapping[str, str] = {
     **{".".join(keys): f"--{name.replace('_', '-')}" for name, keys in PATHS.items()},
-    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", STAGES)},
+    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", "cp", STAGES)},
     **{name: f"--{name}" for name in ("mesh", "placement")},
 }
 """The flag of a scenario's field, by its path."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price, travelling
-from tpsim.program.kinds import kinds
+from tpsim.program.kinds import counted, kinds
 from tpsim.program.schedules import LATER, SCHEDULES, forward_only
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated
 from tpsim.quantity.errors import InputError, unknown
@@ -77,9 +77,11 @@ def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
 def balance(question: Question, shelf: Shelf) -> Split:
     """The split with the fewest seconds on the slowest chunk: its kernels, and the collectives between them.
 
-    All chunks have as many layers of the kinds before the last, so these tip no scale.
+    Layers of a model's several kinds count as their mean; of those that a chunk begins with, because the practice
+    recomputes them, all chunks have as many, so these tip no scale.
     """
-    *_, last_kind = kinds(question.practice, question.model.stack)
+    stack, ends = question.model.stack, {"first": False, "last": False}
+    each = {one: kinds(question.practice, ((one, 1),))[-1] for one in counted(stack)}
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
     lowered, sizes = shelf.lowered(question), sizes_of(question)
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
@@ -98,7 +100,8 @@ def balance(question: Question, shelf: Shelf) -> Split:
         question.model.layers,
         ranks,
         chunks,
-        layer_s=seconds(Chunk(0, ((last_kind, 1),), first=False, last=False)),
+        layer_s=sum(many * seconds(Chunk(0, ((each[one], 1),), **ends)) for one, many in counted(stack).items())
+        / question.model.layers,
         first_s=seconds(Chunk(0, (), first=True, last=False)),
         last_s=seconds(Chunk(0, (), first=False, last=True)),
     )

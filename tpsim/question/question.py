@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Choice
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.profile import Constant, Machine
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
-    from tpsim.question.scenario_file import Assume
+    from tpsim.question.scenario_file import Assume, PriceFields
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
 
@@ -202,6 +202,11 @@ class Question:
     def blocking(self) -> bool:
         """True if messages hold up both their stages: as practice states, else as those do who run the schedule."""
         return self.practice.overlap.blocks_stages(usual=self.orders.blocking)
+
+    @property
+    def price(self) -> PriceFields | Constant | None:
+        """Of a chip hour: as assumed, else the machine's; None if neither states one."""
+        return self.assume.price_per_chip_hour or self.machine.chip.price_per_hour
 
     @property
     def matmul_efficiency(self) -> float | None:

@@ -46,7 +46,8 @@ def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes
     if not fields or not model.experts:
         return (), ()
     etp = tuple(axis for axis in fields.tp if axis not in ep) if etp is None else etp
-    for role, axes, whose in (("ep", ep, {"dp": fields.dp, "tp": fields.tp}), ("etp", etp, {"tp": fields.tp})):
+    inside = {"tp": fields.tp}
+    for role, axes, whose in (("ep", ep, {"dp": fields.dp, "cp": fields.cp, **inside}), ("etp", etp, inside)):
         for axis in axes:
             if axis not in {one for own in whose.values() for one in own}:
                 message = f"layout.{role} names {axis}, which is no axis of {' or '.join(whose)}"

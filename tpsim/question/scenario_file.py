@@ -78,7 +78,7 @@ class LayoutFields(Strict):
     cache: Literal["heads", "batch", "sequence"] | None = Field(
         default=None, description="what of the cache of inference the axes of tp split; none: its heads"
     )
-    ep: Axes = Field(default=(), description="of dp or tp: where experts lie")
+    ep: Axes = Field(default=(), description="of dp, cp or tp: where experts lie")
     etp: Axes | None = Field(default=None, description="of tp: what splits each expert; none: what ep leaves of tp")
     cut: dict[str, Axes] = Field(
         default_factory=dict, description="dim -> axes that split the stream where it is sent between stages"

@@ -150,6 +150,17 @@ REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts
 NOT_MODELLED_YET = {
     "steady": "messages that block in warm-up and flush alone",
     "deferred": "a norm of gradients that the update does not wait for",
+    "rank": "one row for all experts of a token on a rank",
+    "node": "one row for all experts of a token on a node",
+    "node_rank": "one row for all experts of a token on a node, then on a rank",
+    "shared": "exchanges beside what all tokens share alone",
+    "pair": "exchanges beside another microbatch",
+}
+NOT_YET_REMEDIES = {
+    "clip": "write none or norm",
+    "overlap": "write none or beside",
+    "rows.dispatch": "leave it out: every expert of a token gets a row",
+    "rows.overlap": "write none or beside",
 }
 
 
@@ -160,11 +171,12 @@ def _refuse_overlap(document: Document) -> None:
         message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
     stated = practice if isinstance(practice, Mapping) else {}
-    overlap = stated.get("overlap")
     found: list[tuple[tuple[str, ...], Any]] = [(("clip",), stated.get("clip"))]
-    found += [(("overlap", sort), value) for sort, value in overlap.items()] if isinstance(overlap, Mapping) else []
+    for group in ("overlap", "rows"):
+        fields = stated.get(group)
+        found += [((group, key), value) for key, value in fields.items()] if isinstance(fields, Mapping) else []
     for path, value in found:
         if isinstance(value, str) and value in NOT_MODELLED_YET:
             message = f"{' of '.join(path)}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
-            remedy = "write none or norm" if path == ("clip",) else "write none or beside"
+            remedy = NOT_YET_REMEDIES.get(".".join(path)) or NOT_YET_REMEDIES[path[0]]
             raise InputError.one("not-supported-yet", message, document.place("practice", *path), remedy)

@@ -128,7 +128,8 @@ class _Judge:
             if block.shape != expected[windows[device]].shape:
                 return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
         paid = _paid(self.run, blocks, array.type)
-        gaps = {device: float(np.max(np.abs(paid[device] - expected[windows[device]]), initial=0.0)) for device in paid}
+        apart = np.abs(np.array([*paid.values()]) - np.array([expected[windows[device]] for device in paid]))
+        gaps = dict(zip(paid, apart.reshape(len(paid), -1).max(axis=1, initial=0.0).tolist(), strict=True))
         worst = max(gaps, key=lambda device: _unless_nan(gaps[device]))
         size = max(float(np.max(np.abs(expected), initial=0.0)), FLOOR)
         where = self._place(worst) if array.type.complete else ""

@@ -16,7 +16,7 @@ from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import whole
 from tpsim.reference import permutes
 from tpsim.reference.collectives import schedule
-from tpsim.reference.linkload import hops, injected, passes
+from tpsim.reference.linkload import hops, injected, own_part, passes
 from tpsim.reference.network import NOWHERE, Index, Lane, Network
 
 if TYPE_CHECKING:
@@ -276,13 +276,10 @@ def _whole(run: Schedule, message: Message, kind: MoveKind, elements: int) -> Si
 def _marked(run: Schedule, message: Message, letter: Letter, kind: MoveKind, elements: int) -> Sized:
     """The same of the elements that are marked, in each group."""
     send, cuts = message
-    total = sum(np.nansum(marks, axis=1) for marks in letter)
-    own: Any = 0
-    for (low, _), marks in zip(cuts, letter, strict=True):
-        each = ((low + at, low + at + 1) for at in range(marks.shape[1]))
-        mine = np.array([injected(run, kind, send.source, [one], elements) for one in each])
-        own = own + np.nansum(marks * mine, axis=1)
-    return send, np.asarray(total, dtype=np.int64), np.asarray(own, dtype=np.int64)
+    first, last = own_part(run, kind, send.source, elements)
+    own = [marks[:, max(first - low, 0) : max(last - low, 0)] for (low, _), marks in zip(cuts, letter, strict=True)]
+    total, mine = (sum(np.nansum(marks, axis=1) for marks in each) for each in (letter, own))
+    return send, np.asarray(total, dtype=np.int64), np.asarray(mine, dtype=np.int64)
 
 
 class _Group:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Run:
         pipe = [self.grid.mesh.order.index(axis) for axis in self.program.pipe]
         return tuple(place for at, place in enumerate(device) if at not in pipe)
 
-    def bytes_on(self, device: Device, array: Array) -> int:
+    def bytes_on(self, device: Device, array: Array) -> Any:
         """Bytes of an array's block on a device, 0 where it has none."""
         held: int = self.elements(array).get(device, 0) * bytes_of(array.dtype)
         return held

@@ -98,10 +98,14 @@ def injected(plan: Schedule, kind: MoveKind, source: int, pieces: Iterable[Piece
     """
     if source >= plan.n:
         return 0
-    if kind not in {"all_to_all", "permute"}:
-        return sum(stop - start for start, stop in pieces)
-    low, high = source * total // plan.n, (source + 1) * total // plan.n
+    low, high = own_part(plan, kind, source, total)
     return sum(max(min(stop, high) - max(start, low), 0) for start, stop in pieces)
+
+
+def own_part(plan: Schedule, kind: MoveKind, source: int, total: int) -> Piece:
+    """The stretch of the array of which what a sender sends is its own."""
+    alone = kind in {"all_to_all", "permute"}
+    return (source * total // plan.n, (source + 1) * total // plan.n) if alone else (0, total)
 
 
 def hops(segment: Segment) -> int:

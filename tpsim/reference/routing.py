@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpsim.program.op import Array, Combine, Dispatch, Filled
+from tpsim.program.tokens import Order, positions
 
 if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
@@ -35,9 +36,18 @@ def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias
     return chosen
 
 
-def balanced(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
-    """Every expert in turn: token after token takes the next k of them."""
-    return np.asarray((i - sizes["k"] * (b * sizes["s"] + s)) % sizes["n"] < sizes["k"], dtype=np.float64)
+def evenly(order: Order = "contiguous", sharing: int = 1) -> Choice:
+    """Every expert in turn: token after token, as devices have them, takes the next k of them.
+
+    order, sharing  of the tokens of a sequence, and how many devices share them
+    """
+
+    def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
+        length = int(sizes["s"])
+        place = np.argsort(positions(order, length, sharing))[s]
+        return np.asarray((i - sizes["k"] * (b * length + place)) % sizes["n"] < sizes["k"], dtype=np.float64)
+
+    return choose
 
 
 def drawn(seed: int, skew: float = 0.0) -> Choice:
@@ -150,9 +160,17 @@ def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, 
     return ids, np.where(ids == EMPTY, 0, own_ids)
 
 
+def _positions(run: Run, ids: Table) -> Table:
+    """The same tokens by where they stand in their sequence, instead of where devices have them."""
+    if run.positions is None:
+        return ids
+    length = run.sizes["s"]
+    return np.where(ids == EMPTY, EMPTY, ids - ids % length + run.positions[ids % length])
+
+
 def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
-    here, there = _of(mine, array), _of(whole, other)
+    here, there = _positions(mine, _of(mine, array)), _of(whole, other)
     found = np.zeros_like(value)
     at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
     expert, row = np.nonzero(there != EMPTY)

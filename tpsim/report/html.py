@@ -14,6 +14,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpsim.printable import printable
 from tpsim.report import vega
 from tpsim.report.table import Column, Table, as_text
 from tpsim.report.vega import Look
@@ -65,7 +66,7 @@ def text(document: Document, version: str) -> str:
     """
     from markupsafe import Markup
 
-    style, script = _file("bars.css") + _file("page.css"), _file("page.js")
+    style, script = _file("parts.css") + _file("page.css"), _file("page.js")
     return _rendered(
         "report.html.j2",
         page=document,
@@ -83,7 +84,7 @@ def cell(lines: Sequence[Line], bars: Sequence[Bar], records: Sequence[Mapping[s
     from markupsafe import Markup
 
     table = _shown(_table(records)) if records else None
-    return _rendered("notebook.html.j2", lines=lines, bars=bars, table=table, style=Markup(_file("bars.css")))  # noqa: S704
+    return _rendered("notebook.html.j2", lines=lines, bars=bars, table=table, style=Markup(_file("parts.css")))  # noqa: S704
 
 
 @cache
@@ -110,10 +111,10 @@ def _rendered(template: str, **values: Any) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """A text without characters that steer whoever shows it, or are no text at all."""
-    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
+    """A text without characters that steer whoever shows it, or are no text at all; its lines stay."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
-    return "".join(char if char.isprintable() or char in "\t\n" else "\ufffd" for char in value)
+    return "\n".join(map(printable, value.split("\n")))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -121,7 +122,8 @@ def _visible(value: Any) -> Any:
 
 def _shown(table: Table) -> dict[str, Any]:
     """A table as the template shows it: columns, and rows, each with what stands above it and below it."""
-    beside = replace(table, columns=tuple(one for one in table.columns if not one.below and one.key != table.group))
+    drawn = (one for one in table.columns if one.kind != "bar")  # a page has pictures
+    beside = replace(table, columns=tuple(one for one in drawn if not one.below and one.key != table.group))
     texts = as_text(beside)
     heads = zip(texts.headers, texts.units, texts.right, strict=True)
     return {
@@ -145,6 +147,7 @@ def _rows(table: Table, beside: Table, texts: Text) -> Iterator[dict[str, Any]]:
         own = row.get(table.group)
         yield {
             "group": own if own != group else None,
+            "mark": row.get(table.mark),
             "cells": [
                 {"text": cell, "right": right, "value": _number(row.get(column.key))}
                 for column, cell, right in zip(beside.columns, cells, texts.right, strict=True)
@@ -187,19 +190,18 @@ def _kind(key: str, values: Sequence[Any]) -> Kind:
 
 def _drawn(picture: Picture) -> dict[str, Any]:
     """A picture twice, as wide as a page and as a phone, with what its colours stand for."""
-    looks = [replace(LOOK, width=width) for width in (WIDE, NARROW)]
     return {
         "title": picture.title,
         "about": picture.about,
-        **{
-            name: {
-                "svg": _svg(vega.alone(picture, look)),
-                "sorts": vega.sorts(picture, look),
-                "thin": vega.left_out(picture, look),
-            }
-            for name, look in zip(("wide", "narrow"), looks, strict=True)
-        },
+        "wide": _seen(picture, WIDE),
+        "narrow": _seen(picture, NARROW),
     }
+
+
+def _seen(picture: Picture, width: int) -> dict[str, Any]:
+    look = replace(LOOK, width=width)
+    thin = vega.thin(picture, look)
+    return {"svg": _svg(vega.alone(thin, look)), "sorts": vega.sorts(thin), "thin": vega.left_out(picture, thin)}
 
 
 def _svg(spec: Mapping[str, Any]) -> Markup:

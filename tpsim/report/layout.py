@@ -37,8 +37,8 @@ class Line:
 def lines(table: Table, width: int | None) -> Iterator[Line]:
     """`table` as lines of at most `width` characters, as far as no number has to be cut; None: unbounded.
 
-    What is too wide stands closer, then long texts are wrapped, then texts at the right end go under their rows;
-    columns that are too many even so go on in a table below, behind the first one.
+    What is too wide stands closer, then long texts are wrapped, then texts at the right end go under their rows, then
+    spare columns give way, which is said; columns that are too many even so go on in a table below, behind the first.
     """
     if table.title:
         yield Line("title", table.title)
@@ -46,11 +46,13 @@ def lines(table: Table, width: int | None) -> Iterator[Line]:
     beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
     grid = _Grid(beside, width)
     under = grid.under()
-    last = len(grid.columns) - under
-    for laid in grid.parts(range(last)):
-        yield from _part(table, laid, [*beside.columns[len(beside.columns) - under :], *below], width)
-        below, under = [], 0
-    for text in table.more.splitlines():
+    below = [*beside.columns[len(beside.columns) - under :], *below]
+    chosen, left = grid.needed(range(len(grid.columns) - under))
+    for laid in grid.parts(chosen):
+        yield from _part(table, laid, below, width)
+        below = []
+    gone = [f" no room here for: {', '.join(left)}"] if left else []
+    for text in [*table.more.splitlines(), *gone]:
         yield from (Line("below", part) for part in ([text] if width is None else _wrapped(text, width)))
 
 
@@ -98,7 +100,7 @@ class _Grid:
         self.headers = headers if any(map(any, headers)) else []
         self.columns = list(zip(*self.headers, *rows, strict=True)) or [() for _ in cells.headers[first:]]
         self.right = cells.right[first:]
-        self.texts = [column.kind == "text" for column in table.columns[first:]]
+        self.told = table.columns[first:]
         self.width = width
 
     def laid(self, chosen: Sequence[int]) -> _Laid:
@@ -108,8 +110,18 @@ class _Grid:
     def under(self) -> int:
         """How many texts at the right end go under their rows: as few as let the others fit, none if none do."""
         every = len(self.columns)
-        texts = next((n for n, text in enumerate(reversed(self.texts[1:])) if not text), 0)
+        texts = next((n for n, column in enumerate(reversed(self.told[1:])) if column.kind != "text"), 0)
         return next((n for n in range(texts + 1) if self.laid(range(every - n)).fits), 0)
+
+    def needed(self, columns: Sequence[int]) -> tuple[Sequence[int], list[str]]:
+        """The columns without the spare ones that must give way, and what these are called."""
+        left: list[str] = []
+        for at in sorted(columns, key=lambda at: -self.told[at].spare):
+            if self.laid(columns).fits or not self.told[at].spare:
+                break
+            columns = [other for other in columns if other != at]
+            left.append(" ".join(self.told[at].header.split()))
+        return columns, left
 
     def parts(self, columns: Sequence[int]) -> Iterator[_Laid]:
         """The columns, in as many tables as they need: the first leads each, and at least one is with it."""

@@ -24,12 +24,14 @@ class Column:
 
     header  a line, or two with a line break; the unit is added by the writer
     below   True for a long text: a terminal prints it under its row
+    spare   above 0 where others say most of it: the highest first gives way on a narrow terminal
     """
 
     key: str
     header: str
     kind: Kind = "text"
     below: bool = False
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)

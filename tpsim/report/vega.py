@@ -5,13 +5,13 @@ Vega-Lite is a grammar of graphics whose documents are plain data: https://vega.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import dumps
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.report.numbers import Scale, scale
-from tpsim.report.picture import Curves, Picture, Span, Spans
+from tpsim.report.picture import Curves, Picture, Spans
 from tpsim.report.thin import IN_TURN, MOST_SPANS, thinned
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Look:
 def document(pictures: Iterable[Picture], look: Look | None = None) -> dict[str, Any]:
     """Some pictures below each other, each with its title."""
     look = look or Look()
-    drawn = [{"title": picture.title, **one(picture, look)} for picture in pictures]
+    drawn = [{"title": picture.title, **one(thin(picture, look), look)} for picture in pictures]
     return _whole({"vconcat": drawn, "resolve": {"scale": {"color": "independent"}}}, look)
 
 
@@ -63,20 +63,26 @@ def one(picture: Picture, look: Look) -> dict[str, Any]:
     return _spans(picture, look) if isinstance(picture, Spans) else _curves(picture, look)
 
 
-def sorts(picture: Picture, look: Look) -> list[str]:
-    """What its colours stand for, in the order of the colours."""
+def thin(picture: Picture, look: Look) -> Picture:
+    """What can be seen of a picture: no more spans on a lane than there are pixels."""
+    if isinstance(picture, Curves):
+        return picture
+    cells, end = min(look.width, MOST_SPANS // max(1, len(picture.lanes))), _end(picture)
+    return replace(picture, lanes={name: thinned(lane, end, cells) for name, lane in picture.lanes.items()})
+
+
+def sorts(picture: Picture) -> list[str]:
+    """What the colours of a picture stand for, in the order of the colours."""
     if isinstance(picture, Curves):
         return [curve.name for curve in picture.curves]
-    met = {span.sort for lane in _drawn(picture, look).values() for span in lane}
+    met = {span.sort for lane in picture.lanes.values() for span in lane}
     return [sort for sort in (*picture.sorts, IN_TURN) if sort in met]
 
 
-def left_out(picture: Picture, look: Look) -> str:
-    """What of a picture is not drawn, since nobody could see it; "" where all is."""
-    if isinstance(picture, Curves):
-        return ""
-    thin = any(len(lane) < len(picture.lanes[name]) for name, lane in _drawn(picture, look).items())
-    return "what is shorter than a pixel or two is drawn together with its neighbours" if thin else ""
+def left_out(picture: Picture, seen: Picture) -> str:
+    """What of a picture cannot be seen; "" where all can."""
+    whole, drawn = (sum(map(len, one.lanes.values())) if isinstance(one, Spans) else 0 for one in (picture, seen))
+    return "what is shorter than a pixel or two is drawn together with its neighbours" if drawn < whole else ""
 
 
 def _whole(drawn: Mapping[str, Any], look: Look) -> dict[str, Any]:
@@ -107,12 +113,6 @@ def _end(picture: Spans) -> float:
     return max((span.end for lane in picture.lanes.values() for span in lane[-1:]), default=0.0)
 
 
-def _drawn(picture: Spans, look: Look) -> dict[str, list[Span]]:
-    """The spans that are drawn, lane by lane: no more than there are pixels."""
-    cells = min(look.width, MOST_SPANS // max(1, len(picture.lanes)))
-    return {name: thinned(lane, _end(picture), cells) for name, lane in picture.lanes.items()}
-
-
 TALL, LOW, WHOLE = 24, 8, 360
 """Pixels of a lane, at the most and at the least, and of all lanes where they are many."""
 
@@ -124,7 +124,7 @@ LETTER = 6.5
 
 
 def _spans(picture: Spans, look: Look) -> dict[str, Any]:
-    lanes, end = _drawn(picture, look), _end(picture)
+    lanes, end = picture.lanes, _end(picture)
     unit = scale([end], picture.kind)
     step = max(LOW, min(TALL, WHOLE // max(1, len(lanes))))
     data = [
@@ -143,7 +143,7 @@ def _spans(picture: Spans, look: Look) -> dict[str, Any]:
         "axis": {"domain": False, "minExtent": EXTENT},
     }
     bars = {"type": "bar", "height": {"band": 0.86}, "tooltip": look.legend}
-    drawn = [{"mark": bars, "encoding": {"color": _colour(sorts(picture, look), look)}}]
+    drawn = [{"mark": bars, "encoding": {"color": _colour(sorts(picture), look)}}]
     roomy = [one for one in data if _room(one, end / unit.divisor, look.width)] if step == TALL else []
     if roomy:
         text = {"type": "text", "align": "left", "dx": 3, "fontSize": 10.5, "fill": "#ffffff"}
@@ -193,7 +193,7 @@ def _curves(picture: Curves, look: Look) -> dict[str, Any]:
     ys = [y for curve in picture.curves for _, y in curve.points] + [limit for _, limit in picture.limits]
     units = _unit(picture.x, xs), _unit(picture.y, ys)
     axes = {"x": _axis(picture.x, "x", units[0], xs), "y": _axis(picture.y, "y", units[1], ys)}
-    colour = _colour(sorts(picture, look), look)
+    colour = _colour(sorts(picture), look)
     layers = [
         {"data": {"values": _points(curve, units)}, "mark": MARKS[curve.drawn], "encoding": {"color": colour}}
         for curve in picture.curves
@@ -214,17 +214,14 @@ def _unit(measure: Measure, values: Sequence[float]) -> Scale:
 def _axis(measure: Measure, field: str, unit: Scale, values: Sequence[float]) -> dict[str, Any]:
     title = f"{measure.name}, {unit.unit}" if unit.unit else measure.name
     axis: dict[str, Any] = {"field": field, "type": "quantitative", "title": title}
+    room = {"minExtent": EXTENT * 2 // 3} if field == "y" else {}
     if not measure.log:
-        return {
-            **axis,
-            "scale": {"nice": field == "y", "zero": True},
-            "axis": {"tickCount": 6, **({"minExtent": 40} if field == "y" else {})},
-        }
+        return {**axis, "scale": {"nice": field == "y", "zero": True}, "axis": {"tickCount": 6, **room}}
     low, high = min(values) * (1 - EDGE), max(values) * (1 + EDGE)
     steps = next(steps for ratio, steps in TICKS if high < ratio * low)
     ticks = [step * 10.0**power for power in range(-12, 22) for step in steps if low <= step * 10.0**power <= high]
     said = dumps({_key(tick): _said(tick, measure) for tick in ticks})
-    labels = {"values": ticks, "labelExpr": f"{said}[format(datum.value, '.0e')] || ''", "labelOverlap": True}
+    labels = {"values": ticks, "labelExpr": f"{said}[format(datum.value, '.0e')] || ''", "labelOverlap": True, **room}
     return {**axis, "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": labels}
 
 

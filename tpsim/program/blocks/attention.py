@@ -116,7 +116,7 @@ def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
 
 
 def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: Array | None = None) -> Array:
-    """Softmax of masked, scaled scores over the keys t; a split t owes a max, then a sum."""
+    """Softmax of masked, scaled scores over the keys t, and of sinks; a split t owes a max, then a sum."""
     trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != "t")
     hidden = trace.index(mask, ("s", "t"), scores.dtype)
     scores = trace.lin("attention.masked", scores, hidden, scales=(scale, ONE))

@@ -44,12 +44,15 @@ def write(text: Text, block: Moe, x: Array) -> Array:
         picked = dispatch(trace, "dispatch.gates", gates, chosen)
     with text.inside("experts", "experts"):
         there = to_experts(trace, rows, "dispatch.rows")
-        out = _made(text, block, there, to_experts(trace, picked, "dispatch.gates") if early else None)
+        weights = to_experts(trace, picked, "dispatch.gates") if early else None
+    shared = _shared(text, block, x) if block.shared else None  # while rows are on their way
+    with text.inside("experts", "experts"):
+        out = _made(text, block, there, weights)
     with text.inside("experts", "routed"):
         back = from_experts(trace, out, rows.type, "combine.rows")
         back = back if early else trace.einsum("combine.weighed", back.dims, back, picked)
         made = combine(trace, "combine.out", back, chosen, x.type)
-    return _joined(text, made, _shared(text, block, x)) if block.shared else made
+    return made if shared is None else _joined(text, made, shared)
 
 
 def _gates(text: Text, block: Moe, x: Array) -> tuple[Array, Array]:

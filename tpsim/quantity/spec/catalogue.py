@@ -85,6 +85,13 @@ def path_from(folder: Path, path: str) -> str:
     return way if way.startswith(".") else f"./{way}"
 
 
+_ASKED: dict[tuple[Kind, Kind], str] = {
+    ("scenarios", "models"): "ask of it by flags: --model {} --hw dgx-h100 --seq 4096",
+    ("scenarios", "hardware"): "ask of it by flags: --model llama-3-8b --hw {} --seq 4096",
+}
+"""What somebody wants who names another thing in the place of a scenario."""
+
+
 def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     """The file of that name, which is the file's name without ``.yaml``; case counts.
 
@@ -98,7 +105,8 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     other = next((one for one in others if name in names(one)), None)
     if name not in known and other is not None:
         message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
-        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, note=listed(name, known))
+        remedy = _ASKED.get((kind, other), "").format(name)
+        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, remedy, listed(name, known))
     if name not in known:
         remedy = "a file is named with its folder: ./my-file.yaml"
         raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
