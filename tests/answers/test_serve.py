@@ -84,6 +84,16 @@ def latents(tmp_path_factory):
     return served(str(path), batch=8, context=4096)
 
 
+def test_deepseek_v3_decodes_with_two_experts_a_chip_and_everything_else_on_all():
+    """Its parameters at one byte: 17,117,648,384 on every chip, and 2 x 58 experts of 44,040,192."""
+    sizes = ["workload.param_dtype=int8", "workload.context=4989"]
+    plan = tpsim.plan("deepseek-v3-h100-decode", overrides=sizes)
+    assert plan.memory.parameters_bytes == 17_117_648_384 + 58 * 2 * 44_040_192 == 22_226_310_656
+    assert plan.serve.cache_bytes_per_token == 70_272
+    assert plan.memory.cache_bytes == 128 * 4989 * 70_272
+    assert {row.collective for row in plan.rows} == {"all_to_all"}
+
+
 def test_latents_take_70_kb_a_token_and_are_copied_where_heads_are_split(latents):
     assert latents.serve.cache_bytes_per_token == 61 * 576 * 2 == 70_272
     assert latents.serve.copies == 8

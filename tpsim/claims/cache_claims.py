@@ -83,7 +83,7 @@ class _Replies:
         self, question: Question, caches: Mapping[str, Block], tokens: Mapping[str, int], laid: Layout | None
     ) -> Run:
         sizes = {**self.work.dims(question.model), **tokens, "p": self.room, "m": 1}
-        sizes |= {"c": sizes["b"] * sizes["s"]} if "c" in sizes else {}  # however tokens choose experts
+        sizes |= {"c": sizes["b"] * sizes["s"]} if "c" in sizes else {}  # rows for all tokens that choose one expert
         past = sizes.get("past", 0)
         drawn = leaves(sizes)("tokens", (sizes["b"], self.room))[:, past : past + sizes["s"]]
         stack = tuple(run for chunk in question.stages.chunks for run in chunk.stack)
