@@ -24,7 +24,7 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
-    brief = inference_brief(plan.serve) if plan.serve else _time_brief(plan)
+    brief = inference_brief(plan, plan.serve) if plan.serve else _time_brief(plan)
     yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
     held, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
@@ -45,14 +45,28 @@ def time_text(plan: PlanResult) -> str:
 def inference_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
     provided = " if it fitted" if plan.memory.fits is False else ""
-    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
-    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
-    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
-    share = percent(plan.compute.time_s / plan.step.time_s)
-    bound = f"{bound} ({share})" if plan.step.bound_by == "compute" else IN_TURN.get(plan.step.bound_by, _bound(plan))
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
     rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
-    return f"{', then '.join(filter(None, (first, each)))}{provided}: bound by {bound}, {_lost(plan)}; {rates}"
+    return f"{_tokens(serve)}{provided}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
+
+
+def inference_brief(plan: PlanResult, serve: Serve) -> str:
+    """First token and those that follow, and what binds them, in a few words."""
+    return f"{_tokens(serve)}, bound by {_bound_of_inference(plan, serve)}"
+
+
+def _tokens(serve: Serve) -> str:
+    """The first token and those that follow."""
+    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
+    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    return ", then ".join(filter(None, (first, each)))
+
+
+def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:
+    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
+    if plan.step.bound_by == "compute":
+        return f"{bound} ({percent(plan.compute.time_s / plan.step.time_s)})"
+    return IN_TURN.get(plan.step.bound_by, _bound(plan))
 
 
 IN_TURN = {"bubble": "stages that work one after the other"}
@@ -60,13 +74,6 @@ IN_TURN = {"bubble": "stages that work one after the other"}
 
 HALF = 0.5
 """The share of compute from which it is bound by what makes it."""
-
-
-def inference_brief(serve: Serve) -> str:
-    """First token and those that follow, in a few words."""
-    first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
-    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
-    return ", then ".join(filter(None, (first, each)))
 
 
 def _time_brief(plan: PlanResult) -> str:
