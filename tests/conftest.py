@@ -49,7 +49,7 @@ def one_shelf():
             return machine(shelf, name)
         if name not in machines:
             machines[name] = machine(shelf, name)
-        return machines[name]
+        return shelf.machines.setdefault(name, machines[name])
 
     def made(shelf, question):
         key = structure(question)
@@ -58,7 +58,7 @@ def one_shelf():
         programs.move_to_end(key)
         if len(programs) > MOST_PROGRAMS:
             programs.popitem(last=False)
-        return programs[key]
+        return shelf.programs.setdefault(key, programs[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Shelf, "machine", read)
