@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Band(Record):
     """Between the tenth and the ninetieth of a hundred runs of the kind, as far as published ones tell.
 
-    of     the kind of runs whose errors it is made of
+    of     what published runs its errors are of
     runs   how many there are, of so many sets
     """
 
@@ -34,19 +34,19 @@ class Band(Record):
     def text(self) -> str:
         """In words."""
         low, high = (show(float(one), "seconds") for one in (self.low_s, self.high_s))
-        return f"{low} to {high} in 8 of 10 published runs like it: {self.of} ({self.runs} runs of {self.sets} sets)"
+        return f"{low} to {high} in 8 of 10 published runs {self.of} ({self.runs} runs of {self.sets} sets)"
 
 
 def band(question: Question, time_s: Seconds) -> Band:
     """The band of a step of so many seconds, from errors that the shipped constants were not fitted by."""
-    unlike = "".join(f" {sort}" for sort, there in _unlike(question).items() if there)
+    unlike = "".join(f" with {sort}" for sort, there in _unlike(question).items() if there)
     several = question.mesh.devices > prod(question.machine.levels[0].shape)
     generation = "" if unlike else question.machine.chip.generation
     found = _evidence().band(generation, "many" if several else "one")
     if found.generation is None:
-        kind = f"widest, for no published step of its sort was scored:{unlike or ' chips of this generation'}"
+        kind = f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
     else:
-        kind = f"chips of generation {found.generation} on {'one node' if found.nodes == 'one' else 'several nodes'}"
+        kind = f"on {'one node' if found.nodes == 'one' else 'several nodes'} of {found.generation} chips"
     return Band(time_s * found.low, time_s * found.high, kind, found.runs, found.sets)
 
 

@@ -94,7 +94,7 @@ def band(own: Band, time_s: Seconds) -> Iterator[Derivation]:
         yield Derivation(
             what=f"the {which} of a hundred runs like it",
             dimension="seconds",
-            text=f"{time} x {end / time_s:.3g}, measured over predicted seconds of {own.of}",
+            text=f"{time} x {end / time_s:.3g}, measured over predicted seconds of published runs {own.of}",
             value=float(end),
             because=("the constants that predict a set of runs were fitted to the others; sets weigh alike",),
             sources=(f"docs/steps.md: {own.runs} runs of {own.sets} sets",),

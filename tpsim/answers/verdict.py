@@ -28,6 +28,8 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
     held, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
+    if plan.band:
+        yield Line(plan.band.text, "band")
     if plan.run:
         yield Line(plan.run.text, "run")
     if plan.change:
@@ -44,29 +46,29 @@ def time_text(plan: PlanResult) -> str:
 
 def inference_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
-    provided = " if it fitted" if plan.memory.fits is False else ""
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
     rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
-    return f"{_tokens(serve)}{provided}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
+    return f"{_waits(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
 
 
 def inference_brief(plan: PlanResult, serve: Serve) -> str:
-    """First token and those that follow, and what binds them, in a few words."""
-    return f"{_tokens(serve)}, bound by {_bound_of_inference(plan, serve)}"
+    """First token, those that follow, and what binds them, in a few words."""
+    return f"{_waits(plan, serve)}, bound by {_bound_of_inference(plan, serve)}"
 
 
-def _tokens(serve: Serve) -> str:
-    """The first token and those that follow."""
+def _waits(plan: PlanResult, serve: Serve) -> str:
+    """Seconds until the first token, and of a step of decoding."""
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
     each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
-    return ", then ".join(filter(None, (first, each)))
+    return ", then ".join(filter(None, (first, each))) + (" if it fitted" if plan.memory.fits is False else "")
 
 
 def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:
-    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
-    if plan.step.bound_by == "compute":
-        return f"{bound} ({percent(plan.compute.time_s / plan.step.time_s)})"
-    return IN_TURN.get(plan.step.bound_by, _bound(plan))
+    """What of compute sets the pace, with its share; else what does."""
+    if plan.step.bound_by != "compute":
+        return IN_TURN.get(plan.step.bound_by, _bound(plan))
+    what = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
+    return f"{what} ({percent(plan.compute.time_s / plan.step.time_s)})"
 
 
 IN_TURN = {"bubble": "stages that work one after the other"}
