@@ -18,7 +18,7 @@ from tpsim.machine.profile_fields import HardwareFile
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import suggest
-from tpsim.quantity.spec.refusals import _branches
+from tpsim.quantity.spec.types import branches
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.scenario_file import ScenarioFile
 
@@ -36,8 +36,8 @@ def inside(annotation) -> list[type[BaseModel]]:
     """The models in a type, however deep in lists and maps."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    parts = [part for one in _branches(annotation) for part in getattr(one, "__args__", ())]
-    own = [one for one in _branches(annotation) if one is not annotation]
+    parts = [part for one in branches(annotation) for part in getattr(one, "__args__", ())]
+    own = [one for one in branches(annotation) if one is not annotation]
     return [model for part in (*parts, *own) for model in inside(part)]
 
 

@@ -47,7 +47,7 @@ class MtpFields(Strict):
 
 def _which(value: Any) -> str:
     """Which block of the vocabulary a map says that it is."""
-    said = value if isinstance(value, dict) else dict(value)
+    said = value if isinstance(value, dict) else vars(value) if isinstance(value, Strict) else {}
     return str(said.get("attention", said.get("ffn", "")))
 
 

@@ -26,23 +26,23 @@ def _inside(annotation: Any, key: str | int) -> Iterator[Any]:
     """The types of one entry of a value of that type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(str(key))
-        yield from _branches(field.annotation) if field else ()
+        yield from branches(field.annotation) if field else ()
         return
     origin, parts = get_origin(annotation), get_args(annotation)
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(key, str):
-        yield from _branches(parts[1])
+        yield from branches(parts[1])
     elif isinstance(origin, type) and issubclass(origin, list | tuple) and isinstance(key, int):
-        yield from _branches(parts[min(key, len(parts) - 1)] if parts[-1] is not Ellipsis else parts[0])
+        yield from branches(parts[min(key, len(parts) - 1)] if parts[-1] is not Ellipsis else parts[0])
 
 
-def _branches(annotation: Any) -> Iterator[Any]:
+def branches(annotation: Any) -> Iterator[Any]:
     """The members of a union, metadata taken off."""
     origin = get_origin(annotation)
     if origin in {Union, UnionType}:
         for part in get_args(annotation):
-            yield from _branches(part)
+            yield from branches(part)
     elif hasattr(annotation, "__metadata__"):
-        yield from _branches(get_args(annotation)[0])
+        yield from branches(get_args(annotation)[0])
     else:
         yield annotation
 
@@ -53,7 +53,7 @@ def model_at(model: type[BaseModel], keys: Keys, data: Any = None) -> type[BaseM
     data  the map, which tells models apart that have fields of one choice
     """
     found = types_at(model, keys)
-    entries = [part for one in found if get_origin(one) is dict for part in _branches(get_args(one)[1])]
+    entries = [part for one in found if get_origin(one) is dict for part in branches(get_args(one)[1])]
     models = [one for one in (*found, *entries) if isinstance(one, type) and issubclass(one, BaseModel)]
     told = (one for one in models if isinstance(data, dict) and _chosen(one, data))
     return next(told, next(iter(models), None))
