@@ -125,6 +125,9 @@ def test_no_two_lines_of_a_part_have_the_same_label(name):
     assert len(set(labels)) == len(labels)
 
 
+BINDING = ("compute", "communication", "the pipeline", "the host", "reading weights", "matrix products", "stages")
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_first_screen_of_80_columns_and_24_lines_holds_step_bound_and_fit_and_so_does_the_last(name):
     answer, screen = planned(name), StringIO()
