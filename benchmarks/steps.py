@@ -113,7 +113,7 @@ def sweeps() -> Iterator[tuple[str, list[Run]]]:
         if name == "vtrain":
             groups[name, model, run.devices].append(run)
         elif name == "bigscience" and run.row.get("day", "") >= "02-25":
-            groups[name, model[:2], run.devices].append(run)
+            groups[name, model, run.devices].append(run)
     for (name, model, chips), several in groups.items():
         if len(several) >= FEWEST:
             yield f"{name}: hidden {model[0]}, {model[1]} layers, {chips} chips", several
