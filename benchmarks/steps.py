@@ -110,9 +110,7 @@ def sweeps() -> Iterator[tuple[str, list[Run]]]:
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs():
         name, model = run.row["set"], tuple(run.row["model"].values())
-        if name == "vtrain":
-            groups[name, model, run.devices].append(run)
-        elif name == "bigscience" and run.row.get("day", "") >= "02-25":
+        if name == "vtrain" or (name == "bigscience" and run.row.get("day", "") >= "02-25"):
             groups[name, model, run.devices].append(run)
     for (name, model, chips), several in groups.items():
         if len(several) >= FEWEST:

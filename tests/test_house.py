@@ -83,6 +83,7 @@ def called(*words):
     return stream
 
 
+@pytest.mark.usefixtures("anew")
 @pytest.mark.parametrize(("walk", "asked"), [("plan", "llama3-70b-h100"), ("check", "scenarios/llama3-70b-h100.yaml")])
 def test_a_walk_calls_its_functions_in_the_order_of_the_page(walk, asked, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)

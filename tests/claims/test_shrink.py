@@ -44,7 +44,8 @@ def test_a_shipped_question_keeps_its_structure_and_becomes_small(name):
     had = asked.workload.microbatches
     if asked.schedule and asked.schedule.chunks > 1:  # as many for each stage, so that they are taken in whole groups
         had = small.stages.ranks * (had // asked.stages.ranks)
-    layers = 2 * len(full) if alike else sum(small.split)
+    each = 2 * len(asked.model.kinds) if len(asked.stages.chunks) == 1 else 2
+    layers = each * len(full) if alike else sum(small.split)
     microbatches = min(2 * small.stages.ranks, had)
     assert (small.model.layers, small.workload.microbatches) == (layers, microbatches)
     assert choices(small.model) == choices(asked.model)

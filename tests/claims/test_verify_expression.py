@@ -193,7 +193,7 @@ def test_what_is_held_to_be_taken_is_what_a_run_takes(expression, mesh, dims):
         module._run(asked, way)
         taken = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert 0.6 * claimed < taken < 1.4 * claimed, way
+        assert 0.6 * claimed < taken < 1.5 * claimed, way
 
 
 def test_one_way_is_held_at_a_time():

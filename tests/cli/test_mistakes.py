@@ -53,8 +53,7 @@ ANSWERS = {
         "  = tpsim calls this --pp\n"
     ),
     ("plan", "--context-parallel-size", "2"): (
-        "error[foreign-option]: --context-parallel-size is not an option of tpsim plan\n"
-        "  = tpsim calls this layout.cp: --set layout.cp=...\n"
+        "error[foreign-option]: --context-parallel-size is not an option of tpsim plan\n  = tpsim calls this --cp\n"
     ),
     ("plan", "llama3-70b-h100", "-f", "jsn"): (
         'error[bad-value]: "jsn" is not a value of --format\n  = did you mean json?\n'

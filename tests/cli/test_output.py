@@ -21,12 +21,12 @@ PLAN = ("plan", "llama3-70b-h100")
 def test_the_verdict_is_last_before_one_next_command(tpsim):
     lines = tpsim(*PLAN).out.splitlines()
     assert lines[-1].startswith("next: tpsim ")
-    assert [line.split()[0] for line in lines[-8:-5]] == ["time", "memory", "change"]
+    assert [line.split()[0] for line in lines[-9:-5]] == ["time", "memory", "band", "change"]
 
 
 def test_quiet_prints_the_verdict_alone(tpsim):
     ran = tpsim(*PLAN, "-q")
-    assert ran.out.splitlines() == tpsim(*PLAN).out.splitlines()[-8:-5]
+    assert ran.out.splitlines() == tpsim(*PLAN).out.splitlines()[-9:-5]
 
 
 TIGHT = (

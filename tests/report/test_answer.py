@@ -13,6 +13,7 @@ import pytest
 import tpsim
 from tests.answers.test_schema import OUTPUTS, output
 from tpsim.answers.explain import explain, explain_list
+from tpsim.answers.grid import grid
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.answers.model import model_list, model_show
 from tpsim.answers.schema import schema, schema_list
@@ -32,6 +33,7 @@ ANSWERS = {
     "the models": model_list,
     "a schema": lambda: schema("plan"),
     "the schemas": schema_list,
+    "a grid": lambda: grid("deepseek-v3-h100-decode", batches=[16384], contexts=[4096]),
     "a fit": lambda: hw_fit([str(LOG)], base="dgx-h100"),
 }
 PICTURES = {
@@ -60,6 +62,7 @@ def test_no_public_answer_is_left_out(shown):
         if not module.name.endswith("__main__"):
             import_module(module.name)
     named = {kind for kind in kinds() if kind.__name__.endswith("Result")}
+    sweeps = {kind for kind in named if kind.__name__ == "SweepResult"}  # needs an extra: tests/answers/test_sweep.py
     results = {
         value
         for name, module in sys.modules.items()
@@ -67,7 +70,8 @@ def test_no_public_answer_is_left_out(shown):
         for word, value in vars(module).items()
         if word.endswith("Result") and isinstance(value, type)
     }
-    assert results == named == set(map(type, shown))
+    assert results == named == {*map(type, shown), *sweeps}
+    assert len(sweeps) == 1
 
 
 def test_an_answer_prints_its_verdict_and_no_more(shown):

@@ -11,7 +11,7 @@ from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.question.edits import Edit, Keys
 from tpsim.question.flags import ADDED, AXES, PATHS, STAGES, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
-from tpsim.question.serving_file import SCENARIOS
+from tpsim.question.serving_file import SCENARIOS, format_of
 
 
 def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:
@@ -35,9 +35,7 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
 
 def _batch(data: Mapping[str, Any]) -> Keys:
     """The field of the batch: of training it is that of all data shards, and called so."""
-    workload = data.get("workload")
-    served = isinstance(workload, Mapping) and workload.get("kind") in SCENARIOS
-    return ("workload", "batch") if served else PATHS["batch"]
+    return ("workload", "batch") if format_of(data) in SCENARIOS.values() else PATHS["batch"]
 
 
 def bare_scenario(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def balance(question: Question, shelf: Shelf) -> Split:
         question.model.layers,
         ranks,
         chunks,
-        layer_s=sum(many * seconds(Chunk(0, ((each[one], 1),), **ends)) for one, many in counted(stack).items())
+        layer_s=total(many * seconds(Chunk(0, ((each[one], 1),), **ends)) for one, many in counted(stack).items())
         / question.model.layers,
         first_s=seconds(Chunk(0, (), first=True, last=False)),
         last_s=seconds(Chunk(0, (), first=False, last=True)),

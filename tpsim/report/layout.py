@@ -155,7 +155,9 @@ class _Laid:
         long = [at for at, room in enumerate(self.widths) if room > SHORT and not self.right[at]]
         left = width - self._room() + sum(self.widths[at] for at in long)
         for n, at in enumerate(sorted(long, key=lambda at: self.widths[at])):
-            self.widths[at] = min(self.widths[at], max(self._least(at), left // (len(long) - n)))
+            gives_way = n > 0 and n + 1 == len(long)  # the longest of several
+            least = SHORT if gives_way else self._least(at)
+            self.widths[at] = min(self.widths[at], max(least, left // (len(long) - n)))
             left -= self.widths[at]
 
     def _least(self, at: int) -> int:
