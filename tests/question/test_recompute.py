@@ -7,12 +7,13 @@ from itertools import pairwise
 import pytest
 
 from tpsim.answers.explain import explain
-from tpsim.answers.plan import plan
+from tpsim.answers.plan import plan, priced
 from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
 from tpsim.question.flags import FLAGS
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf
 
 NODE = "gpt3-175b-a100-tp8"
 """One layer's all-reduces inside a node, attention as it was before it was fused."""
@@ -160,6 +161,14 @@ def test_each_layer_more_of_a_chunk_trades_as_many_bytes_for_as_many_seconds():
         steps = [float(of(one) - of(more)) for one, more in pairwise(plans)]
         assert steps[0] > 0
         assert steps == pytest.approx([steps[0]] * 3, rel=1e-9)
+
+
+def test_a_step_that_drops_is_no_program_of_one_that_does_not_though_both_are_asked_of_one_shelf():
+    model = "model={extends: gpt3-175b, name: dropping, params: null, dropout: 0.1}"
+    shelf = Shelf()
+    asked_for = [resolve(NODE, overrides=one, shelf=shelf) for one in ([], [model])]
+    kept, dropping = (priced(one, shelf).memory.kept_bytes for one in asked_for)
+    assert dropping > kept
 
 
 def test_rows_of_a_stack_of_several_kinds_say_which_layers_have_them():

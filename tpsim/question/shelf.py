@@ -160,4 +160,5 @@ def choices(model: Model) -> dict[str, Any]:
         **blocks,
         **({"mtp": model.mtp[0]} if model.mtp else {}),
         **({"softcap": model.logit_softcap} if model.logit_softcap else {}),
+        **({"dropout": model.dropout} if model.dropout else {}),
     }
