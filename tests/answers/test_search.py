@@ -214,7 +214,7 @@ def test_by_money_fewer_chips_may_be_better_though_their_step_is_longer():
 
 
 def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best():
-    scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 16}, "chips": 8}
+    scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 20}, "chips": 8}
     vary = ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
     found = search(scenario, vary=vary, recompute="none", top=1, sensitivity=True)
     parts = {(one.part, one.factor): one for one in found.sensitivity}

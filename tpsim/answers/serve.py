@@ -8,7 +8,7 @@ from math import floor, lcm
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest
-from tpsim.cost.compute import kernel_s, moved_s
+from tpsim.cost.compute import is_bytes_bound, kernel_s
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Leaf
@@ -81,7 +81,7 @@ class Serve(Record):
         plan, question = self.plan, self.plan.question
         each = (question.machine, question.products, question.matmul_efficiency)
         pairs = [(one, kernel_s(one, plan.sizes, *each) * one.count(plan.sizes)) for one in plan.lowered.kernels]
-        bound = total(s for one, s in pairs if moved_s(one, plan.sizes, *each))
+        bound = total(s for one, s in pairs if is_bytes_bound(one, plan.sizes, *each))
         return float(bound / total(s for _, s in pairs))
 
     @cached_property

@@ -52,7 +52,7 @@ def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency
     return largest(moved, *worked) + pause_s(machine) * one.joined
 
 
-def moved_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
+def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
     """True for a kernel that takes as long as its bytes; arguments as of `compute`."""
     worked = _products_s(one, sizes, machine, dtype, efficiency) if one.products else 0
     return bool(memory_s(machine, one.memory_bytes(sizes)) >= worked)

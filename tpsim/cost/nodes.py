@@ -99,6 +99,8 @@ class Builder:
             if outside:
                 self.takes |= {self.calls[id(call)] for call in calls if id(call) in self.calls}
         elif isinstance(op, Leaf | Index | Rename | Reshard):
+            if outside and not reads:
+                return  # nothing is made here: whoever reads it reads what another part gives
             made = reads
         else:
             first, last = self._work(op, reads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -87,10 +87,8 @@ class ModelFile2(Strict):
     active: Positive | None = None
 
 
-SAME = (
-    *("name", "hidden", "vocab", "norm", "norms", "positions", "max_positions", "parallel_residual", "tie_embeddings"),
-    *("embedding_scale", "logit_softcap", "dropout", "params", "active"),
-)
+WORKED_OUT = {"vocab_padded", "mtp"}
+SAME = tuple(one.name for one in fields(Model) if one.name in {*ModelFile2.model_fields} - WORKED_OUT)
 """Fields that the file and the model have alike."""
 
 CYCLES = 10_000
