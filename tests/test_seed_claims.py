@@ -20,6 +20,7 @@ import sympy
 
 import tpsim
 from tests.algebra.simulated import Devices
+from tests.arrays import parse_array
 from tests.linear import DIMS, b, h, injected, linear, moves, n, payload, s, values
 from tests.models import GPT, LLAMA, loops
 from tests.program.test_collectives import collectives
@@ -29,7 +30,7 @@ from tests.worked import gpus
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
-from tpsim.algebra.notation import NotationError, parse_array
+from tpsim.algebra.notation import NotationError
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 
 from tests.algebra.simulated import types
-from tpsim.algebra.notation import (
-    NotationError,
-    Product,
-    Reshard,
-    Single,
-    format_array,
-    parse_array,
-    parse_expression,
-)
+from tests.arrays import parse_array
+from tpsim.algebra.notation import NotationError, Product, Reshard, Single, format_array, parse_expression
 from tpsim.algebra.sharding import Sharding
 
 MESH = ("X", "Y")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import sympy
 
 import tpsim
+from tests.arrays import parse_array
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import parse_array
 from tpsim.cost.memory import local_bytes
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place

@@ -109,25 +109,11 @@ def format_array(name: str, type_: Sharding) -> str:
     return f"{name}{type_}"
 
 
-def parse_array(text: str, mesh_axes: Collection[str] | None = None) -> NamedArray:
-    """One array from its text.
-
-    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
-               the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
-    Raises NotationError.
-
-    >>> parse_array("W[D_{dp,tp}, F]").type.on
-    (('dp', 'tp'), ())
-    """
-    reader = _Reader(text, mesh_axes)
-    array = reader.array()
-    reader.end("an array")
-    return array
-
-
 def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Expression:
     """A single array, a reshard ``A[I_X] -> A[I]``, or a product ``A[I, J] . B[J, K] -> C[I, K]``.
 
+    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
+               the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
     The product's sign is ``.``, ``@``, ``*`` or ``·``; without ``->`` the result's type is left open. Raises
     NotationError.
 

@@ -149,7 +149,7 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     shown, left = _shown(plan, MOST_LANES)
     lanes = {
         name: [
-            Span(float(one.start), float(one.end), _what(one), one.name)
+            Span(float(one.start), float(one.end), ACTS.get(one.acts, SEVERAL) if one.acts else UPDATE, one.name)
             for one in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
         ]
         for rank, name in shown.items()
@@ -158,10 +158,6 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
     about = f"Every microbatch of a step{update}; F 3 is forward of microbatch 3.{gaps}{left}"
     return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
-
-
-def _what(one: course.Lasting) -> str:
-    return ACTS.get(one.acts, SEVERAL) if one.acts else UPDATE
 
 
 def memory(plan: PlanResult, step: Pipelined) -> Curves:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.stages import Pipeline
     from tpsim.cost.rollup import Row
-    from tpsim.fabric.wires import Route
     from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
@@ -143,7 +142,12 @@ def _claims(seen: Trial) -> Iterator[Check]:
     plan, question, known = seen.plan, seen.plan.question, values(seen.plan)
     due = _printed(plan.pipeline) if plan.pipeline else None
     claims = [
-        Claim(row, due[id(row.call)] if due else row.count, question.machine, _route(question, row))
+        Claim(
+            row,
+            due[id(row.call)] if due else row.count,
+            question.machine,
+            () if row.collective == "send" else route_over(question, row.call.parts[0].move),
+        )
         for row in plan.rows
     ]
     ledger = Ledger(claims, made(seen.sharded), known)
@@ -164,11 +168,6 @@ def _printed(pipeline: Pipeline) -> Counter[int]:
         several = len(row.call.where.chunks) > 1  # one op of the program, on the devices of every stage that has them
         found[id(row.call)] = row.count if several else found[id(row.call)] + row.count
     return found
-
-
-def _route(question: Question, row: Row) -> Route:
-    """The wires of a row; messages between stages have no schedule."""
-    return () if row.collective == "send" else route_over(question, row.call.parts[0].move)
 
 
 def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:

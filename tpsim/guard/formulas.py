@@ -45,37 +45,7 @@ WHOLE = 27_720
 VOLUMES_AND_RANKS = ((WHOLE, 1), (WHOLE, 2), (3 * WHOLE, 3), (5 * WHOLE, 4), (7 * WHOLE, 8))
 """Where a formula of V bytes over n devices is sampled: one device, an odd and an even number, powers of two."""
 
-PRIMES = (
-    2,
-    3,
-    5,
-    7,
-    11,
-    13,
-    17,
-    19,
-    23,
-    29,
-    31,
-    37,
-    41,
-    43,
-    47,
-    53,
-    59,
-    61,
-    67,
-    71,
-    73,
-    79,
-    83,
-    89,
-    97,
-    101,
-    103,
-    107,
-    109,
-)
+PRIMES = tuple(one for one in range(2, 110) if all(one % other for other in range(2, one)))
 """Sizes of axes and dims at which a program's formulas are sampled."""
 
 

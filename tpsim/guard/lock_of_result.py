@@ -97,7 +97,9 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
     resolved, result = data["resolved"], data["result"]
     model, machine = resolved["model"]["name"], resolved["hardware"]
     fields = {name: value for name, value in resolved["model"].items() if name != "name" and value is not None}
-    file = ConstantFact(value=_digest(data["inputs"], machine), kind="file")
+    file = ConstantFact(
+        value=next((one["sha256"][:12] for one in data["inputs"] if Path(one["path"]).stem == machine), ""), kind="file"
+    )
     made = Lock.empty(
         version=data["tpsim"],
         constants={machine: {FILE: file}},
@@ -135,8 +137,3 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
     held = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
     return {**steps, **waits, **held, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
-
-
-def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:
-    """The hash of the machine's file, as far as its name tells which one it is."""
-    return next((one["sha256"][:12] for one in files if Path(one["path"]).stem == machine), "")

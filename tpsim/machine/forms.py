@@ -139,13 +139,6 @@ def line_all_reduce(V: Size, n: Size) -> Traffic:
     return Traffic(2 * (n - 1), sent, sent, where_many(n, V), sent)
 
 
-def line_all_reduce_centre(V: Size, n: Size, pieces: Size) -> Traffic:
-    """All-reduce to the centre and back, streamed in `pieces`: 2 floor(n/2) + pieces - 1 steps of V/pieces."""
-    steps = where_many(n, 2 * floor_over(n, 2) + pieces - 1)
-    sent = wire("all_reduce", V, n)
-    return Traffic(steps, sent, sent, where_many(n, V), over(steps * V, pieces))
-
-
 def line_all_to_all(V: Size, n: Size) -> Traffic:
     """All-to-all on a line, the farthest chunk first: floor(n^2/4) slots of one chunk V/n^2 over the middle link."""
     slots = floor_over(n * n, 4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
-from tpsim.quantity.errors import InputError, suggest
+from tpsim.quantity.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -290,8 +290,7 @@ class Machine:
     def peak(self, dtype: str) -> Constant:
         """The chip's peak for products of `dtype`; raises InputError with the dtypes that it has."""
         if dtype not in self.chip.peak:
-            near = suggest(dtype, self.chip.peak)
-            remedy = f'did you mean "{near}"?' if near else "add it to chip.peak, or compute in another dtype"
+            remedy = did_you_mean(dtype, self.chip.peak, "add it to chip.peak, or compute in another dtype")
             known = f"known: {', '.join(self.chip.peak)}"
             raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
         return self.chip.peak[dtype]

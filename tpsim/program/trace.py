@@ -245,18 +245,21 @@ class Trace:
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
         filled = next((x.filled for x in xs if x.filled and RAGGED in type_.dims), None)
-        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
+        return Array(
+            name,
+            type_,
+            self.region,
+            dtype or next((x.dtype for x in xs if x.role != "index"), xs[0].dtype),
+            role,
+            active=active,
+            filled=filled,
+        )
 
 
 def _streamed(moves: tuple[Move, ...]) -> tuple[Move, ...]:
     """The moves with a gather that comes last, or a scatter that comes first, streamed."""
     places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
     return tuple(replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves))
-
-
-def _strongest(xs: Sequence[Array]) -> str:
-    """The dtype of the first operand that is not an index array: masks and one-hots follow the data."""
-    return next((x.dtype for x in xs if x.role != "index"), xs[0].dtype)
 
 
 def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:

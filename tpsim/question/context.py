@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
-    from tpsim.program.tokens import Order
     from tpsim.question.divisibility import At
     from tpsim.question.question import Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
@@ -76,11 +75,6 @@ def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None
         raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")
 
 
-def order_of(file: ScenarioFile) -> Order:
-    """The order of tokens that the scenario or its bundle has."""
-    return file.practice.order or PRACTICES[file.practice.base].order or "contiguous"
-
-
 def context_problems(
     file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, cp: Axes, inside: Axes = ()
 ) -> Iterator[Problem]:
@@ -88,7 +82,8 @@ def context_problems(
 
     inside  axes of tp and those of cp that split heads
     """
-    order, n, seq = order_of(file), mesh.size(*cp), workload.seq
+    order = file.practice.order or PRACTICES[file.practice.base].order or "contiguous"
+    n, seq = mesh.size(*cp), workload.seq
     parts = split(order, n)
     if n > 1 and seq % parts:
         twice = f" in the order {order}, which gives each two pieces" if parts > n else ""

@@ -97,12 +97,9 @@ class Network:
         apart = self.grid.mesh.size(*later)
         found = []
         for name, size in self.digits[axis]:
-            found.append((name, self._place_on(name, axis), size, apart))
+            found.append((name, self.lanes[name].on[axis][1], size, apart))
             apart *= size
         return found
-
-    def _place_on(self, lane: str, axis: str) -> int:
-        return self.lanes[lane].on[axis][1]
 
 
 Digit = tuple[str, int, int, int]
