@@ -8,7 +8,7 @@ from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
 from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, segments
 from tpsim.fabric import change, placement, wires
-from tpsim.machine import additive, curve, forms, permutes, timing
+from tpsim.machine import additive, curve, level_forms, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.program import layout, op, schedules, stages, text, trace, transpose, update
 
@@ -530,7 +530,7 @@ FAULTS = [
     ),
     Fault(
         "a flat ring of one node closes over its card",
-        forms.flat_ring_gather,
+        level_forms.flat_ring_gather,
         "over(sent, g)",
         "over(sent, nodes)",
         "links of a flat ring",
@@ -538,7 +538,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange over cards forgets who shares the node",
-        forms.direct_all_to_all_nic,
+        level_forms.direct_all_to_all_nic,
         "g * nodes * nodes",
         "nodes * nodes",
         "links of an exchange straight to everyone",

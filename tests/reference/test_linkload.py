@@ -16,8 +16,9 @@ from tpsim.machine import forms as closed
 from tpsim.machine import timing
 from tpsim.machine.additive import groups
 from tpsim.machine.algorithms import EVERY, FORMS, STREAMED, TORUS_FORMS
-from tpsim.machine.forms import TorusAxis, strided
+from tpsim.machine.forms import strided
 from tpsim.machine.profile import load as machine
+from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError
 from tpsim.reference import lines, rings
 from tpsim.reference.collectives import Part, schedule

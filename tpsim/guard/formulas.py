@@ -21,9 +21,9 @@ from tpsim.fabric.wires import Segment
 from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
-from tpsim.machine.forms import TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
+from tpsim.machine.torus_forms import TorusAxis
 from tpsim.program.dims import DIMS, LOOPS, completed
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.errors import InputError

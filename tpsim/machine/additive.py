@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, FORMS, HIERARCHICAL, TORUS_FORMS, Crossing, Levels
+from tpsim.machine.cable_forms import on_one_host
 from tpsim.machine.choice import Question, taken
 from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
-from tpsim.machine.forms import TorusAxis, Traffic, on_one_host, own_share, strided
+from tpsim.machine.forms import Traffic, strided
+from tpsim.machine.level_forms import own_share
 from tpsim.machine.permutes import changing
+from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import MoveKind
-from tpsim.machine import forms
-from tpsim.machine.forms import Form, TorusAxis, Traffic, twice
+from tpsim.machine import cable_forms, forms, level_forms, torus_forms
+from tpsim.machine.forms import Form, Traffic, twice
 from tpsim.quantity.size import Size, largest, over, total
 
 if TYPE_CHECKING:
     from tpsim.fabric.wires import Segment
     from tpsim.machine.cost import Link
+    from tpsim.machine.torus_forms import TorusAxis
 
 Forms = Mapping[MoveKind, Form]
 """What moves, per move."""
@@ -62,12 +63,12 @@ class Levels(NamedTuple):
     @property
     def own(self) -> Any:
         """Bytes that a device sends to itself."""
-        return forms.own_share(self.kind, self.V, self.n)
+        return level_forms.own_share(self.kind, self.V, self.n)
 
     def busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
         """Bytes on the busiest link of either level where each device sends so many."""
         inner, outer = (
-            forms.BUSIEST[segment.topology](part, segment.n) * segment.stride
+            cable_forms.BUSIEST[segment.topology](part, segment.n) * segment.stride
             for segment, part in zip((self.inner, self.outer), sent, strict=True)
         )
         return inner, outer
@@ -143,7 +144,7 @@ def _sum(form: Form) -> Forms:
 def _flat_ring(at: Levels) -> Crossing:
     """One ring over all devices of all nodes; ports and NICs work at once."""
     inner, outer = at.links
-    ring = forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
+    ring = level_forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
     halves = 2 if at.kind == "all_reduce" else 1
     sent = (halves * ring.port, halves * ring.nic)
     port, nic = at.busiest(sent)
@@ -156,7 +157,7 @@ def _flat_ring(at: Levels) -> Crossing:
 def _pairwise(at: Levels) -> Crossing:
     """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
     (inner, outer), g, nodes = at.links, at.inner.n, at.outer.n
-    sent = (forms.direct_all_to_all_port(at.V, g, nodes), forms.direct_all_to_all_nic(at.V, g, nodes))
+    sent = (level_forms.direct_all_to_all_port(at.V, g, nodes), level_forms.direct_all_to_all_nic(at.V, g, nodes))
     busiest = at.busiest(sent)
     port = sent[0] if at.inner.topology == "mesh" else busiest[0]  # on a mesh one cable after another
     latency = (g - 1) * inner.hop_s + g * (nodes - 1) * outer.hop_s
@@ -194,8 +195,8 @@ EVERY = (
             "ring": _gathers(forms.ring_gather),
             "one_way_ring": {**_gathers(forms.one_way_gather), **_exchange(forms.one_way_all_to_all)},
             "switch": _gathers(forms.switch_ring_gather),
-            "mesh": _gathers(forms.mesh_gather),
-            "host": _gathers(forms.host_gather),
+            "mesh": _gathers(cable_forms.mesh_gather),
+            "host": _gathers(cable_forms.host_gather),
         },
         plain=True,
         nccl=("ring",),
@@ -207,13 +208,13 @@ EVERY = (
     Algorithm(name="shortest-unsplit", forms={"ring": _exchange(forms.ring_all_to_all_unsplit)}),
     Algorithm(name="lockstep", forms={"line": _exchange(forms.line_all_to_all_lockstep)}, plain=True),
     Algorithm(name="farthest-first", forms={"line": _exchange(forms.line_all_to_all)}, plain=True),
-    Algorithm(name="all-peers", forms={"mesh": _exchange(forms.mesh_direct_all_to_all)}, plain=True),
+    Algorithm(name="all-peers", forms={"mesh": _exchange(cable_forms.mesh_direct_all_to_all)}, plain=True),
     Algorithm(
         name="pairwise",
         forms={
             "switch": _exchange(forms.switch_pairwise_all_to_all),
-            "mesh": _exchange(forms.mesh_pairwise_all_to_all),
-            "host": _exchange(forms.host_pairwise_all_to_all),
+            "mesh": _exchange(cable_forms.mesh_pairwise_all_to_all),
+            "host": _exchange(cable_forms.host_pairwise_all_to_all),
         },
         across=Across(moves=frozenset({"all_to_all"}), run=_pairwise, message=lambda V, n: over(V, n**2)),
         plain=True,
@@ -222,7 +223,7 @@ EVERY = (
         name="direct",
         forms={
             "switch": {**_gathers(forms.switch_direct_gather), **_exchange(forms.switch_direct_all_to_all)},
-            "mesh": _gathers(forms.mesh_direct_gather),
+            "mesh": _gathers(cable_forms.mesh_direct_gather),
         },
     ),
     Algorithm(name="doubling", forms={"switch": _gathers(forms.switch_doubling_gather)}),
@@ -238,7 +239,7 @@ EVERY = (
     ),
     Algorithm(
         name="one-shot",
-        forms={"switch": _sum(forms.switch_one_shot), "mesh": _sum(forms.mesh_one_shot)},
+        forms={"switch": _sum(forms.switch_one_shot), "mesh": _sum(cable_forms.mesh_one_shot)},
         copies=True,
     ),
     Algorithm(
@@ -261,10 +262,10 @@ EVERY = (
     Algorithm(
         name="rotated",
         torus={
-            "all_gather": forms.torus_gather,
-            "reduce_scatter": forms.torus_gather,
-            "all_reduce": forms.torus_all_reduce,
-            "all_to_all": forms.torus_all_to_all,
+            "all_gather": torus_forms.torus_gather,
+            "reduce_scatter": torus_forms.torus_gather,
+            "all_reduce": torus_forms.torus_all_reduce,
+            "all_to_all": torus_forms.torus_all_to_all,
         },
         plain=True,
         streamed=True,
@@ -272,10 +273,10 @@ EVERY = (
     Algorithm(
         name="in-turn",
         torus={
-            "all_gather": forms.torus_gather_in_turn,
-            "reduce_scatter": forms.torus_gather_in_turn,
-            "all_reduce": forms.torus_all_reduce_in_turn,
-            "all_to_all": forms.torus_all_to_all_in_turn,
+            "all_gather": torus_forms.torus_gather_in_turn,
+            "reduce_scatter": torus_forms.torus_gather_in_turn,
+            "all_reduce": torus_forms.torus_all_reduce_in_turn,
+            "all_to_all": torus_forms.torus_all_to_all_in_turn,
         },
     ),
     Algorithm(name="flat-ring", across=Across(moves=GATHERED, needs=("", "flat-ring"), run=_flat_ring)),
@@ -315,9 +316,9 @@ EVERY = (
         name="permute",
         forms={
             **{joined: {"permute": forms.permute} for joined in ("ring", "one_way_ring", "line", "switch", "mesh")},
-            "host": {"permute": forms.host_permute},
+            "host": {"permute": cable_forms.host_permute},
         },
-        torus={"permute": forms.torus_permute},
+        torus={"permute": torus_forms.torus_permute},
         plain=True,
         streamed=True,
     ),
