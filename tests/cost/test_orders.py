@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.program.test_schedules import asked
 from tpsim.cost.orders import Message, run
 from tpsim.cost.pipeline import in_flight
-from tpsim.program.schedules import Pass, PipelineSchedule, pipeline_schedule
+from tpsim.program.pipeline_schedule import Pass, PipelineSchedule
+from tpsim.program.schedules import pipeline_schedule
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 

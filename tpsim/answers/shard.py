@@ -9,14 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import cases, flops
-from tpsim.algebra.notation import (
-    Expression,
-    NamedArray,
-    NotationError,
-    Product,
-    format_array,
-    parse_expression,
-)
+from tpsim.algebra.expression import Expression, NamedArray, NotationError, Product, format_array
+from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
 from tpsim.answers.pricing import Clock, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpsim.report.numbers import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -59,16 +61,6 @@ def judged(check: str, seen: str, mismatches: Sequence[str], *, tried: int) -> C
 def told(checks: Iterable[Check]) -> tuple[Check, ...]:
     """The checks that say something: what was looked at nowhere does not hold, it does not arise."""
     return tuple(check for check in checks if check.tried or not check.ok)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "call"), counted(1200, "call"), counted(2, "microbatch")
-    ('1 call', '1,200 calls', '2 microbatches')
-    """
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{ending}"
 
 
 def below(value: float, bound: float) -> str:

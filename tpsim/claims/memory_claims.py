@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.claims.checks import Check, counted, judged
+from tpsim.claims.checks import Check, judged
 from tpsim.program.op import Leaf
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

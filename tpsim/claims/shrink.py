@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Practice
     from tpsim.program.model import Model
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.pipeline_schedule import PipelineSchedule
     from tpsim.program.stages import Stages
     from tpsim.question.question import Question
     from tpsim.question.stated import Stated

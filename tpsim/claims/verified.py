@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tpsim.claims.checks import ROUNDING, below, counted
+from tpsim.claims.checks import ROUNDING, below
 from tpsim.report.answer import Answer, Assumption
+from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tpsim.answers.evaluated import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
-from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
+from tpsim.claims.checks import Check, blocks_check, distinct, slopes_check, stopped, told, value_checks
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import exact_bytes, injected, made
 from tpsim.claims.link_claims import links_check
@@ -32,6 +32,7 @@ from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.derivative import slopes
 from tpsim.reference.execute import label
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.shard import ShardResult, shard
 from tpsim.claims.bounds import TooLarge, refuse_devices, refuse_sizes, smaller
-from tpsim.claims.checks import Check, blocks_check, counted, distinct, equal_arrays, stopped, told
+from tpsim.claims.checks import Check, blocks_check, distinct, equal_arrays, stopped, told
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import made
 from tpsim.claims.link_claims import links_check
@@ -23,6 +23,7 @@ from tpsim.question.expression_options import read_mesh
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Pass, made, uncollected
+from tpsim.program.pipeline_schedule import Pass, made
+from tpsim.program.schedules import uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.program.schedules import Action, Order, PipelineSchedule
+    from tpsim.program.pipeline_schedule import Action, Order, PipelineSchedule
 
 MOST_ACTIONS = 300_000
 """Actions of all ranks beyond which a schedule is refused: they take a second and more."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tpsim.program.keeps import Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Program
-    from tpsim.program.schedules import Action, PipelineSchedule
+    from tpsim.program.pipeline_schedule import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Part = Literal["kept", "weights", "logits", "received", "gradients", "activations"]

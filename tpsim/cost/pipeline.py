@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Act
-    from tpsim.program.schedules import Action, Pass, PipelineSchedule
+    from tpsim.program.pipeline_schedule import Action, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]

@@ -12,7 +12,7 @@ from tpsim.program.stages import Chunk
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tpsim.program.schedules import Order
+    from tpsim.program.pipeline_schedule import Order
 
 Now = tuple[str, str]
 """What a rank runs: the sort of its chunk, and the acts."""

@@ -8,7 +8,7 @@ from tpsim.answers.verdict import signed
 from tpsim.guard.drift_answer import SIGN, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Document, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -143,18 +143,13 @@ def _parts(
     """A table of few rows as it is; of a longer one the first rows, then all of them if wanted."""
     if not rows:
         return
-    shown = _present(columns, rows)
+    shown = present(columns, rows)
     if len(rows) <= FEW:
         yield Table(shown, rows, what.capitalize(), group)
         return
     yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {what}", group)
     if verbose:
         yield Table(shown, rows, f"All {what}", group, folded=True)
-
-
-def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """The columns in which at least one row has something to say."""
-    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
 
 
 def _causes(result: Drifted) -> list[Row]:

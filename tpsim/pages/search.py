@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.pages.plan import model_text, practice_text, telling, work_text
+from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:

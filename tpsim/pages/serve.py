@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.quantity.units import show
 from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,12 +39,12 @@ def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
 def inference_text(question: Question) -> str:
     """The work of a step, or of a prompt and its reply."""
     work = question.stated.file.workload
-    batch = f"{question.workload.global_batch:,} sequence{'' if question.workload.global_batch == 1 else 's'}"
+    batch = counted(question.workload.global_batch, "sequence")
     if isinstance(work, PrefillFields):
         cached = f", {work.cached:,} of them cached" if work.cached else ""
         return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
     if isinstance(work, DecodeFields):
-        new = f"{work.tokens:,} new token{'' if work.tokens == 1 else 's'}"
+        new = counted(work.tokens, "new token")
         return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
     if not isinstance(work, ServeFields):
         raise TypeError(work)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.expression import NotationError
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import NotationError
 from tpsim.algebra.sharding import joined
 from tpsim.quantity.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tpsim.algebra.notation import Expression, NamedArray
+    from tpsim.algebra.expression import Expression, NamedArray
 
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Pricer
     from tpsim.fabric.wires import Route
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.pipeline_schedule import PipelineSchedule
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
 

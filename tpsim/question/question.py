@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.pipeline_schedule import PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
     from tpsim.question.scenario_file import Assume, PriceFields

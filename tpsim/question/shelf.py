@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.pipeline_schedule import PipelineSchedule
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question

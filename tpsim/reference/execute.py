@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
     from tpsim.program.op import Where
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.pipeline_schedule import PipelineSchedule
     from tpsim.reference.collectives import Part
     from tpsim.reference.running import Choice, Table
     from tpsim.reference.streamed import Steps

@@ -91,6 +91,16 @@ TINY, HUGE = 1e-3, 1e4
 among megabytes; from this many on it has commas."""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "call"), counted(1200, "call"), counted(2, "guess")
+    ('1 call', '1,200 calls', '2 guesses')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{number:,} {noun}{ending}"
+
+
 def _cell(value: float) -> str:
     shown = significant(value)
     if abs(value) >= HUGE:

@@ -136,3 +136,8 @@ def as_text(table: Table) -> Text:
 def _numbers(kind: Kind, kinds: Sequence[Kind], columns: Sequence[Sequence[Any]]) -> list[Any]:
     """The values of all columns of one kind."""
     return [value for own, column in zip(kinds, columns, strict=True) if own == kind for value in column]
+
+
+def present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns in which at least one row has something to say."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows) or not rows)
