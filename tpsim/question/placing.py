@@ -13,8 +13,8 @@ from tpsim.quantity.errors import InputError, Place
 from tpsim.question.cut import Cut, known_axis
 
 if TYPE_CHECKING:
-    from tpsim.question.stated import Stated
     from tpsim.machine.profile import Machine
+    from tpsim.question.stated import Stated
 
 
 @contextmanager

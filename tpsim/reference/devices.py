@@ -16,13 +16,14 @@ from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import whole
 from tpsim.reference import permutes
 from tpsim.reference.collectives import schedule
+from tpsim.reference.groups import Group, ShiftedGroup
 from tpsim.reference.linkload import hops, injected, own_part, passes
 from tpsim.reference.network import NOWHERE, Index, Lane, Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tpsim.algebra.moves import Cuts, Move, MoveKind
+    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.wires import Segment
     from tpsim.reference.blocks import Block, Blocks, Grid
     from tpsim.reference.collectives import Part
@@ -183,7 +184,7 @@ class Devices:
         segments = tuple(segment for part in parts for segment in part.segments)
         members = self.network.members(move.axes, segments)
         hop = replace(move, kind="permute")
-        group = _Shifted(self, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
+        group = ShiftedGroup(self, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
         run = self._plan(hop, group, parts, segments)
         stores = group.stores(run.switches)
         for each in self._messages(run, stores.shape[-1]):
@@ -192,7 +193,7 @@ class Devices:
         tally = self._tally(run, hop, segments, members, stores.shape[-1])
         return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, "int8", "")
 
-    def _plan(self, move: Move, group: _Group, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
+    def _plan(self, move: Move, group: Group, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":
             return schedule(move.kind, tuple(parts))
         targets = group.targets()
@@ -201,8 +202,8 @@ class Devices:
             self._permutes[key] = permutes.routed(segments, targets)
         return self._permutes[key]
 
-    def _group(self, move: Move, members: Index, blocks: Blocks) -> _Group:
-        return _Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
+    def _group(self, move: Move, members: Index, blocks: Blocks) -> Group:
+        return Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
 
     def _step(
         self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any
@@ -245,7 +246,7 @@ class Devices:
             self._tallies[key] = counter.tally()
         return self._tallies[key]
 
-    def _ragged(self, run: Schedule, move: Move, segments: tuple[Segment, ...], marks: _Group) -> _Tally:
+    def _ragged(self, run: Schedule, move: Move, segments: tuple[Segment, ...], marks: Group) -> _Tally:
         """What is sent where some rows are empty: marks of the others travel as the rows do, and are counted."""
         counter = _Counter(self.network, run, segments, marks.members)
         stores = marks.stores(run.switches)
@@ -280,140 +281,6 @@ def _marked(run: Schedule, message: Message, letter: Letter, kind: MoveKind, ele
     own = [marks[:, max(first - low, 0) : max(last - low, 0)] for (low, _), marks in zip(cuts, letter, strict=True)]
     total, mine = (sum(np.nansum(marks, axis=1) for marks in each) for each in (letter, own))
     return send, np.asarray(total, dtype=np.int64), np.asarray(mine, dtype=np.int64)
-
-
-class _Group:
-    """All groups of one move: how blocks lie in the flat arrays that schedules cut, and back.
-
-    Schedules count ranks as the wires do, blocks as the mesh does: `order` gives for each rank of a schedule its place
-    along the mesh axes.
-    """
-
-    def __init__(self, devices: Devices, move: Move, members: Index, blocks: Block) -> None:
-        self.grid, self.move, self.members, self.blocks = devices.grid, move, members, blocks
-        places = np.array([self.grid.rank(device, move.axes) for device in self.grid.devices])
-        self.order = places[members[0]]
-        self.n = members.shape[1]
-        self.maximum = any(kind == "max" for axis, kind in move.before.owes if axis in move.axes)
-
-    def stores(self, switches: int) -> Block:
-        """Group, rank, element: what each device holds of the flat array; NaN what it does not, neutral in switches."""
-        held = self._held()
-        neutral = np.full((held.shape[0], switches, held.shape[2]), -np.inf if self.maximum else 0.0)
-        return np.concatenate([held, neutral], axis=1)
-
-    def _held(self) -> Block:
-        own = self.blocks[self.members]
-        groups, n = self.members.shape
-        match self.move.kind:
-            case "all_gather" | "permute":
-                return self._alone(own.reshape(groups, n, 1, -1), n)
-            case "reduce_scatter":
-                return self._split(own).reshape(groups, n, -1)
-            case "all_to_all":
-                return self._alone(self._split(own).reshape(groups, n, 1, -1), n)
-        return own.reshape(groups, n, -1).copy()
-
-    def _alone(self, own: Block, n: int) -> Block:
-        """Rank r holds row r of a flat array of n rows, and nothing else."""
-        groups, _, _, size = own.shape
-        stores = np.full((groups, n, n, size), np.nan)
-        ranks = np.arange(n)
-        stores[:, ranks, ranks] = own[:, :, 0]
-        return stores.reshape(groups, n, n * size)
-
-    def _split(self, own: Block) -> Block:
-        """Blocks cut along the scattered dims into one chunk per rank: group, rank, chunk's rank, the chunk."""
-        chunks = own[:, :, None]
-        for place, shards in self._cut(self.move.scattered):
-            parts = np.stack(np.split(chunks, shards, axis=3 + place), axis=3)
-            chunks = parts.reshape(*own.shape[:2], -1, *parts.shape[4:])
-        return np.asarray(chunks[:, :, self.order])
-
-    def _cut(self, dims: Cuts) -> list[tuple[int, int]]:
-        """The places of dims, and into how many parts each is cut."""
-        return [(self.move.before.dims.index(dim), self.grid.mesh.size(*axes)) for dim, axes in dims]
-
-    def moved(self, stores: Block) -> list[Block]:
-        """Every device's block, in the order of the mesh."""
-        found = self._found(stores[:, : self.n])
-        result: list[Block] = [np.empty(0)] * self.members.size
-        for row, devices in zip(found, self.members, strict=True):
-            for block, device in zip(row, devices, strict=True):
-                result[device] = block
-        return result
-
-    def _found(self, stores: Block) -> Block:
-        """Group, rank, block."""
-        groups, shape = stores.shape[0], self.blocks.shape[1:]
-        ranks = np.arange(self.n)
-        match self.move.kind:
-            case "all_gather":
-                return self._joined(stores.reshape(groups, self.n, self.n, *shape))
-            case "permute":
-                return np.asarray(stores.reshape(groups, self.n, self.n, *shape)[:, ranks, self._sources()])
-            case "reduce_scatter":
-                return np.asarray(stores.reshape(groups, self.n, self.n, *self._part())[:, ranks, ranks])
-            case "all_to_all":
-                chunks = stores.reshape(groups, self.n, self.n, self.n, *self._part())
-                return self._joined(chunks[:, ranks, :, ranks].swapaxes(0, 1))
-        return stores.reshape(groups, self.n, *shape)
-
-    def _part(self) -> tuple[int, ...]:
-        """The shape of one chunk of a block that is cut along the scattered dims."""
-        shape = list(self.blocks.shape[1:])
-        for place, shards in self._cut(self.move.scattered):
-            shape[place] //= shards
-        return tuple(shape)
-
-    def _joined(self, chunks: Block) -> Block:
-        """Group, rank, origin, chunk -> group, rank, block: side by side along the gathered dims."""
-        joined = chunks[:, :, np.argsort(self.order)]
-        for place, shards in reversed(self._cut(self.move.gathered)):
-            parts = joined.reshape(*joined.shape[:2], -1, shards, *joined.shape[3:])
-            joined = np.concatenate([parts[:, :, :, part] for part in range(shards)], axis=3 + place)
-        return np.asarray(joined[:, :, 0])
-
-    def _sources(self) -> list[int]:
-        targets = self.targets()
-        return [targets.index(rank) for rank in range(self.n)]
-
-    def targets(self) -> list[int]:
-        """For each rank the rank whose block it holds: the same in every group.
-
-        Raises ValueError if some block lies in another group, or groups differ.
-        """
-        patterns = {tuple(self._pattern(list(map(int, row)))) for row in self.members}
-        if len(patterns) != 1:
-            raise ValueError(f"groups of {self.move.before} -> {self.move.after} over {self.move.axes} differ")
-        return list(patterns.pop())
-
-    def _pattern(self, devices: Sequence[int]) -> list[int]:
-        shape = {
-            dim: size * self.grid.mesh.size(*axes)
-            for dim, size, axes in zip(self.move.before.dims, self.blocks.shape[1:], self.move.before.on, strict=True)
-        }
-        coordinates = [self.grid.devices[device] for device in devices]
-        wanted = {
-            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.after, shape)): rank
-            for rank, device in enumerate(coordinates)
-        }
-        held = [
-            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.before, shape))
-            for device in coordinates
-        ]
-        if len(wanted) != len(devices) or set(held) != set(wanted):
-            raise ValueError(f"{self.move.before} -> {self.move.after} is no permute over {self.move.axes}")
-        return [wanted[window] for window in held]
-
-
-class _Shifted(_Group):
-    """Blocks that go to the next device, as the mesh counts them."""
-
-    def targets(self) -> list[int]:
-        """The same in every group."""
-        place = {at: rank for rank, at in enumerate(map(int, self.order))}
-        return [place[(int(at) + 1) % self.n] for at in self.order]
 
 
 class _Counter:
