@@ -172,8 +172,8 @@ class _Reader:
         if not self.text.startswith("_", self.at):
             return ()
         self.at += 1
-        found = self._braced() if self.text.startswith("{", self.at) else self._segmented()
-        for axis, span in found:
+        axes = self._braced() if self.text.startswith("{", self.at) else self._segmented()
+        for axis, span in axes:
             if ("axis", axis) in spans:
                 self.fail(
                     f"mesh axis {axis} is used twice in {name}",
@@ -181,17 +181,17 @@ class _Reader:
                     f"an axis may shard one dimension or carry one sum; drop one {axis}",
                 )
             spans["axis", axis] = span
-        return tuple(axis for axis, _ in found)
+        return tuple(axis for axis, _ in axes)
 
     def _braced(self) -> list[tuple[str, Span]]:
         self.at += 1
-        found = []
+        axes = []
         while True:
             word, span = self.word(_AXIS, "an axis is missing", "axes in braces have commas between: I_{dp,tp}")
             axis = word if self.mesh_axes is None else _known(word, self.mesh_axes)
-            found.append((axis if axis is not None else self._unknown(word, span), span))
+            axes.append((axis if axis is not None else self._unknown(word, span), span))
             if self.expect((",", "}"), "a comma or } is missing", "write I_{dp,tp}") == "}":
-                return found
+                return axes
 
     def _segmented(self) -> list[tuple[str, Span]]:
         word, (start, end) = self.word(_SUBSCRIPT, "the axes are missing after _", "write I_X, or I without the _")
@@ -201,12 +201,12 @@ class _Reader:
             pieces = _segments(word, self.mesh_axes)
         if pieces is None:
             self._unknown(word, (start, end))
-        found = []
+        axes = []
         for piece in pieces:
             axis = piece if self.mesh_axes is None else _known(piece, self.mesh_axes)
-            found.append((axis or piece, (start, start + len(piece))))
+            axes.append((axis or piece, (start, start + len(piece))))
             start += len(piece)
-        return found
+        return axes
 
     def _unknown(self, word: str, span: Span) -> NoReturn:
         if self.mesh_axes is None:

@@ -251,5 +251,5 @@ def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[s
     )
     refused = _unpriced(by_book, prices)
     known = [] if refused else [by_book]
-    found = known if cheapest.moves == by_book.moves else [cheapest, *known]
-    return Ways(tuple(sorted(found, key=lambda plan: plan.rank)), refused=refused)
+    plans = known if cheapest.moves == by_book.moves else [cheapest, *known]
+    return Ways(tuple(sorted(plans, key=lambda plan: plan.rank)), refused=refused)

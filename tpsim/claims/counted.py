@@ -35,10 +35,10 @@ class Sort:
         return f"{move.kind} over {','.join(move.axes)} of {self.array}{where}"
 
 
-def planned(one: Collective) -> list[Sort]:
+def planned(call: Collective) -> list[Sort]:
     """The sort of every array that travels in a planned call."""
-    where, here = one.where, _here(one.where)
-    return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in one.parts]
+    where, here = call.where, _here(call.where)
+    return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in call.parts]
 
 
 def sort_of(op: Reshard, move: Move) -> Sort:
@@ -62,17 +62,17 @@ class Made(NamedTuple):
 def made(run: Run) -> list[Made]:
     """Every call of a run, in order; free slices and calls of one device are none."""
     moves = {cause.op: iter(cause.op.moves) for cause in run.causes}
-    found = [Made(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
+    made_calls = [Made(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
     axes = run.grid.mesh.axes
-    return [one for one in found if one.call.kind != "slice" and one.move.ranks(axes) > 1]
+    return [made for made in made_calls if made.call.kind != "slice" and made.move.ranks(axes) > 1]
 
 
 def by_sort(calls: Iterable[Made]) -> dict[Sort, list[Call]]:
     """Calls by their sort, each list in order."""
-    found: dict[Sort, list[Call]] = {}
-    for one in calls:
-        found.setdefault(sort_of(one.op, one.move), []).append(one.call)
-    return found
+    sorts: dict[Sort, list[Call]] = {}
+    for call in calls:
+        sorts.setdefault(sort_of(call.op, call.move), []).append(call.call)
+    return sorts
 
 
 def injected(call: Call) -> Fraction:

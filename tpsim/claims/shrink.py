@@ -173,7 +173,7 @@ def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = No
         wide = [key for key, n in sizes.items() if n > _least(placement, *key)]
         if not wide:
             raise _too_many(placement)
-        key = max(wide, key=lambda one: sizes[one])
+        key = max(wide, key=lambda piece: sizes[piece])
         sizes[key] = _least(placement, *key)
     return _laid(placement, sizes)
 
@@ -260,8 +260,8 @@ def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: 
     split = {type_.axes(dim) for type_ in types if dim in type_.dims}
     most = max((before.size(*axes) for axes in split), default=1)
     shards = lcm(*(mesh.size(*axes) for axes in split))
-    held = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
-    return shards * max(1, held)
+    least = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
+    return shards * max(1, least)
 
 
 def _types(program: Program) -> Iterator[Sharding]:

@@ -143,7 +143,7 @@ class VerifyResult(Answer):
     @property
     def checks(self) -> list[CheckOfRun]:
         """One row per check."""
-        return [CheckOfRun(run.name, one.check, one.ok, one.detail) for run in self.runs for one in run.checks]
+        return [CheckOfRun(run.name, check.check, check.ok, check.detail) for run in self.runs for check in run.checks]
 
     @property
     def resolved(self) -> Mapping[str, list[str]]:

@@ -62,9 +62,9 @@ def verify_expression(
     def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
         refuse_devices(grid)
         least = dims or _least_dims(shard(expr, grid))
-        found = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
-        refuse_sizes(found)
-        return found
+        answer = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
+        refuse_sizes(answer)
+        return answer
 
     try:
         asked = planned(grid, dims)
@@ -112,14 +112,14 @@ def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
             runs.append(_run(asked, way))
     except (Stopped, Misaligned) as error:
         return _verdict(asked, (stopped(error),))
-    ledgers, found = [ledger for ledger, _ in runs], [one for _, arrays in runs for one in arrays]
+    ledgers, compared = [ledger for ledger, _ in runs], [array for _, arrays in runs for array in arrays]
     lost = [text for way in asked.alternatives for text in _astray(asked, way)]
-    checks = (equal_arrays("values", found), blocks_check(found, lost), *_claims(ledgers))
+    checks = (equal_arrays("values", compared), blocks_check(compared, lost), *_claims(ledgers))
     return replace(
         _verdict(asked, checks),
-        arrays=distinct(found),
+        arrays=distinct(compared),
         collectives=ran(ledgers),
-        difference=max(one.difference for one in found),
+        difference=max(array.difference for array in compared),
     )
 
 

@@ -43,15 +43,15 @@ class Change:
         """For each rank its place on a segment of the group's route."""
         inside, offsets = 1, []
         for pieces in reversed(self.axes):
-            found = [0]
+            devices = [0]
             for piece in pieces:
                 if piece.carrier == segment.axis:
                     reach = inside if joined(segment.topology) else piece.stride // whole(segment.stride)
                     inside *= piece.n
                 else:
                     reach = 0
-                found = [own + place * reach for place in range(piece.n) for own in found]
-            offsets.append(found)
+                devices = [own + place * reach for place in range(piece.n) for own in devices]
+            offsets.append(devices)
         return _counted_up(reversed(offsets))
 
 

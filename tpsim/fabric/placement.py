@@ -68,12 +68,12 @@ class Placement:
 
         Raises InputError if the axes lie apart on one physical axis: no closed form is known for that.
         """
-        found: dict[str, list[Piece]] = {}
+        pieces: dict[str, list[Piece]] = {}
         for axis in axes:
             for piece in self.pieces[axis]:
-                found.setdefault(piece.carrier, []).append(piece)
-        used = [carrier for name, carrier in self.carriers.items() if name in found]
-        return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
+                pieces.setdefault(piece.carrier, []).append(piece)
+        used = [carrier for name, carrier in self.carriers.items() if name in pieces]
+        return tuple(_segment(self.levels, carrier, pieces[carrier.name]) for carrier in used)
 
     def hop(self, axes: Sequence[str], source: int, target: int) -> Route:
         """The wires between two devices that differ by their places on some mesh axes alone, as a stretch of two.
@@ -144,7 +144,7 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
 
 def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
     """The rule, as far as it matters on these levels."""
-    if any(one.known for one in slices):
+    if any(per_slice.known for per_slice in slices):
         return SOLD
     return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
 
@@ -200,21 +200,21 @@ def _laid_out(
     laid = []
     for at, level in enumerate(levels):
         parts = {axis: share[at] for axis, share in shares.items() if share[at] > 1}
-        found = lay(at, level, parts, bound, slices[at]) if parts else Laid({}, {})
-        if found is None:
+        on_level = lay(at, level, parts, bound, slices[at]) if parts else Laid({}, {})
+        if on_level is None:
             less = [*room[:at], prod(parts.values()) - 1, *room[at + 1 :]]
             try:
                 return _laid_out(levels, mesh, bound, slices, less)
             except InputError:
                 raise _no_slice(level, parts, slices[at]) from None
-        laid.append(found)
+        laid.append(on_level)
     return laid
 
 
 def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence[int | None]) -> Shares:
     """How each mesh axis is split over the levels: axes bound to one level first, then minor ones first."""
     allowed = {
-        axis: sorted({one.level for one in bound[axis]}) if axis in bound else list(range(len(levels)))
+        axis: sorted({share.level for share in bound[axis]}) if axis in bound else list(range(len(levels)))
         for axis in mesh.axes
     }
     left_in = list(room)
@@ -238,10 +238,10 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
 
 def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
     """How many devices the user puts on a level: on all of its axes that are named, if that is said of each."""
-    found: dict[int, list[int | None]] = {}
-    for one in bound:
-        found.setdefault(one.level, []).append(one.n)
-    return {level: prod(n or 1 for n in several) for level, several in found.items() if None not in several}
+    sizes: dict[int, list[int | None]] = {}
+    for asked in bound:
+        sizes.setdefault(asked.level, []).append(asked.n)
+    return {level: prod(n or 1 for n in several) for level, several in sizes.items() if None not in several}
 
 
 def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int], so: str = "") -> InputError:

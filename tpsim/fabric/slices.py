@@ -80,19 +80,19 @@ def lay(
 
     slices  those that there are to choose from
     """
-    asked = {axis: tuple(one for one in bound.get(axis, ()) if one.level == place_of) for axis in parts}
+    asked = {axis: tuple(wish for wish in bound.get(axis, ()) if wish.level == place_of) for axis in parts}
     if topology := joined(level.topology):
         used = prod(parts.values())
         carrier = Carrier(place_of, level.name, topology, used, closed=False)
         return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
-    rings = [(one, axis) for axis in parts for one in asked[axis] if one.asked == "ring"]
-    found = _slices(level, parts, asked, slices)
-    best = min(found, key=lambda one: (len(one.opened(rings)), *one.score), default=None)
+    rings = [(wish, axis) for axis in parts for wish in asked[axis] if wish.asked == "ring"]
+    ways = _slices(level, parts, asked, slices)
+    best = min(ways, key=lambda way: (len(way.opened(rings)), *way.score), default=None)
     if best is None:
         return None
     if refused := best.opened(rings):
         raise _no_ring(level, refused[0], best.whole)
-    return best.laid(place_of, {one.axis or 0 for axis in parts for one in asked[axis] if one.asked == "line"})
+    return best.laid(place_of, {wish.axis or 0 for axis in parts for wish in asked[axis] if wish.asked == "line"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tupl
     if level.topology != "torus":
         return ()
     rings = [name for name, ring in zip(axis_names(level), closed, strict=True) if ring]
-    found = f"closed: {', '.join(rings)}" if rings else "no closed axis"
-    return (f"{level.name} slice {by(shape)}, {found} ({level.wrap})",)
+    joined = f"closed: {', '.join(rings)}" if rings else "no closed axis"
+    return (f"{level.name} slice {by(shape)}, {joined} ({level.wrap})",)
 
 
 def _slices(
@@ -168,7 +168,7 @@ def _slices(
 ) -> Iterator[_Slice]:
     """Every way to lay the parts on the level's physical axes that respects what the user asked for."""
     minor_first = list(reversed(list(parts)))
-    fixed = {axis: [one.axis for one in asked[axis] if one.axis is not None] for axis in minor_first}
+    fixed = {axis: [wish.axis for wish in asked[axis] if wish.axis is not None] for axis in minor_first}
     taken = {index for indices in fixed.values() for index in indices}
     free = [index for index in range(len(level.shape)) if index not in taken]
     bound = [axis for axis in minor_first if fixed[axis]]
@@ -196,7 +196,7 @@ def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:
 def _as_asked(way: Pieces, asked: Sequence[Bound]) -> bool:
     """True if as many devices lie along each physical axis as were asked for there."""
     laid = dict(way)
-    return all(one.n in {None, laid.get(one.axis, 1)} for one in asked if one.axis is not None)
+    return all(wish.n in {None, laid.get(wish.axis, 1)} for wish in asked if wish.axis is not None)
 
 
 def _packings(sizes: Sequence[int], free: Sequence[int], most: Sequence[int]) -> Iterator[tuple[Pieces, ...]]:

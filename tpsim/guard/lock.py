@@ -100,8 +100,8 @@ class Lock(Held):
 
 def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
     """The facts in a section, and in those below it."""
-    for name, one in (section if isinstance(section, dict) else section.parts()).items():
-        if isinstance(one, dict):
-            yield from _facts(kind, (*owner, name), one)
+    for name, value in (section if isinstance(section, dict) else section.parts()).items():
+        if isinstance(value, dict):
+            yield from _facts(kind, (*owner, name), value)
         else:
-            yield Fact(kind, owner, name), one
+            yield Fact(kind, owner, name), value

@@ -114,8 +114,8 @@ class Call(NamedTuple):
         return f"{self.kind} over {self.axis}"
 
     def __str__(self) -> str:
-        said = f"{self.phase} {self.place} {self.kind} {self.axis} {self.array}"
-        return said if self.again == 1 else f"{said} #{self.again}"
+        text = f"{self.phase} {self.place} {self.kind} {self.axis} {self.array}"
+        return text if self.again == 1 else f"{text} #{self.again}"
 
 
 class CallsFact(Made):
@@ -213,7 +213,9 @@ class ScenarioFact(Held):
     @field_validator("results")
     @classmethod
     def _are_numbers(cls, results: dict[str, ResultFact]) -> dict[str, ResultFact]:
-        wrong = [name for name, one in results.items() if name.endswith(FIGURES) and isinstance(one.value, bool | str)]
+        wrong = [
+            name for name, result in results.items() if name.endswith(FIGURES) and isinstance(result.value, bool | str)
+        ]
         if wrong:
             raise ValueError(f"{wrong[0]} is a number")
         return results
@@ -221,7 +223,7 @@ class ScenarioFact(Held):
     @field_validator("collectives")
     @classmethod
     def _differ(cls, collectives: tuple[CallsFact, ...]) -> tuple[CallsFact, ...]:
-        twice = [call for call, times in Counter(one.call for one in collectives).items() if times > 1]
+        twice = [call for call, times in Counter(calls.call for calls in collectives).items() if times > 1]
         if twice:
             raise ValueError(f"{twice[0]} stands here once")
         return collectives
@@ -229,18 +231,18 @@ class ScenarioFact(Held):
     @cached_property
     def asked(self) -> dict[Asked, Any]:
         """Every field."""
-        found: dict[Asked, Any] = {}
-        for name, one in self.inputs.items():
-            if isinstance(one, dict):
-                found |= {Asked(SECTIONS.get(name, name), key): value for key, value in one.items()}
+        fields: dict[Asked, Any] = {}
+        for name, stated in self.inputs.items():
+            if isinstance(stated, dict):
+                fields |= {Asked(SECTIONS.get(name, name), key): value for key, value in stated.items()}
             else:
-                found[Asked("", name)] = one
-        return found
+                fields[Asked("", name)] = stated
+        return fields
 
     @cached_property
     def calls(self) -> dict[Call, CallsFact]:
         """The collectives by what tells them apart."""
-        return {one.call: one for one in self.collectives}
+        return {calls.call: calls for calls in self.collectives}
 
     def result(self, name: str) -> Any:
         """A result's value; None if there is none of that name."""
@@ -254,16 +256,16 @@ class ScenarioFact(Held):
     @property
     def named(self) -> dict[str, None]:
         """Names of every fact and list that any of its numbers is made with."""
-        made = (self.uses, *(one.uses for one in (*self.results.values(), *self.collectives)))
+        made = (self.uses, *(fact.uses for fact in (*self.results.values(), *self.collectives)))
         return dict.fromkeys(name for names in made for name in names)
 
     def renamed(self, called: Mapping[str, str]) -> ScenarioFact:
         """The same with those facts and lists called otherwise."""
 
-        def told(one: M) -> M:
-            return one.but(uses=tuple(called[name] for name in one.uses))
+        def told(fact: M) -> M:
+            return fact.but(uses=tuple(called[name] for name in fact.uses))
 
         return told(self).but(
-            results={name: told(one) for name, one in self.results.items()},
+            results={name: told(result) for name, result in self.results.items()},
             collectives=tuple(map(told, self.collectives)),
         )

@@ -43,7 +43,7 @@ def relative(old: Any, new: Any) -> float | None:
     >>> relative(4, 5), relative(0, 5), relative("a", "b")
     (0.25, None, None)
     """
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (old, new))
+    numbers = all(isinstance(side, int | float) and not isinstance(side, bool) for side in (old, new))
     return (new - old) / old if numbers and old else None
 
 
@@ -111,7 +111,7 @@ QUANTITIES = ("calls", "bytes", "wire", "messages", "time_s", "by")
 def _moved_calls(name: str, call: Call, old: Lock, new: Lock) -> Iterator[Moved]:
     calls = [lock.scenarios[name].calls.get(call) for lock in (old, new)]
     for quantity in QUANTITIES:
-        before, after = (getattr(one, quantity, None) for one in calls)
+        before, after = (getattr(side, quantity, None) for side in calls)
         if not same(before, after, old.tolerance if quantity == "time_s" else 0):
             yield Moved(name, call, quantity, before, after)
 

@@ -141,7 +141,7 @@ def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
     columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
     rows = [
-        {"phase": phase, **{one.key: total[one.key] for one in columns[1:]}}
+        {"phase": phase, **{column.key: total[column.key] for column in columns[1:]}}
         for phase, total in result.per_layer.items()
         if phase == "forward" or not result.question.inference
     ]
@@ -151,10 +151,10 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
 def _stage_table(result: PlanResult, *, verbose: bool) -> Table:
     """The stages; of many in a row that compute and hold alike the first and the last, unless all are wanted."""
     stages, capacity = result.stages or (), result.memory.capacity_bytes
-    runs = [list(run) for _, run in groupby(stages, key=lambda one: (one.layers, one.held_bytes))]
-    ends = [one for run in runs for one in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
+    runs = [list(run) for _, run in groupby(stages, key=lambda stage: (stage.layers, stage.held_bytes))]
+    ends = [stage for run in runs for stage in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
     left = f"{len(stages) - len(ends)} more lie between stages of as many layers and states; -v lists them"
-    shown = [{**one, "mark": "over" if one.peak_bytes > capacity else ""} for one in ends]
+    shown = [{**end, "mark": "over" if end.peak_bytes > capacity else ""} for end in ends]
     return Table(STAGES, shown, "Stages" if verbose else "", mark="mark", more=left if len(ends) < len(stages) else "")
 
 
@@ -163,27 +163,27 @@ MOST_STAGES = 8
 
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
-    held = result.memory
-    lines = inference_memory(held) if result.question.inference else _training_memory(held)
+    memory = result.memory
+    lines = inference_memory(memory) if result.question.inference else _training_memory(memory)
     rows = [
         {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
         for what, size in lines.items()
-        for share in (float(size) / held.capacity_bytes,)
+        for share in (float(size) / memory.capacity_bytes,)
     ]
     return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
 
 
-def _training_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+def _training_memory(memory: ChipMemory) -> Mapping[str, Bytes]:
     """What a chip holds of training."""
     return {
-        "parameters": held.parameters_bytes,
-        "gradients": held.gradients_bytes,
-        "optimizer state": held.optimizer_bytes,
-        "states together": held.static_bytes,
-        "kept for backward": held.kept_bytes,
-        **{f"at work: {part}": size for part, size in held.working.items()},
-        "peak": held.peak_bytes,
-        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
+        "parameters": memory.parameters_bytes,
+        "gradients": memory.gradients_bytes,
+        "optimizer state": memory.optimizer_bytes,
+        "states together": memory.static_bytes,
+        "kept for backward": memory.kept_bytes,
+        **{f"at work: {part}": size for part, size in memory.working.items()},
+        "peak": memory.peak_bytes,
+        **({"assumed beside it": memory.overhead_bytes} if memory.overhead_bytes else {}),
     }
 
 
@@ -199,10 +199,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
     yield f"peak{rank}: {result.memory.peak_action}"
     yield from inference_notes(result)
-    for one in result.require:
-        of_what = " of states" if one.name == "memory" else ""
-        found = percent(one.value) if BOUNDS[one.name] == "ratio" else show(one.value, BOUNDS[one.name])
-        yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{of_what})"
+    for demand in result.require:
+        of_what = " of states" if demand.name == "memory" else ""
+        value = percent(demand.value) if BOUNDS[demand.name] == "ratio" else show(demand.value, BOUNDS[demand.name])
+        yield f"require {demand.name} {demand.required}: {'holds' if demand.ok else 'violated'} ({value}{of_what})"
     if best := result.question.stated.file.require.best:
         yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"
     yield from _replaced(result.question)

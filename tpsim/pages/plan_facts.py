@@ -73,7 +73,7 @@ def work_text(question: Question) -> str:
 def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
     """The switches that decide most of a step, and those that are not as the bundle has them."""
     usual = PRACTICES[base].switches
-    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual.get(name)}
+    return {name: switch for name, switch in switches.items() if name in ALWAYS_TOLD or switch != usual.get(name)}
 
 
 def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
@@ -123,14 +123,14 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
     told = {name: value for name, value in switches.items() if value is not None}
     if layers := told.pop("recompute_layers", None):
         told["recompute"] = (*told["recompute"], f"in {layers} layers of each chunk")
-    said = (_switch(name.replace("_", " "), value) for name, value in told.items())
-    return f"{base}: {', '.join(said)}"
+    texts = (_switch(name.replace("_", " "), value) for name, value in told.items())
+    return f"{base}: {', '.join(texts)}"
 
 
 def _switch(name: str, value: Any) -> str:
     """One switch; of several together those that say something."""
     if value and isinstance(value, Mapping):
-        return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
+        return f"{name} ({', '.join(f'{key} {setting}' for key, setting in value.items() if setting)})"
     if value and not isinstance(value, bool):
         return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"

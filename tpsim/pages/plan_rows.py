@@ -82,5 +82,5 @@ def arrays(line: Mapping[str, Any]) -> str:
     """The arrays of a line, without the prefix that its purpose says already."""
     prefix = PREFIXES.get(line["op"], "")
     return ", ".join(
-        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in one.split()) for one in line["arrays"])
+        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in array.split()) for array in line["arrays"])
     )

@@ -32,8 +32,8 @@ def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in question.layout.roles.items() if axes)
     yield "layout", f"{roles or 'none'}; cache: {split}"
     base, beside = question.resolved["practice"]["base"], question.practice.overlap.tensor
-    said = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
-    yield "practice", f"{base}: {said}, overlap of tensor {beside}"
+    text = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
+    yield "practice", f"{base}: {text}, overlap of tensor {beside}"
 
 
 def inference_text(question: Question) -> str:
@@ -53,15 +53,15 @@ def inference_text(question: Question) -> str:
     return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
 
 
-def inference_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+def inference_memory(memory: ChipMemory) -> Mapping[str, Bytes]:
     """What a chip holds of inference."""
     return {
-        "parameters": held.parameters_bytes,
-        "cache": held.cache_bytes,
-        "both together": held.static_bytes,
-        **{f"at work: {part}": size for part, size in held.working.items()},
-        "peak": held.peak_bytes,
-        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
+        "parameters": memory.parameters_bytes,
+        "cache": memory.cache_bytes,
+        "both together": memory.static_bytes,
+        **{f"at work: {part}": size for part, size in memory.working.items()},
+        "peak": memory.peak_bytes,
+        **({"assumed beside it": memory.overhead_bytes} if memory.overhead_bytes else {}),
     }
 
 
@@ -72,7 +72,7 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         return
     if prompt:
         parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
-        whole, compute, exposed = (show(float(one), "seconds") for one in parts)
+        whole, compute, exposed = (show(float(part), "seconds") for part in parts)
         yield f"prompts {whole} = compute {compute} + exposed communication {exposed}; all are read at once"
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"

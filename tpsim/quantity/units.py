@@ -150,14 +150,14 @@ def other_units(text: object, dimension: Dimension) -> list[tuple[str, float]]:
         return []
     number, own = match["number"], match["unit"]
     others = [spelling for spelling in known if spelling != own and spelling.isascii()]
-    others.sort(key=lambda one: _apart(one, own, known))
-    return [(f"{number} {one}", _read(number, one, known[one])) for one in others]
+    others.sort(key=lambda unit: _apart(unit, own, known))
+    return [(f"{number} {unit}", _read(number, unit, known[unit])) for unit in others]
 
 
-def _apart(one: str, other: str, known: Mapping[str, Unit]) -> tuple[int, bool]:
+def _apart(spelling: str, other: str, known: Mapping[str, Unit]) -> tuple[int, bool]:
     """How far two units of a dimension are from each other: in prefixes, bits for bytes being one more."""
-    ranks = [known[unit].prefixes.index(unit.removesuffix(known[unit].name)) for unit in (one, other)]
-    differ = known[one] is not known[other]
+    ranks = [known[unit].prefixes.index(unit.removesuffix(known[unit].name)) for unit in (spelling, other)]
+    differ = known[spelling] is not known[other]
     return abs(ranks[0] - ranks[1]) + differ, differ
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-
 if TYPE_CHECKING:
-    from tpsim.reference.network import Index
     from tpsim.algebra.moves import Cuts, Move
     from tpsim.reference.blocks import Block
     from tpsim.reference.devices import Devices
+    from tpsim.reference.network import Index
 
 
 class Group:
