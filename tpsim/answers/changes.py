@@ -67,8 +67,8 @@ def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
     and fit, too. None may violate a demand that the plan meets.
     """
     asked = (_changed(plan, setting, fitting) for setting in _settings(plan))
-    found = [one for one in asked if one and (one.new.ok or not plan.ok)]
-    best = min(found, key=lambda one: one.relative, default=None)
+    better = [change for change in asked if change and (change.new.ok or not plan.ok)]
+    best = min(better, key=lambda change: change.relative, default=None)
     return best if best and (plan.memory.room_bytes < 0 or best.relative <= -LEAST) else None
 
 

@@ -81,7 +81,7 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
             free = _priced(question, lowered(question, cheapest_path(question)), shelf)
-            return min((free, book), key=lambda one: one.step.time_s)
+            return min((free, book), key=lambda path: path.step.time_s)
         return _priced(question, shelf.lowered(question), shelf)
 
 
@@ -99,9 +99,9 @@ def _priced(
     question: Question, lowered: Lowered, shelf: Shelf, each: tuple[ChipMemory, ...] | None = None
 ) -> PlanResult:
     sizes = sizes_of(question)
-    found = travelling(lowered.collectives, question.mesh.axes)
-    refuse_unknown_algorithm(question, found)
-    rows = price(found, sizes, pricer(question))
+    calls = travelling(lowered.collectives, question.mesh.axes)
+    refuse_unknown_algorithm(question, calls)
+    rows = price(calls, sizes, pricer(question))
     each = each or chips_at_most(question, lowered, shelf)
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
@@ -244,7 +244,7 @@ class PlanResult(Answer):
     @property
     def broken(self) -> list[Limit]:
         """The requirements that do not hold."""
-        return [one.limit for one in self.require if not one.ok]
+        return [demand.limit for demand in self.require if not demand.ok]
 
     @property
     def ok(self) -> bool:
@@ -293,8 +293,8 @@ class PlanResult(Answer):
     @property
     def assumptions(self) -> list[Assumption]:
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
-        curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
-        measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
+        curves = dict.fromkeys(curve for row in self.rows for curve in row.timing.curves)
+        measured = [Assumption(f"as measured: {said(curve)}", "stated") for curve in curves]
         ways = (*taken_for_granted(self.question), *(self.pipeline.assumed if self.pipeline else ()))
         return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
 

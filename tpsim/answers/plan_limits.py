@@ -64,7 +64,7 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
     if question.inference:
-        windowed = any(getattr(one, "window", None) for one in question.model.attentions)
+        windowed = any(getattr(attention, "window", None) for attention in question.model.attentions)
         return (*NOT_SERVED, *((WINDOWS,) if windowed else ()), *host)
     norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
     return (*NOT_MODELLED, *host, *norm)

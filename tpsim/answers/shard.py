@@ -78,9 +78,9 @@ def shard(
     clock = None if hw is None else _clock(hw, placement, grid, dtype, cost_model)
     alike = dict.fromkeys((dim for array in read.arrays for dim in array.type.dims), 1)
     pricing = Pricing(grid, sizes or alike, dtype, clock if sizes is not None else None, given=sizes is not None)
-    found = ways_of(read, grid, pricing)
+    ways = ways_of(read, grid, pricing)
     files = () if clock is None else tuple(inputs(clock.machine))
-    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, found, clock, files)
+    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, ways, clock, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +183,16 @@ class ShardResult(Answer):
     def left_out(self) -> list[LeftOut]:
         """Ways that were not compared with the others."""
         unpriced = self.pricing.unpriced.items()
-        found = [LeftOut(f"{kind}({','.join(move.axes)})", why) for (kind, why), move in unpriced]
+        reasons = [LeftOut(f"{kind}({','.join(move.axes)})", why) for (kind, why), move in unpriced]
         if self.ways.refused:
-            found.append(LeftOut("the book's", str(self.ways.refused)))
+            reasons.append(LeftOut("the book's", str(self.ways.refused)))
         if self.ways.horizon != inf:
             least = show(self.ways.horizon, "seconds" if self.pricing.clock else "bytes")
             proven = self.ways.horizon >= self.plans[0].price
             end = "none is cheaper than the first way" if proven else "one may be cheaper than the first way"
             way = "dearer ways" if self.dims is None else f"ways of {least} and more"
-            found.append(LeftOut(way, f"there are too many to price them all; {end}"))
-        return found
+            reasons.append(LeftOut(way, f"there are too many to price them all; {end}"))
+        return reasons
 
     @property
     def cases(self) -> tuple[int, ...]:
@@ -281,9 +281,9 @@ class ShardResult(Answer):
         row = HeldArray(str(array), shards, self.mesh.devices // shards)
         if self.dims is None:
             return replace(row, local_formula=str(sizes.symbols.local_elements(type_)))
-        held = DTYPE_BYTES[self.dtype] * sizes.local_elements(type_)
+        local_bytes = DTYPE_BYTES[self.dtype] * sizes.local_elements(type_)
         shape = [type_.local(dim, self.dims, self.mesh.axes) for dim in type_.dims]
-        return replace(row, local_shape=shape, local_bytes=held, total_bytes=held * self.mesh.devices)
+        return replace(row, local_shape=shape, local_bytes=local_bytes, total_bytes=local_bytes * self.mesh.devices)
 
 
 def _clock(hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype: str, cost_model: CostModel) -> Clock:

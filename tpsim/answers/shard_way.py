@@ -113,7 +113,7 @@ class ShardStep(Record):
     def _flops(self, sizes: Sizes) -> Any:
         if self.row:
             return 0
-        (left, right), out = ((one.name, one.type) for one in self.made.inputs), self.made.output
+        (left, right), out = ((array.name, array.type) for array in self.made.inputs), self.made.output
         return flops(Contraction(left, right, out.name, out.dims), sizes.dims, sizes.axes)
 
     def _known(self, value: Any) -> Any:

@@ -23,11 +23,11 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
-    said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
+    text = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
     brief = inference_brief(plan, plan.serve) if plan.serve else _time_brief(plan)
-    yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
-    held, holds = plan.memory, plan.memory.fits is not False and not about_memory
-    yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
+    yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
+    memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
+    yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
     if plan.band:
         yield Line(plan.band.text, "band")
     if plan.run:
@@ -104,7 +104,7 @@ def _bound(plan: PlanResult) -> str:
 
 def _lost(plan: PlanResult) -> str:
     """The share of the step that exposed communication takes, and the collectives that make most of it."""
-    shares = {one.collective: one.share for one in plan.step.lost}
+    shares = {part.collective: part.share for part in plan.step.lost}
     if not shares:
         return "nothing lost to communication"
     whole = total(shares.values())
@@ -122,8 +122,8 @@ def change_text(change: Change) -> str:
     old, new = change.old.memory, change.new.memory
     full = old.room_bytes < 0
     step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)})"
-    held = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
-    parts = (held, step) if full else (step, held)
+    peak = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
+    parts = (peak, step) if full else (step, peak)
     return f"--set {change.set}: {', '.join(filter(None, parts))}"
 
 
@@ -138,8 +138,8 @@ def percent(share: float) -> str:
 
 def bars(plan: PlanResult) -> Iterator[Bar]:
     """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
-    step, held = plan.step, plan.memory
-    exposed = sorted(((one.exposed_s, axis) for axis, one in plan.totals["by_axis"].items()), reverse=True)
+    step, memory = plan.step, plan.memory
+    exposed = sorted(((row.exposed_s, axis) for axis, row in plan.totals["by_axis"].items()), reverse=True)
     parts = {
         "compute": step.compute_s,
         **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
@@ -149,9 +149,9 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
     }
     shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
     yield Bar("step  ", tuple(shares))
-    bytes_ = {**held.parts, "overheads": held.overhead_bytes}
+    bytes_ = {**memory.parts, "overheads": memory.overhead_bytes}
     sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
-    capacity = float(held.capacity_bytes)
+    capacity = float(memory.capacity_bytes)
     yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
 
 

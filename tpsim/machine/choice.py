@@ -47,15 +47,15 @@ def _by_count(ways: Ways, question: Question) -> Cost:
     A library that leaves a way too late gets faster with more bytes. No plan should lean on that: time never falls.
     """
     sent = question.wire * question.V
-    best = by_keys([one.latency_s + over(sent, one.bandwidth) for _, one in ways], [way for way, _ in ways])
-    floor = largest(0, *(_before(way, one, ways, question) for way, one in ways))
+    best = by_keys([offered.latency_s + over(sent, offered.bandwidth) for _, offered in ways], [way for way, _ in ways])
+    floor = largest(0, *(_before(way, offered, ways, question) for way, offered in ways))
     lift = largest(0, floor - best.time_s)
     return lifted(best, lift)
 
 
 def _before(way: Cost, mine: Count, ways: Ways, question: Question) -> Any:
     """The most that a way took before another one was counted less; 0 while it is in use, and if it never is."""
-    first, last = _in_use(mine, [one for _, one in ways], question)
+    first, last = _in_use(mine, [offered for _, offered in ways], question)
     if last is None:
         return 0
     reached = where_positive(smallest(question.V - last, last - first), 1)

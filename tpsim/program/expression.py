@@ -27,19 +27,19 @@ def expression_program(arrays: Sequence[Named], steps: Sequence[Step], order: tu
     order   mesh axes, major first
     """
     ops: list[Op] = []
-    held: dict[Named, Array] = {}
+    known: dict[Named, Array] = {}
     for name, type_ in arrays:
         ops += _from_outside(Array(name, type_, "", dtype))
-        held[name, type_] = ops[-1].output
+        known[name, type_] = ops[-1].output
     for step in steps:
-        inputs, made = tuple(held[one] for one in step.inputs), Array(*step.output, "", dtype)
+        inputs, made = tuple(known[array] for array in step.inputs), Array(*step.output, "", dtype)
         moves = (step.move,) if step.move else ()
         ops.append(
             Reshard(inputs, made, WHERE, step.because, moves=moves)
             if moves
             else Einsum(inputs, made, WHERE, step.because)
         )
-        held[step.output] = made
+        known[step.output] = made
     return Program(tuple(ops), order, {}, {}, {"result": ops[-1].output})
 
 

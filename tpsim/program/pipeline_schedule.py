@@ -152,7 +152,7 @@ def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -
         return f"belongs to rank {chunk % schedule.ranks}"
     if part in done:
         return "comes twice"
-    late = next(one for one in _before(part, schedule) if one not in done)
+    late = next(due for due in _before(part, schedule) if due not in done)
     return f"comes before {Pass._make(late)}"
 
 
@@ -172,11 +172,11 @@ def _messages_in_order(schedule: PipelineSchedule) -> None:
             mine[act].append(chunk * m + j)
     for rank, way in product(range(ranks), "FB") if ranks > 1 else ():
         step, other = STEP[way] * m, (rank + STEP[way]) % ranks
-        leaving = [one for one in passes[rank][way] if one + step in inside]
-        wanted = [one - step for one in passes[other][way] if one - step in inside]
+        leaving = [pass_ for pass_ in passes[rank][way] if pass_ + step in inside]
+        wanted = [pass_ - step for pass_ in passes[other][way] if pass_ - step in inside]
         if leaving != wanted:
             pair = next(pair for pair in zip(leaving, wanted, strict=True) if pair[0] != pair[1])
-            yours, due = (made(Pass, (way, *divmod(one, m))) for one in pair)
+            yours, due = (made(Pass, (way, *divmod(message, m))) for message in pair)
             text = f"rank {other} wants the message of {due} where rank {rank} sends that of {yours}"
             raise _refused(schedule, text)
 

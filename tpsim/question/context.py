@@ -47,14 +47,14 @@ def heads_axes(fields: LayoutFields, at: At) -> Axes:
 def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | None:
     """How keys and values travel, if the scenario says so. Raises InputError if it says two things."""
     context, other = file.layout and file.layout.context, file.practice.context
-    said: Literal["gather", "ring"] | None = None
+    stated: Literal["gather", "ring"] | None = None
     if context:
-        said = "ring" if context.all == "ring" or context.ring else None
-        said = "gather" if context.all in ("gather", "heads") or context.gather else said
-    if said and other and said != other:
-        message = f"layout.context is {said} and practice.context {other}"
+        stated = "ring" if context.all == "ring" or context.ring else None
+        stated = "gather" if context.all in ("gather", "heads") or context.gather else stated
+    if stated and other and stated != other:
+        message = f"layout.context is {stated} and practice.context {other}"
         raise InputError.one("context-twice", message, at("practice", "context"), "keep one of both")
-    return said or other
+    return stated or other
 
 
 def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None:

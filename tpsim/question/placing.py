@@ -27,7 +27,8 @@ def pointing_at(place: Place | None, remedy: str = "") -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            one if one.place else replace(one, place=place, remedy=one.remedy or remedy) for one in error.problems
+            problem if problem.place else replace(problem, place=place, remedy=problem.remedy or remedy)
+            for problem in error.problems
         ) from None
 
 

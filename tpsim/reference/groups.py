@@ -30,9 +30,9 @@ class Group:
 
     def stores(self, switches: int) -> Block:
         """Group, rank, element: what each device holds of the flat array; NaN what it does not, neutral in switches."""
-        held = self._held()
-        neutral = np.full((held.shape[0], switches, held.shape[2]), -np.inf if self.maximum else 0.0)
-        return np.concatenate([held, neutral], axis=1)
+        own = self._held()
+        neutral = np.full((own.shape[0], switches, own.shape[2]), -np.inf if self.maximum else 0.0)
+        return np.concatenate([own, neutral], axis=1)
 
     def _held(self) -> Block:
         own = self.blocks[self.members]
@@ -68,9 +68,9 @@ class Group:
 
     def moved(self, stores: Block) -> list[Block]:
         """Every device's block, in the order of the mesh."""
-        found = self._found(stores[:, : self.n])
+        blocks = self._found(stores[:, : self.n])
         result: list[Block] = [np.empty(0)] * self.members.size
-        for row, devices in zip(found, self.members, strict=True):
+        for row, devices in zip(blocks, self.members, strict=True):
             for block, device in zip(row, devices, strict=True):
                 result[device] = block
         return result
@@ -130,13 +130,13 @@ class Group:
             tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.after, shape)): rank
             for rank, device in enumerate(coordinates)
         }
-        held = [
+        windows = [
             tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.before, shape))
             for device in coordinates
         ]
-        if len(wanted) != len(devices) or set(held) != set(wanted):
+        if len(wanted) != len(devices) or set(windows) != set(wanted):
             raise ValueError(f"{self.move.before} -> {self.move.after} is no permute over {self.move.axes}")
-        return [wanted[window] for window in held]
+        return [wanted[window] for window in windows]
 
 
 class ShiftedGroup(Group):

@@ -66,7 +66,7 @@ class Schedule:
     def then(self, other: Schedule) -> Schedule:
         """This one followed by another one of the same devices and blocks; both in the finer units."""
         units = common(self.units, other.units)
-        first, second = (one.in_units(units) for one in (self, other))
+        first, second = (run.in_units(units) for run in (self, other))
         return Schedule(self.n, self.blocks, units, first + second, max(self.switches, other.switches))
 
     def in_units(self, units: int) -> tuple[Step, ...]:
@@ -101,13 +101,13 @@ def common(*units: int) -> int:
 
 def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """The same stretches in order, those that touch made one."""
-    found: list[Piece] = []
+    runs: list[Piece] = []
     for start, stop in sorted(pieces):
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], stop)
+        if runs and runs[-1][1] == start:
+            runs[-1] = (runs[-1][0], stop)
         elif stop > start:
-            found.append((start, stop))
-    return tuple(found)
+            runs.append((start, stop))
+    return tuple(runs)
 
 
 def at_once(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
@@ -140,7 +140,7 @@ def lifted(small: Schedule, place: Place) -> tuple[Step, ...]:
             Send(
                 place.ranks[send.source],
                 place.ranks[send.target],
-                joined(piece for one in send.pieces for piece in _spread(one, small.units, place)),
+                joined(piece for cut in send.pieces for piece in _spread(cut, small.units, place)),
                 place.along[send.along],
                 send.way,
                 send.add,
