@@ -27,7 +27,7 @@ def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Exp
     >>> parse_expression("A[I_X] -> A[I]").after.type.on
     ((),)
     """
-    reader = _Reader(text, mesh_axes)
+    reader = _Cursor(text, mesh_axes)
     arrays = [reader.array()]
     while reader.take(PRODUCT_SIGNS):
         arrays.append(reader.array())
@@ -53,7 +53,7 @@ _LETTER = re.compile(r"[A-Za-z][0-9]*")
 _OWED: Mapping[str, OwedKind] = {"U": "sum", "M": "max"}
 
 
-def _reshard(reader: _Reader, before: NamedArray, after: NamedArray | None) -> Single | Conversion:
+def _reshard(reader: _Cursor, before: NamedArray, after: NamedArray | None) -> Single | Conversion:
     if after is None:
         return Single(reader.text, before)
     if before.type.dims != after.type.dims:
@@ -66,7 +66,7 @@ def _reshard(reader: _Reader, before: NamedArray, after: NamedArray | None) -> S
     return Conversion(reader.text, before, after)
 
 
-def _product(reader: _Reader, arrays: Sequence[NamedArray], out: NamedArray | None) -> Product:
+def _product(reader: _Cursor, arrays: Sequence[NamedArray], out: NamedArray | None) -> Product:
     left, right = arrays
     for dim in out.type.dims if out else ():
         if out and dim not in (*left.type.dims, *right.type.dims):
@@ -80,7 +80,7 @@ def _product(reader: _Reader, arrays: Sequence[NamedArray], out: NamedArray | No
     return Product(reader.text, left, right, out)
 
 
-class _Reader:
+class _Cursor:
     """A cursor over the text; every failure shows the whole text with a caret."""
 
     def __init__(self, text: str, mesh_axes: Collection[str] | None) -> None:

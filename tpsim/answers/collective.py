@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.answers.collective_sizes import rounding, sizes_of, whole
-from tpsim.answers.curve import Curve, curve
+from tpsim.answers.curve import SizeCurve, curve
 from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
@@ -227,7 +227,7 @@ class CollectiveResult(Answer):
     placement: Placement
     force: Choice
     timings: tuple[Timing, ...]
-    curve: Curve
+    curve: SizeCurve
     notes: tuple[str, ...] = ()
 
     @cached_property

@@ -9,13 +9,13 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.band import Band, band
-from tpsim.answers.changes import Change, best_change
+from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.cheapest import cheapest_path
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
-from tpsim.answers.run import Run, run_of
+from tpsim.answers.run import TrainingRun, run_of
 from tpsim.answers.serve import Serve, chips_at_most
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
@@ -201,7 +201,7 @@ class PlanResult(Answer):
         return Step(only.rows, only.compute).pace
 
     @cached_property
-    def change(self) -> Change | None:
+    def change(self) -> FieldChange | None:
         """The best of a few changes that were priced; null if none is better."""
         return best_change(self, fitting)
 
@@ -237,7 +237,7 @@ class PlanResult(Answer):
         return priced(prefill_of(self.question), self.shelf) if both else None
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> TrainingRun | None:
         """The whole run, where its tokens or a price are stated."""
         return run_of(self)
 

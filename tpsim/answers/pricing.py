@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class PlacedMachine:
     """A machine on which the mesh is placed: what turns bytes and FLOPs into seconds."""
 
     machine: Machine
@@ -59,7 +59,7 @@ class Pricing:
     mesh: Mesh
     dims: Mapping[str, int]
     dtype: str
-    clock: Clock | None = None
+    clock: PlacedMachine | None = None
     given: bool = True
     unpriced: dict[tuple[MoveKind, str], Move] = field(default_factory=dict, compare=False)
     _known: dict[Hashable, Timing] = field(default_factory=dict, repr=False, compare=False)

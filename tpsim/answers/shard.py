@@ -12,7 +12,7 @@ from tpsim.algebra.contract import cases, flops
 from tpsim.algebra.expression import Expression, NamedArray, NotationError, Product, format_array
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
-from tpsim.answers.pricing import Clock, Pricing
+from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.expression import expression_program
 from tpsim.program.layout import DTYPE_BYTES
@@ -127,7 +127,7 @@ class ShardResult(Answer):
     hardware: str | None
     pricing: Pricing
     ways: Ways
-    clock: Clock | None = None
+    clock: PlacedMachine | None = None
     files: tuple[tuple[str, str], ...] = ()
 
     plans = Of[tuple[Plan, ...]]("ways.plans", "every plan, cheapest first; none for an array alone")
@@ -286,9 +286,11 @@ class ShardResult(Answer):
         return replace(row, local_shape=shape, local_bytes=local_bytes, total_bytes=local_bytes * self.mesh.devices)
 
 
-def _clock(hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype: str, cost_model: CostModel) -> Clock:
+def _clock(
+    hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype: str, cost_model: CostModel
+) -> PlacedMachine:
     from tpsim.fabric.placement import place
     from tpsim.machine.profile import load
 
     machine = load(hw)
-    return Clock(machine, place(machine.levels, mesh, read_binding(placement)), dtype, cost_model)
+    return PlacedMachine(machine, place(machine.levels, mesh, read_binding(placement)), dtype, cost_model)

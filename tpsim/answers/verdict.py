@@ -13,7 +13,7 @@ from tpsim.report.table import Line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.answers.changes import Change
+    from tpsim.answers.changes import FieldChange
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.serve import Serve
 
@@ -117,7 +117,7 @@ def _lost(plan: PlanResult) -> str:
     return f"{percent(whole)} lost to exposed communication, mostly {mostly}"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: FieldChange) -> str:
     """The field, the step with it, and what it does to memory; that first where memory is what is wanting."""
     old, new = change.old.memory, change.new.memory
     full = old.room_bytes < 0

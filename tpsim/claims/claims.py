@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, judged
-from tpsim.claims.counted import Made, by_sort, exact_bytes, injected, planned, sent
+from tpsim.claims.counted import RanCall, by_sort, exact_bytes, injected, planned, sent
 from tpsim.claims.wiring import BOOK
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY
@@ -68,7 +68,7 @@ class Ledger:
     """
 
     claims: Sequence[Claim]
-    made: Sequence[Made]
+    made: Sequence[RanCall]
     known: Mapping[str, int]
     way: str = ""
     calls: Mapping[Sort, Sequence[Call]] = field(init=False)

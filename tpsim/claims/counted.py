@@ -51,7 +51,7 @@ def _here(where: Where) -> tuple[Again, tuple[str, ...]]:
     return where.again, where.repeats
 
 
-class Made(NamedTuple):
+class RanCall(NamedTuple):
     """A call that devices made: the op that caused it, which of its moves, and what was sent."""
 
     op: Reshard
@@ -59,15 +59,15 @@ class Made(NamedTuple):
     call: Call
 
 
-def made(run: Run) -> list[Made]:
+def made(run: Run) -> list[RanCall]:
     """Every call of a run, in order; free slices and calls of one device are none."""
     moves = {cause.op: iter(cause.op.moves) for cause in run.causes}
-    made_calls = [Made(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
+    made_calls = [RanCall(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
     axes = run.grid.mesh.axes
     return [made for made in made_calls if made.call.kind != "slice" and made.move.ranks(axes) > 1]
 
 
-def by_sort(calls: Iterable[Made]) -> dict[Sort, list[Call]]:
+def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
     """Calls by their sort, each list in order."""
     sorts: dict[Sort, list[Call]] = {}
     for call in calls:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
-from tpsim.fabric.slices import Piece
+from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import joined
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
@@ -206,7 +206,7 @@ def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placeme
     for axis, place in inside_first:
         name, n = placement.pieces[axis][place].carrier, sizes[axis, place]
         stride = 1 if joined(placement.carriers[name].topology) else extents[name]
-        pieces[axis][place] = Piece(name, n, stride)
+        pieces[axis][place] = AxisPiece(name, n, stride)
         extents[name] *= n
     mesh = Mesh({axis: prod(piece.n for piece in pieces[axis]) for axis in placement.mesh.axes})
     carriers = {name: replace(carrier, extent=extents[name]) for name, carrier in placement.carriers.items()}

@@ -50,7 +50,7 @@ class Gap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RanOrders:
     """A schedule as it ran: per rank start and end of every action in seconds, gaps around them, and all messages."""
 
     schedule: PipelineSchedule
@@ -91,7 +91,7 @@ def run(
     sends: Callable[[Pass], Any],
     *,
     blocking: bool | None = None,
-) -> Ran:
+) -> RanOrders:
     """Every action of every rank.
 
     seconds   of an action; those of one kind take as long
@@ -111,7 +111,7 @@ def run(
         return _Pass(schedule, blocking, lasts, ways, [sends(way.example) if way else None for way in ways]).ran()
 
 
-class Way(NamedTuple):
+class Channel(NamedTuple):
     """What the messages of one act and chunk have in common: sender, receiver, and one pass that makes such."""
 
     sender: int
@@ -119,13 +119,13 @@ class Way(NamedTuple):
     example: Pass
 
 
-def _ways(schedule: PipelineSchedule) -> list[Way | None]:
+def _ways(schedule: PipelineSchedule) -> list[Channel | None]:
     """Of F and B of every chunk; None where nothing is sent. Message j of way k is number k*microbatches + j."""
-    found: list[Way | None] = []
+    found: list[Channel | None] = []
     for chunk in range(schedule.ranks * schedule.chunks):
         for part in (Pass("F", chunk, 0), Pass("B", chunk, 0)):
             to = schedule.receiver(part)
-            found.append(None if to is None else Way(schedule.rank(chunk), schedule.rank(to), part))
+            found.append(None if to is None else Channel(schedule.rank(chunk), schedule.rank(to), part))
     return found
 
 
@@ -145,7 +145,7 @@ class _Pass:
     schedule: PipelineSchedule
     blocking: bool
     seconds: list[Any]
-    ways: list[Way | None]
+    ways: list[Channel | None]
     flights: list[Any]
     given: list[list[tuple[int, int]]] = field(init=False)
     wanted: list[list[tuple[int, int]]] = field(init=False)
@@ -158,7 +158,7 @@ class _Pass:
     messages: dict[int, Message] = field(default_factory=dict)
     free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
 
-    def ran(self) -> Ran:
+    def ran(self) -> RanOrders:
         """All of it. Raises InputError where no rank can go on."""
         ranks, kinds, messages, ready = range(self.schedule.ranks), self.schedule.kinds, self.messages, self.ready
         self.given, self.wanted = (
@@ -192,7 +192,7 @@ class _Pass:
                 self._open(rank, place + 1)
         if stuck := [rank for rank in ranks if self.missing[rank]]:
             raise self._deadlock(stuck)
-        return Ran(self.schedule, self.starts, ends, gaps, list(messages.values()))
+        return RanOrders(self.schedule, self.starts, ends, gaps, list(messages.values()))
 
     def _given(self, part: Pass) -> list[int]:
         """The way of the message that a pass makes, if it makes one."""

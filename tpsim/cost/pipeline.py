@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.orders import Message, Place, Ran, run
+from tpsim.cost.orders import Message, Place, RanOrders, run
 from tpsim.cost.rollup import wires_s
 from tpsim.cost.timed import Timed
 from tpsim.program.lives import in_microbatch
@@ -73,7 +73,7 @@ class Pipelined:
     seconds  of one of each
     """
 
-    ran: Ran
+    ran: RanOrders
     stages: tuple[Stage, ...]
     time_s: Any
     last: int
@@ -186,7 +186,7 @@ class Work:
         work = Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
         return work, once.time_s
 
-    def _tail(self, ran: Ran, rank: int) -> Tail:
+    def _tail(self, ran: RanOrders, rank: int) -> Tail:
         """Gradients that are still being reduced when a rank has ended its order."""
         free: Any = 0
         path: list[tuple[int, Timed]] = []
@@ -201,7 +201,7 @@ class Work:
                 free = max(late, own)
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
-    def _full(self, ran: Ran, rank: int) -> Full:
+    def _full(self, ran: RanOrders, rank: int) -> Full:
         """When a rank has done what it does alone: not before its links have sent all of it."""
         tail = self._tail(ran, rank)
         own = self.own[rank]
@@ -220,7 +220,7 @@ class Work:
         met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
         return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
 
-    def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
+    def _stage(self, ran: RanOrders, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
         rank, gaps, own = full.rank, ran.gaps[full.rank], self.own[full.rank]
         walked = self._walked(ran, full)
@@ -236,7 +236,7 @@ class Work:
         host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
         return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end, host_s)
 
-    def _walked(self, ran: Ran, full: Full) -> Counter[int]:
+    def _walked(self, ran: RanOrders, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
         exposed: Counter[Any] = Counter(full.tail.exposed)
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
@@ -257,7 +257,7 @@ class Work:
             return walked
         return min(walked, row.busy_s) if self.actions.hides(row.call) else row.busy_s
 
-    def _counts(self, ran: Ran, last: int) -> tuple[dict[str, int], dict[str, Any]]:
+    def _counts(self, ran: RanOrders, last: int) -> tuple[dict[str, int], dict[str, Any]]:
         """How often each pass and each send stands on the path to the end of a rank, and the seconds of each."""
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
@@ -274,7 +274,7 @@ class Work:
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order}, seconds
 
-    def _pulls(self, ran: Ran, last: int, tail: Tail) -> Counter[int]:
+    def _pulls(self, ran: RanOrders, last: int, tail: Tail) -> Counter[int]:
         """How often each call stands on the path to the step's end."""
         once = [*self.own[last].single, *self.own[last].shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.change import Change, Shift
-from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
+from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import product
@@ -52,7 +52,7 @@ class Placement:
 
     mesh: Mesh
     levels: tuple[str, ...]
-    pieces: Mapping[str, tuple[Piece, ...]]
+    pieces: Mapping[str, tuple[AxisPiece, ...]]
     carriers: Mapping[str, Carrier]
     rule: str
     remarks: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Placement:
 
         Raises InputError if the axes lie apart on one physical axis: no closed form is known for that.
         """
-        pieces: dict[str, list[Piece]] = {}
+        pieces: dict[str, list[AxisPiece]] = {}
         for axis in axes:
             for piece in self.pieces[axis]:
                 pieces.setdefault(piece.carrier, []).append(piece)
@@ -190,7 +190,7 @@ Shares = dict[str, list[int]]
 
 def _laid_out(
     levels: Sequence[Wires], mesh: Mesh, bound: Bindings, slices: Sequence[Slices], room: Sequence[int | None]
-) -> list[Laid]:
+) -> list[LaidLevel]:
     """Every level with the mesh axes on it.
 
     slices  to choose from on each level
@@ -200,7 +200,7 @@ def _laid_out(
     laid = []
     for at, level in enumerate(levels):
         parts = {axis: share[at] for axis, share in shares.items() if share[at] > 1}
-        on_level = lay(at, level, parts, bound, slices[at]) if parts else Laid({}, {})
+        on_level = lay(at, level, parts, bound, slices[at]) if parts else LaidLevel({}, {})
         if on_level is None:
             less = [*room[:at], prod(parts.values()) - 1, *room[at + 1 :]]
             try:
@@ -263,7 +263,7 @@ def _no_slice(level: Wires, parts: Mapping[str, int], slices: Slices) -> InputEr
     return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size", note=sold)
 
 
-def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -> Segment:
+def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[AxisPiece]) -> Segment:
     """The pieces on one carrier as one stretch."""
     level, n = levels[carrier.level], product(piece.n for piece in pieces)
     if joined(carrier.topology):

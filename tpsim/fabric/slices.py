@@ -31,7 +31,7 @@ class Carrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AxisPiece:
     """The part of a mesh axis that lies on one carrier: `n` members, `stride` apart."""
 
     carrier: str
@@ -60,7 +60,7 @@ def members(level: Wires) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LaidLevel:
     """A level with the mesh axes on it.
 
     remarks  what the wraparound rule came to
@@ -68,14 +68,14 @@ class Laid:
     """
 
     carriers: Mapping[str, Carrier]
-    pieces: Mapping[str, tuple[Piece, ...]]
+    pieces: Mapping[str, tuple[AxisPiece, ...]]
     remarks: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
 
 
 def lay(
     place_of: int, level: Wires, parts: Mapping[str, int], bound: Mapping[str, tuple[Bound, ...]], slices: Slices
-) -> Laid | None:
+) -> LaidLevel | None:
     """Put `parts` (mesh axis -> devices along this level, major first) on the level; None if no slice holds them.
 
     slices  those that there are to choose from
@@ -84,7 +84,7 @@ def lay(
     if topology := joined(level.topology):
         used = prod(parts.values())
         carrier = Carrier(place_of, level.name, topology, used, closed=False)
-        return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
+        return LaidLevel({level.name: carrier}, {axis: (AxisPiece(level.name, n, 1),) for axis, n in parts.items()})
     rings = [(wish, axis) for axis in parts for wish in asked[axis] if wish.asked == "ring"]
     ways = _slices(level, parts, asked, slices)
     best = min(ways, key=lambda way: (len(way.opened(rings)), *way.score), default=None)
@@ -130,7 +130,7 @@ class _Slice:
         used = sum(extent > 1 for extent in self.shape)
         return prod(self.whole), partial, -rings, used, max(self.shape), tuple(-extent for extent in self.shape)
 
-    def laid(self, place_of: int, lines: set[int]) -> Laid:
+    def laid(self, place_of: int, lines: set[int]) -> LaidLevel:
         """The carriers and pieces; physical axes in `lines` are not closed though they could be."""
         names = axis_names(self.level)
         closed = [self.closes(index) and index not in lines for index in range(len(self.shape))]
@@ -143,10 +143,10 @@ class _Slice:
         reached = [1] * len(self.shape)
         pieces = {}
         for axis, placed in self.on:
-            pieces[axis] = tuple(Piece(names[index], n, reached[index]) for index, n in placed)
+            pieces[axis] = tuple(AxisPiece(names[index], n, reached[index]) for index, n in placed)
             for index, n in placed:
                 reached[index] *= n
-        return Laid(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()))
+        return LaidLevel(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()))
 
     def _idle(self) -> Iterator[str]:
         chips = prod(self.whole)

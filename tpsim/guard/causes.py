@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_of_machine import PROFILE
-from tpsim.guard.lock_parts import BASE, Asked, ConstantFact
+from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, keys
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def causes(old: Lock, new: Lock) -> list[Cause]:
     ]
 
 
-class Change(NamedTuple):
+class FactChange(NamedTuple):
     """A fact, what it was and what it is; None where it is not there."""
 
     fact: Fact
@@ -110,20 +110,20 @@ class Change(NamedTuple):
     new: Any
 
 
-def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[Change]:
+def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[FactChange]:
     """Facts that differ; those of an owner that only one side has came or went with it, and are no cause."""
     sides = [{fact: stated for fact, stated in side.facts.items() if fact.kind == kind} for side in (old, new)]
     before, after = sides
     owners = {fact.owner for fact in before} & {fact.owner for fact in after}
     for fact in sorted(before.keys() | after.keys(), key=str):
         if before.get(fact) != after.get(fact) and fact.owner in owners:
-            yield Change(fact, before.get(fact), after.get(fact))
+            yield FactChange(fact, before.get(fact), after.get(fact))
 
 
 # Machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machines(changes: Iterable[Change]) -> Iterator[Cause]:
+def _machines(changes: Iterable[FactChange]) -> Iterator[Cause]:
     made = [_of_machine(*change) for change in changes]
     yield from (cause for cause in made if not cause.note.endswith(STILL))
     yield from _together(cause for cause in made if cause.note.endswith(STILL))
@@ -157,7 +157,7 @@ MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {("form",): {("wire",)
 """Formulas that are made of others, by the owners of both: closed forms of wire bytes, seconds of both."""
 
 
-def _formulas(changes: Sequence[Change], structures: set[str]) -> Iterator[Cause]:
+def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[Cause]:
     """Formulas whose samples moved; those that are made of another one that moved follow from it.
 
     structures  machines whose properties moved
@@ -203,9 +203,9 @@ def _tolerance(old: Lock, new: Lock) -> Iterator[Cause]:
 # Scenarios --------------------------------------------------------------------------------------------------------
 
 
-def _fields(old: Lock, new: Lock, switches: Iterable[Change]) -> Iterator[Cause]:
+def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[Cause]:
     """Fields of scenarios that moved by themselves, equal moves of several scenarios together."""
-    groups: dict[tuple[Asked, Any, Any], list[str]] = {}
+    groups: dict[tuple[AskedField, Any, Any], list[str]] = {}
     switched = set(switches)
     for name in (name for name in new.scenarios if name in old.scenarios):
         before, after = old.scenarios[name].asked, new.scenarios[name].asked
@@ -216,8 +216,8 @@ def _fields(old: Lock, new: Lock, switches: Iterable[Change]) -> Iterator[Cause]
 
 
 def own_fields(
-    old: Mapping[Asked, Any], new: Mapping[Asked, Any], switched: set[Change], lock: Lock
-) -> Iterator[tuple[Asked, Any, Any]]:
+    old: Mapping[AskedField, Any], new: Mapping[AskedField, Any], switched: set[FactChange], lock: Lock
+) -> Iterator[tuple[AskedField, Any, Any]]:
     """The fields of one scenario that moved and that no switch and no other field moved."""
     moved = {key: (old.get(key), new.get(key)) for key in keys(old, new) if old.get(key) != new.get(key)}
     base = new.get(BASE)
@@ -231,21 +231,21 @@ def own_fields(
             yield key, *values
 
 
-PROGRAM = Asked("", "program")
+PROGRAM = AskedField("", "program")
 
 MISSING = object()
 """What no switch is set to."""
 
 
 def _brought(
-    key: Asked, values: tuple[Any, Any], moved: Mapping[Asked, tuple[Any, Any]], switched: set[Change]
+    key: AskedField, values: tuple[Any, Any], moved: Mapping[AskedField, tuple[Any, Any]], switched: set[FactChange]
 ) -> bool:
     """True for a field that another one brings with it: the structure, the table, the chips, the parameters' dtype."""
     if key == PROGRAM:
         return True
     if key.section == "shardings":
         return bool(switched) or any(other != PROGRAM and other.section != "shardings" for other in moved)
-    if key == Asked("", "chips"):
+    if key == AskedField("", "chips"):
         return any(other.section == "mesh" for other in moved)
-    made_from = moved.get(Asked("dtypes", "activations"))
-    return key in {Asked("dtypes", "params"), Asked("dtypes", "products")} and made_from == values
+    made_from = moved.get(AskedField("dtypes", "activations"))
+    return key in {AskedField("dtypes", "params"), AskedField("dtypes", "products")} and made_from == values

@@ -16,7 +16,7 @@ from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
-from tpsim.fabric.slices import Piece
+from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import Segment
 from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
@@ -108,7 +108,7 @@ def _of_changes(topology: str) -> tuple[str, ...]:
     """What `_loads` says of an array whose two axes on one segment change places, at a few sizes."""
     figures = []
     for major, minor in ((2, 4), (3, 2), (3, 3)):
-        axes = ((Piece("wires", major, minor),), (Piece("wires", minor, 1),))
+        axes = ((AxisPiece("wires", major, minor),), (AxisPiece("wires", minor, 1),))
         wires = Segment("wires", "wires", topology, major * minor)  # type: ignore[arg-type]  # one of FORMS
         run = changing([(wires,)], WHOLE, Change(axes, (1, 0))).whole
         figures += [run.steps, run.carried, run.link_total, run.link_serial]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.guard.lock import VERSION, Lock
-from tpsim.guard.lock_parts import Held, Line
+from tpsim.guard.lock_parts import FactLine, LockPart
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.save import flow
@@ -133,7 +133,7 @@ def text(lock: Lock) -> str:
 
 def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
     """A fact as a line; of a map a line per fact, sorted, those of a section of the format in the format's order."""
-    if isinstance(value, Held) and not isinstance(value, Line):
+    if isinstance(value, LockPart) and not isinstance(value, FactLine):
         yield f"{pad}{flow(name)}:"
         for key, stated in value.parts().items():
             yield from _lines(key, stated, f"{pad}  ")
@@ -141,7 +141,7 @@ def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
         yield f"{pad}{flow(name)}:"
         for key, stated in sorted(value.items()):
             yield from _lines(key, stated, f"{pad}  ")
-    elif value and isinstance(value, tuple) and isinstance(value[0], Line):
+    elif value and isinstance(value, tuple) and isinstance(value[0], FactLine):
         yield f"{pad}{flow(name)}:"
         yield from (f"{pad}  - {flow(_plain(fact))}" for fact in sorted(value, key=lambda fact: str(fact.call)))
     else:
@@ -150,7 +150,7 @@ def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
 
 def _plain(value: Any) -> Any:
     """A line's fields but those that say nothing, what it is made with last."""
-    if not isinstance(value, Line):
+    if not isinstance(value, FactLine):
         return value
     plain = value.model_dump(exclude_defaults=True)
     return {name: plain[name] for name in sorted(plain, key=lambda name: name == "uses")}

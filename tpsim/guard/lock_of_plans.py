@@ -17,8 +17,8 @@ from tpsim.guard.lock_of_machine import machine_facts
 from tpsim.guard.lock_parts import (
     MODEL_CHANGES,
     NO_FORMULAS,
-    Asked,
-    Call,
+    AskedField,
+    CallName,
     CallsFact,
     FormulaFact,
     FormulaFacts,
@@ -124,11 +124,11 @@ DEFAULTS: Mapping[str, type[Any]] = {
 def _switches(questions: Sequence[Question]) -> SwitchFacts:
     """The defaults of a scenario's fields, and the bundles of practices in use."""
     stated = {
-        Asked(section, name): declared.default
+        AskedField(section, name): declared.default
         for section, model in DEFAULTS.items()
         for name, declared in model.model_fields.items()
     }
-    stated |= {Asked("dtypes", name): dtype for name, dtype in asdict(Dtypes()).items()}
+    stated |= {AskedField("dtypes", name): dtype for name, dtype in asdict(Dtypes()).items()}
     bases = {question.resolved["practice"]["base"] for question in questions}
     return SwitchFacts(
         default={str(field): value for field, value in stated.items() if isinstance(value, str | int | bool)},
@@ -259,11 +259,11 @@ def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
 
 def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
     """Rows under the interface's names as a lock holds them, without what only a plan knows that is not saved."""
-    alike: Counter[Call] = Counter()
+    alike: Counter[CallName] = Counter()
     for row in rows:
         place = "once" if row["layer"] is None else "layers"
         what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
-        call = Call(row["phase"], place, row["collective"], row["axis"], what)
+        call = CallName(row["phase"], place, row["collective"], row["axis"], what)
         alike[call] += 1
         yield CallsFact(
             **call._replace(again=alike[call])._asdict(),

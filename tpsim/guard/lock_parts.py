@@ -22,7 +22,7 @@ FIGURES = ("_s", "_bytes", "flops")
 """How the names of a scenario's results end that are numbers."""
 
 
-class Held(Strict):
+class LockPart(Strict):
     """A part of a lock."""
 
     def parts(self) -> dict[str, Any]:
@@ -34,17 +34,17 @@ class Held(Strict):
         return self.model_construct(**self.parts() | changes)
 
 
-class Line(Held):
+class FactLine(LockPart):
     """A fact that is one line of the file."""
 
 
-class Made(Line):
+class Made(FactLine):
     """A line of numbers, and the names of the facts, and of lists of them, that these are made with."""
 
     uses: Names = ()
 
 
-class ConstantFact(Line):
+class ConstantFact(FactLine):
     """A figure or a property of a machine, with its source in words and its kind."""
 
     noun: ClassVar[str] = "a constant of a lock"
@@ -62,7 +62,7 @@ class ConstantFact(Line):
         return dimension
 
 
-class FormulaFact(Line):
+class FormulaFact(FactLine):
     """A formula: its canonical text, which informs, and its exact values at sample sizes, which decide."""
 
     noun: ClassVar[str] = "a formula of a lock"
@@ -70,7 +70,7 @@ class FormulaFact(Line):
     samples: Annotated[Names, Field(min_length=1)]
 
 
-class SwitchFacts(Held):
+class SwitchFacts(LockPart):
     """The defaults of a scenario's fields, and the bundles of practices in use."""
 
     noun: ClassVar[str] = "the switches of a lock"
@@ -78,7 +78,7 @@ class SwitchFacts(Held):
     practice: dict[str, dict[str, Value]]
 
 
-class FormulaFacts(Held):
+class FormulaFacts(LockPart):
     """What moves send, closed forms, how a machine's levels make seconds, what structures of programs come to."""
 
     noun: ClassVar[str] = "the formulas of a lock"
@@ -92,7 +92,7 @@ NO_SWITCHES = SwitchFacts(default={}, practice={})
 NO_FORMULAS = FormulaFacts(wire={}, form={}, seconds={}, program={})
 
 
-class Call(NamedTuple):
+class CallName(NamedTuple):
     """Which calls of a scenario: what tells one of its collectives from the others.
 
     place  ``layers`` for what runs in every layer, else ``once``
@@ -143,9 +143,9 @@ class CallsFact(Made):
     levels: tuple[Annotated[Names, Field(min_length=3, max_length=3)], ...]
 
     @property
-    def call(self) -> Call:
+    def call(self) -> CallName:
         """What tells it from the others."""
-        return Call(self.phase, self.place, self.kind, self.axis, self.array, self.again)
+        return CallName(self.phase, self.place, self.kind, self.axis, self.array, self.again)
 
     @property
     def by(self) -> str:
@@ -180,7 +180,7 @@ SECTIONS = {MODEL_CHANGES: "model", CHANGES: "hardware"}
 """Sections that the scenario's file calls otherwise."""
 
 
-class Asked(NamedTuple):
+class AskedField(NamedTuple):
     """A field of a scenario: its name in a section of the file, ``layout`` and ``zero``; "" for no section."""
 
     section: str
@@ -190,13 +190,13 @@ class Asked(NamedTuple):
         return f"{self.section}.{self.name}" if self.section else self.name
 
 
-BASE = Asked("practice", "base")
+BASE = AskedField("practice", "base")
 """The field that names the bundle of a practice."""
 
 M = TypeVar("M", "CallsFact", "ResultFact", "ScenarioFact")
 
 
-class ScenarioFact(Held):
+class ScenarioFact(LockPart):
     """A scenario: what it asks, resolved; what it came to; its collectives.
 
     inputs  its fields: its machine, its model, the structure of its program, ...
@@ -229,18 +229,18 @@ class ScenarioFact(Held):
         return collectives
 
     @cached_property
-    def asked(self) -> dict[Asked, Any]:
+    def asked(self) -> dict[AskedField, Any]:
         """Every field."""
-        fields: dict[Asked, Any] = {}
+        fields: dict[AskedField, Any] = {}
         for name, stated in self.inputs.items():
             if isinstance(stated, dict):
-                fields |= {Asked(SECTIONS.get(name, name), key): value for key, value in stated.items()}
+                fields |= {AskedField(SECTIONS.get(name, name), key): value for key, value in stated.items()}
             else:
-                fields[Asked("", name)] = stated
+                fields[AskedField("", name)] = stated
         return fields
 
     @cached_property
-    def calls(self) -> dict[Call, CallsFact]:
+    def calls(self) -> dict[CallName, CallsFact]:
         """The collectives by what tells them apart."""
         return {calls.call: calls for calls in self.collectives}
 
@@ -248,7 +248,7 @@ class ScenarioFact(Held):
         """A result's value; None if there is none of that name."""
         return self.results[name].value if name in self.results else None
 
-    def made_with(self, part: Call | None, quantity: str) -> Names:
+    def made_with(self, part: CallName | None, quantity: str) -> Names:
         """Names of the facts and lists that a number is made with; `part` is its collective, if it is of one."""
         own: CallsFact | ResultFact | None = self.results.get(quantity) if part is None else self.calls.get(part)
         return () if own is None else (*self.uses, *own.uses)

@@ -12,7 +12,7 @@ from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_of_machine import properties
-from tpsim.guard.lock_parts import BASE, Asked
+from tpsim.guard.lock_parts import BASE, AskedField
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.machine.parts import Watched, changed
 from tpsim.question.prices import route_over
@@ -115,7 +115,7 @@ class Uses:
         """The fields of the model that the scenario does not state itself."""
         model = str(self.fact.inputs["model"])
         fields = self.lists.held.models[model]
-        yield from (f"{model}.{name}" for name in fields if Asked("model", name) not in self.fact.asked)
+        yield from (f"{model}.{name}" for name in fields if AskedField("model", name) not in self.fact.asked)
 
     def _switches(self) -> Iterator[str]:
         """The defaults, and the switches of its practice, that say what the scenario has."""
@@ -124,7 +124,7 @@ class Uses:
         yield from (f"default.{name}" for name, value in known.default.items() if fields.get(name) == value)
         base = asked[BASE]
         for name, value in known.practice[base].items():
-            if asked.get(Asked("practice", name)) == value:
+            if asked.get(AskedField("practice", name)) == value:
                 yield f"practice.{base}.{name}"
 
     def _weighed(self) -> Iterator[str]:

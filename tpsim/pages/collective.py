@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.collective import CollectiveResult
-    from tpsim.answers.curve import Curve
+    from tpsim.answers.curve import SizeCurve
 
 COLUMNS = (
     Column("logical_bytes", "size", "bytes"),
@@ -75,7 +75,7 @@ def _rows(result: CollectiveResult) -> list[dict[str, Any]]:
     return [{**row, "reached": peak and (row.busbw_bytes_per_s or 0) / peak} for row in result.rows]
 
 
-def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
+def curve_facts(curve: SizeCurve) -> Iterator[tuple[str, str]]:
     """The curve over all sizes in words: floor, peak, and from where on which way is taken."""
     peak, half, nearly = curve.peak_busbw_bytes_per_s, curve.half_peak_bytes, curve.p95_peak_bytes
     if peak is None or half is None or nearly is None:

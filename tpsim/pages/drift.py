@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.guard.diff import DiffResult
     from tpsim.guard.drift import Drift
     from tpsim.guard.drift_answer import Drifted
-    from tpsim.guard.lock_parts import Call, ScenarioFact
+    from tpsim.guard.lock_parts import CallName, ScenarioFact
     from tpsim.guard.moved_numbers import Moved
 
 Row = dict[str, Any]
@@ -129,11 +129,11 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
         yield Table(NUMBERS, [_number(number) for number in largest], title, folded=True)
 
 
-def _axis(call: Call) -> str:
+def _axis(call: CallName) -> str:
     return call.axis
 
 
-def _over(call: Call) -> str:
+def _over(call: CallName) -> str:
     return call.over
 
 
@@ -234,7 +234,7 @@ def _wire(fact: ScenarioFact) -> float:
     return sum(collective.wire_in_all for collective in fact.collectives)
 
 
-def _sums(name: str, drift: Drift, of: Callable[[Call], str]) -> Iterator[Row]:
+def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Row]:
     """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
     for key in dict.fromkeys([*new, *old]):
@@ -253,7 +253,7 @@ def _sums(name: str, drift: Drift, of: Callable[[Call], str]) -> Iterator[Row]:
             }
 
 
-def _summed(fact: ScenarioFact, of: Callable[[Call], str]) -> dict[str, tuple[float, float]]:
+def _summed(fact: ScenarioFact, of: Callable[[CallName], str]) -> dict[str, tuple[float, float]]:
     sums: dict[str, tuple[float, float]] = {}
     for collective in fact.collectives:
         wire, time = sums.get(of(collective.call), (0, 0))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.planner import Step
+    from tpsim.algebra.planner import PlannedStep
 
 WHERE = Where("F", "")
 
@@ -20,7 +20,9 @@ Named = tuple[str, Sharding]
 """An array of the expression in one of its types."""
 
 
-def expression_program(arrays: Sequence[Named], steps: Sequence[Step], order: tuple[str, ...], dtype: str) -> Program:
+def expression_program(
+    arrays: Sequence[Named], steps: Sequence[PlannedStep], order: tuple[str, ...], dtype: str
+) -> Program:
     """The program of these steps; what the last one leaves is its ``result``.
 
     arrays  what comes from outside

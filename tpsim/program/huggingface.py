@@ -46,10 +46,10 @@ def read_config(document: Document) -> Imported:
     reads, for a size that is missing or not a positive whole number, and for a switch (activation, bias) that `Model`
     cannot express.
     """
-    return _Reading(document).imported()
+    return _ConfigReading(document).imported()
 
 
-class _Reading(Config):
+class _ConfigReading(Config):
     """A config that becomes the model of its family."""
 
     def __init__(self, document: Document) -> None:

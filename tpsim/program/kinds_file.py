@@ -23,7 +23,7 @@ At = Callable[..., Place | None]
 Pair = tuple[str, str]
 
 
-class SourceFields(Strict):
+class ModelSourceFields(Strict):
     """Where the sizes were read, and when."""
 
     title: str
@@ -67,7 +67,7 @@ class ModelFile2(Strict):
 
     tpsim: Literal["model/2"]
     name: str
-    source: SourceFields | None = None
+    source: ModelSourceFields | None = None
     hidden: Count
     vocab: Count
     vocab_padded: Count | None = None

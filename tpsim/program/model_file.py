@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, RootModel
 
 from tpsim.program.counts import parameter_count
-from tpsim.program.kinds_file import At, Block, ModelFile2, SourceFields, as_file, model_of_kinds
+from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, as_file, model_of_kinds
 from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, as_stated, dense
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
@@ -34,7 +34,7 @@ class ModelFile(Strict):
 
     tpsim: Literal["model/1"]
     name: str
-    source: SourceFields | None = None
+    source: ModelSourceFields | None = None
     hidden: Count
     layers: Count
     heads: Count

@@ -16,7 +16,7 @@ from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import whole
 from tpsim.reference import permutes
 from tpsim.reference.collectives import schedule
-from tpsim.reference.groups import Group, ShiftedGroup
+from tpsim.reference.groups import MoveGroups, ShiftedGroup
 from tpsim.reference.linkload import hops, injected, own_part, passes
 from tpsim.reference.network import NOWHERE, Index, Lane, Network
 
@@ -193,7 +193,7 @@ class Devices:
         tally = self._tally(run, hop, segments, members, stores.shape[-1])
         return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, "int8", "")
 
-    def _plan(self, move: Move, group: Group, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
+    def _plan(self, move: Move, group: MoveGroups, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":
             return schedule(move.kind, tuple(parts))
         targets = group.targets()
@@ -202,8 +202,8 @@ class Devices:
             self._permutes[key] = permutes.routed(segments, targets)
         return self._permutes[key]
 
-    def _group(self, move: Move, members: Index, blocks: Blocks) -> Group:
-        return Group(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
+    def _group(self, move: Move, members: Index, blocks: Blocks) -> MoveGroups:
+        return MoveGroups(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
 
     def _step(
         self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any
@@ -246,7 +246,7 @@ class Devices:
             self._tallies[key] = counter.tally()
         return self._tallies[key]
 
-    def _ragged(self, run: Schedule, move: Move, segments: tuple[Segment, ...], marks: Group) -> _Tally:
+    def _ragged(self, run: Schedule, move: Move, segments: tuple[Segment, ...], marks: MoveGroups) -> _Tally:
         """What is sent where some rows are empty: marks of the others travel as the rows do, and are counted."""
         counter = _Counter(self.network, run, segments, marks.members)
         stores = marks.stores(run.switches)

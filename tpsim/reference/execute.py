@@ -39,7 +39,7 @@ Inputs = Callable[[str, tuple[int, ...]], Block]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RanCollective:
     """A collective of the run: the op that caused it, and what it sent."""
 
     op: Reshard
@@ -67,7 +67,7 @@ class Run:
     schedule: PipelineSchedule | None = None
     beside: Mapping[str, int] = field(default_factory=dict)
     blocks: dict[Array, Blocks] = field(default_factory=dict)
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[RanCollective] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
     choose: Choice = own
     tables: dict[Filled, Table] = field(default_factory=dict)
@@ -261,7 +261,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
             blocks, call = streamed.scattered(run, move, blocks, parts, op)
         else:
             blocks, call = _played(run, move, blocks, parts, op)
-        run.causes.append(Cause(op, call))
+        run.causes.append(RanCollective(op, call))
     return blocks
 
 
@@ -311,4 +311,4 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     run.live.made(cut, run.elements(cut.output))
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
-    run.causes.append(Cause(cut, call))
+    run.causes.append(RanCollective(cut, call))

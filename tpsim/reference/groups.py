@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpsim.reference.network import Index
 
 
-class Group:
+class MoveGroups:
     """All groups of one move: how blocks lie in the flat arrays that schedules cut, and back.
 
     Schedules count ranks as the wires do, blocks as the mesh does: `order` gives for each rank of a schedule its place
@@ -139,7 +139,7 @@ class Group:
         return [wanted[window] for window in windows]
 
 
-class ShiftedGroup(Group):
+class ShiftedGroup(MoveGroups):
     """Blocks that go to the next device, as the mesh counts them."""
 
     def targets(self) -> list[int]:

@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.reference.schedule import Place, Schedule, Step, at_once, common, lifted
+from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, common, lifted
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
@@ -75,7 +75,9 @@ class Axes:
         runs, first = [], self.n + sum(self.n // axis.n for axis in self.all[:at])
         for row, base in enumerate(self.offsets(self.others(at))):
             ranks = [base + place * self.stride(at) for place in range(self.all[at].n)] + [first + row]
-            where = Place(ranks, self.all[at].along, blocks(base), self.share.units, self.share.start, self.share.stop)
+            where = RankPlace(
+                ranks, self.all[at].along, blocks(base), self.share.units, self.share.start, self.share.stop
+            )
             runs.append(lifted(small, where))
         return at_once(runs)
 

@@ -117,7 +117,7 @@ def at_once(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Where a small schedule's ranks and blocks lie in a large one.
 
     ranks  rank of each device, then of each switch
@@ -133,7 +133,7 @@ class Place:
     stop: int
 
 
-def lifted(small: Schedule, place: Place) -> tuple[Step, ...]:
+def lifted(small: Schedule, place: RankPlace) -> tuple[Step, ...]:
     """The steps of a small schedule as part of a large one; each of its blocks is several blocks there."""
     return tuple(
         tuple(
@@ -151,7 +151,7 @@ def lifted(small: Schedule, place: Place) -> tuple[Step, ...]:
     )
 
 
-def _spread(piece: Piece, units: int, place: Place) -> Iterator[Piece]:
+def _spread(piece: Piece, units: int, place: RankPlace) -> Iterator[Piece]:
     """The stretches of the large array that one stretch of the small one stands for."""
     width = (place.stop - place.start) // units
     for block in range(piece[0] // units, -(-piece[1] // units)):

@@ -112,7 +112,7 @@ def sums_blocks(op: Op) -> bool:
 
 
 @dataclass(slots=True)
-class Kernel:
+class KernelRun:
     """One run of a kernel, block after block.
 
     known    what has one value from the start, though this kernel would sum it over blocks: what backward reads of rows
@@ -221,7 +221,7 @@ def results(run: Run, ops: Sequence[Op]) -> Mapping[Array, Blocks]:
         if known.issuperset(op.inputs):
             there.append(op)
             known.add(op.output)
-    return Kernel(run, there, _of_rows(run, there)).results()
+    return KernelRun(run, there, _of_rows(run, there)).results()
 
 
 def _of_rows(run: Run, ops: Sequence[Op]) -> dict[Array, Blocks]:

@@ -110,7 +110,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TableText:
     """A table as text: per column a header, a unit ("" for none) and whether it is right-aligned; rows of cells."""
 
     headers: list[str]
@@ -119,13 +119,13 @@ class Text:
     rows: list[list[str]] = field(default_factory=list)
 
 
-def as_text(table: Table) -> Text:
+def as_text(table: Table) -> TableText:
     """Every cell of `table` as text of four significant digits: bytes in one unit, seconds too, else one per column."""
     values = [[row.get(column.key) for row in table.rows] for column in table.columns]
     kinds = [column.kind for column in table.columns]
     common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in COMPARED if kind in kinds}
     made = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
-    return Text(
+    return TableText(
         headers=[column.header for column in table.columns],
         units=[unit for unit, _ in made],
         right=[column.kind not in ("text", "bar") for column in table.columns],
