@@ -10,8 +10,8 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from tpsim import VERBS
 from tpsim.cli.main import tpsim
-from tpsim.cli.verbs import VERBS
 from tpsim.guard.lock import Lock
 from tpsim.machine.algorithms import OFFERED
 from tpsim.machine.profile_fields import HardwareFile
