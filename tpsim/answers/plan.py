@@ -20,9 +20,7 @@ from tpsim.answers.serve import Serve, chips_at_most
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
-from tpsim.cost.step import Step
 from tpsim.machine.curve_file import said
-from tpsim.program.dims import completed
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
@@ -36,7 +34,6 @@ from tpsim.report.record import Of
 from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tpsim.cost.compute import Compute
@@ -187,19 +184,6 @@ class PlanResult(Answer):
         waits = self.pipeline.bubble_s if self.pipeline else 0
         return PlanStep(self.rows, self.compute, self, bubble_s=waits, host_s=self.host_s)
 
-    def rows_at(self, scale: float) -> list[Row]:
-        """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
-        grown = replace(self.sizes, dims=completed({**self.sizes.dims, "b": self.sizes.dims["b"] * scale}))
-        growing = [row.call for row in self.rows if row.call.grows]
-        again = iter(price(growing, grown, pricer(self.question)))
-        return [next(again) if row.call.grows else row for row in self.rows]
-
-    def pace_at(self, scale: float) -> float:
-        """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
-        work = work_of(self.question, self.lowered, self.sizes, self.rows_at(scale), scale)
-        only = work.step().pacing
-        return Step(only.rows, only.compute).pace
-
     @cached_property
     def change(self) -> FieldChange | None:
         """The best of a few changes that were priced; null if none is better."""
@@ -272,17 +256,6 @@ class PlanResult(Answer):
         from tpsim.answers.plan_pictures import pictures
 
         return tuple(pictures(self))
-
-    @property
-    def idle(self) -> Iterator[str]:
-        """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
-        yield from self.question.placement.idle
-        roles = self.question.layout.roles
-        free = [f"layout.{role}" for role in ("tp", "dp") if not roles.get(role)]
-        for axis in self.question.idle_axes:
-            size = self.question.mesh.axes[axis]
-            remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
-            yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
 
     @property
     def cheapest(self) -> PlanResult:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from tpsim.cost.compute import FLOPS_COUNTED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.question.question import Question
 
 NOT_MODELLED = (
@@ -68,3 +70,13 @@ def not_modelled(question: Question) -> tuple[str, ...]:
         return (*NOT_SERVED, *((WINDOWS,) if windowed else ()), *host)
     norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
     return (*NOT_MODELLED, *host, *norm)
+
+
+def idle_chips(question: Question) -> Iterator[str]:
+    """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
+    yield from question.placement.idle
+    free = [f"layout.{role}" for role in ("tp", "dp") if not question.layout.roles.get(role)]
+    for axis in question.idle_axes:
+        size = question.mesh.axes[axis]
+        remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
+        yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tpsim.answers.plan_limits import idle_chips
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.report.bars import Bar
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     """The lines ``time``, ``memory`` and, where one is better, ``change``; a demand is broken where it belongs."""
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
-    idle = "".join(f"; {text}" for text in plan.idle)
+    idle = "".join(f"; {text}" for text in idle_chips(plan.question))
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     text = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
     brief = inference_brief(plan, plan.serve) if plan.serve else _time_brief(plan)
