@@ -18,8 +18,7 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.program.op import Act
-    from tpsim.program.schedules import Action, PipelineSchedule
+    from tpsim.program.schedules import Act, Action, PipelineSchedule
 
 MOST_ACTIONS = 300_000
 """Actions of all ranks beyond which a schedule is refused: they take a second and more."""
@@ -48,12 +47,12 @@ class Message(NamedTuple):
 class Gap(NamedTuple):
     """What lies before an action of a rank, or behind its last one.
 
-    message   the last to arrive of those that the rank takes or, if sends block, gives there; None if it waits for none
+    message   the last to arrive of those that the rank takes or, if sends block, gives there
     flight_s  seconds in which the rank waits while that message is on its way
     wait_s    seconds in which it waits for another rank, before the message sets off
     """
 
-    message: Message | None
+    message: Message
     flight_s: Any
     wait_s: Any
 
@@ -73,9 +72,11 @@ class Ran:
 
     def done(self, rank: int) -> Any:
         """When a rank has ended its last action and sent what it made there."""
-        end = self.ends[rank][-1]
-        last = _gap(self.late[rank][-1], end)
-        return end + last.flight_s + last.wait_s
+        end, late = self.ends[rank][-1], self.late[rank][-1]
+        if late is None:
+            return end
+        _, flight_s, wait_s = _gap(late, end)
+        return end + flight_s + wait_s
 
     @property
     def end(self) -> Any:
@@ -88,8 +89,8 @@ class Ran:
         return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
 
     def gaps(self, rank: int) -> list[Gap]:
-        """What lies before each action of a rank, and behind its last one."""
-        return list(map(_gap, self.late[rank], [0, *self.ends[rank]]))
+        """What lies before actions of a rank, and behind its last one, wherever it waits for a message."""
+        return [_gap(late, opened) for late, opened in zip(self.late[rank], [0, *self.ends[rank]], strict=True) if late]
 
     def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
         """The actions, and the messages between them, that the end of a rank hangs on, or an action; the last first."""
@@ -114,15 +115,10 @@ class Ran:
         return (of[message.channel].popleft() for message in self.messages)
 
 
-def _gap(late: Message | None, opened: Any) -> Gap:
-    """The gap that opens then and ends when a message arrives, or at once."""
-    if late is None:
-        return NO_GAP
+def _gap(late: Message, opened: Any) -> Gap:
+    """The gap that opens then and ends when a message arrives."""
     away = max(opened, late[1])
     return made(Gap, (late, late[2] - away, away - opened))
-
-
-NO_GAP = Gap(None, 0, 0)
 
 
 def run(

@@ -143,17 +143,26 @@ class Work:
 
     @cached_property
     def kinds(self) -> list[Timed]:
-        """What an action of each kind takes."""
-        return list(map(self._timed, self.schedule.kinds.examples))
+        """What an action of each kind takes; those of chunks alike take as long."""
+        chunks, last = [replace(chunk, rank=0) for chunk in self.stages.chunks], self.schedule.microbatches - 1
+        examples = self.schedule.kinds.examples
+        alike = [tuple([(act, chunks[at], j == 0, j == last) for act, at, j in action]) for action in examples]
+        known = {key: self._timed(action) for key, action in dict(zip(alike, examples, strict=True)).items()}
+        return [known[key] for key in alike]
 
     def _timed(self, action: Action) -> Timed:
-        """Passes of one chunk and microbatch are one list of tasks; chunks alike take as long."""
+        """Passes of one chunk and microbatch are one list of tasks."""
         whole, last = Timed(), self.schedule.microbatches - 1
         for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
             acts = "".join(part.act for part in parts)
             tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
             whole = whole.then(self.clock.timed(tasks))
         return whole
+
+    @cached_property
+    def settling(self) -> frozenset[int]:
+        """The kinds of actions behind which gradients are reduced."""
+        return frozenset(kind for kind, timed in enumerate(self.kinds) if timed.settled)
 
     @cached_property
     def own(self) -> list[Own]:
@@ -190,10 +199,9 @@ class Work:
         free: Any = 0
         path: list[tuple[int, Timed]] = []
         kinds = self.schedule.kinds.of[rank]
-        settling = [kind for kind, timed in enumerate(self.kinds) if timed.settled]
-        for place, kind in enumerate(kinds if not set(kinds).isdisjoint(settling) else ()):
-            timed = self.kinds[kind]
-            if timed.settled:
+        for place, kind in enumerate(kinds if not self.settling.isdisjoint(kinds) else ()):
+            if kind in self.settling:
+                timed = self.kinds[kind]
                 late, own = free + timed.busy.seconds, ran.starts[rank][place] + timed.tail.seconds
                 path = path if late > own else []
                 path.append((place, timed))
@@ -245,9 +253,8 @@ class Work:
         sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
         # A rank at an end of the stack sends one way only, and receives the other way.
         calls: dict[str, int] = dict.fromkeys("FB", next(iter(sent.values()), 0)) | sent
-        for late, flight_s, _ in gaps:
-            if late:
-                exposed[calls[late.channel.act]] += flight_s
+        for message, flight_s, _ in gaps:
+            exposed[calls[message.channel.act]] += flight_s
         return exposed
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:
