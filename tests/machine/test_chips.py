@@ -154,7 +154,7 @@ def test_no_machine_repeats_what_its_chip_says(name):
 def test_every_chip_is_listed_with_the_machines_that_are_made_of_it():
     made = {one["chip"]: one["machines"] for one in hw_list().chips}
     assert sorted(made) == spec.names("chips")
-    assert made["gb200"] == ["gb200-nvl72", "p6e-gb200"]
+    assert made["gb200"] == ["gb200-hosts", "gb200-nvl72", "p6e-gb200"]
     assert [chip for chip, machines in made.items() if not machines] == []
 
 

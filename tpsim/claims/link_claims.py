@@ -80,12 +80,11 @@ class LinkClaim:
 def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
     claims = [
-        LinkClaim(
-            f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ledger.of(claim)], _up(ledger.of(claim))
-        )
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in found], _up(found))
         for ledger in ledgers
         for claim in ledger.claims
         if claim.machine
+        for found in [ledger.of(claim)]
     ]
     known = [claim for claim in claims if claim.scheduled]
     names = sorted({part.algorithm for claim in known for part in claim.parts})

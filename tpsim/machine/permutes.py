@@ -182,7 +182,7 @@ def _busiest(segment: Segment, apart: int, steps: Sequence[_Step]) -> int:
 def _of_nodes(segment: Segment, apart: int, steps: Sequence[_Step], n: int) -> int:
     """Blocks that leave or reach the busiest node, if its devices share an uplink; other groups in it do alike.
 
-    apart  how far the positions of neighbours are apart: those of one node have this segment's and later places in common
+    apart  how far the positions of neighbours are apart: devices of a node have the same place here and on later ones
     n      devices of the group
     """
     if segment.sharing is None:
