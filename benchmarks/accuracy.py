@@ -586,14 +586,14 @@ NOTES = """\
   the slow run, four passes instead of two, comes to 6.7 / 26.8 and is twice too slow on hosts measured beside it.
 - **MI300X** measures 17 to 23 us below 512 bytes and 14 us from 1 KiB on, which no form may follow: time never falls.
   From 388 kB on RCCL counts less for Simple; what that takes there, 25 us and more, is not predicted.
-- **What a chip nobody measured is scaled by.** Latencies are its generation's, or those of the one before; no clock is
-  in them. The own share goes through memory at 0.75 of its bandwidth: with a generation left out, plateaus of A100 and
-  Hopper are 1.7 / 7.1 off; with 1 TB/s for both instead, to which either alone is nearer (0.92 of A100's memory, 0.62
-  of Hopper's), 3.6 / 11.7. Sums in the switch between 2 and 64 MiB: of two tables of 8 H100 one is predicted 16 % too
-  slow at 4 MiB and the other 10 % too fast, so that no start of theirs fits both; 8 Blackwell take a third longer than
-  predicted at 4 and 8 MiB. What links between two MI300X reach (0.75) is AMD's own figure: plateau 2.1 / 3.5. The 0.8
-  of RoCE is of one cluster of H100; the one table over RoCE, of another cluster and other chips, has a plateau 8.4 /
-  11.5 off.
+- **What a chip nobody measured is scaled by.** Latencies are its generation's, or those of the one before: A100's and
+  MI300X's are still as Hopper's by their clocks, Blackwell's are not. The own share goes through memory at 0.75 of its
+  bandwidth: with a generation left out, plateaus of A100 and Hopper are 1.7 / 7.1 off; with 1 TB/s for both instead, to
+  which either alone is nearer (0.92 of A100's memory, 0.62 of Hopper's), 3.6 / 11.7. Sums in the switch between 2 and
+  64 MiB: of two tables of 8 H100 one is predicted 16 % too slow at 4 MiB and the other 10 % too fast, so that no start
+  of theirs fits both; 8 Blackwell take a third longer than predicted at 4 and 8 MiB. What links between two MI300X
+  reach (0.75) is AMD's own figure: plateau 2.1 / 3.5. The 0.8 of RoCE is of one cluster of H100; the one table over
+  RoCE, of another cluster and other chips, has a plateau 8.4 / 11.5 off.
 - **Across nodes** the floor of a network is its plugin's. Over Slingshot messages above 4 KiB wait for their receiver:
   the 3.1 us per step that CSCS publishes of it are at most half of what NCCL's times rise by from 4 KiB on. Nothing
   published tells of its 0.9 ms for 1 MiB over two nodes, where 2 MiB take 0.13 ms. The 16 ranks over RoCE and over
