@@ -45,7 +45,8 @@ class Group:
         key = (self.level.name, algorithm, protocol)
         if key not in self.links:
             self.links[key] = tuned(self.level, algorithm, protocol)
-        found, sharing = self.links[key], self.segments[0].sharing
+        found: Link | None = self.links[key]
+        sharing = self.segments[0].sharing
         return found if found is None or sharing is None else replace(found, sharing=sharing)
 
     @cached_property

@@ -476,9 +476,9 @@ class _Counter:
             self.messages[source] += 1
         if target is not None:
             self.received[target] += size
-        for way, at in enumerate((source, target)) if lane.nodes.size else ():
-            if at is not None:
-                np.add.at(self.uplinks[lane.name], (way, lane.nodes[at]), size)
+        for load_to, end in zip(self.uplinks.get(lane.name, ()), (source, target), strict=False):
+            if end is not None:
+                np.add.at(load_to, lane.nodes[end], size)
         times = passes(whole(self.segments[send.along].n)) if lane.topology == "host" else 1
         for way, at in _crossed(lane, source, target):
             np.add.at(load, np.broadcast_arrays(way, at), size * times)

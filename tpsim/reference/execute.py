@@ -312,6 +312,6 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
     place, homes = {one: at for at, one in enumerate(run.grid.devices)}, {run.like(one): one for one in blocks}
     ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
-    counts = (sent, sent, sent, np.ones_like(sent), 1, {}, run.wiring.network.uplink(ends))
-    call = Call("send", move.axes, cut.output.dtype, str(cut.output), *counts)
+    uplink, named = run.wiring.network.uplink(ends), (cut.output.dtype, str(cut.output))
+    call = Call("send", move.axes, *named, sent, sent, sent, np.ones_like(sent), 1, {}, uplink)
     run.causes.append(Cause(cut, call))
