@@ -168,6 +168,26 @@ def test_the_file_of_a_chip_is_held_against_its_form_and_leaves_the_rest_to_mach
     assert problem.place.line == 6
 
 
+def test_the_file_of_a_chip_is_refused_for_what_machines_made_of_it_would_be(tmp_path):
+    path = tmp_path / "mine.yaml"
+    levels = "levels: {nvlink: {algorithms: {rnig: {efficiency: 0.5}}}}\n"
+    path.write_text(f"{CHIP}  peak: {{bf61: {{value: 1 PFLOP/s, source: nobody, kind: stated}}}}\n{levels}", "utf-8")
+    wrong = [(problem.message, problem.place.line) for problem in hw_validate(path).problems]
+    assert wrong == [
+        ('"nobody" is not a source', 7),
+        ('"bf61" is not a dtype', 7),
+        ('"rnig" is not an algorithm', 8),
+    ]
+
+
+def test_strictly_each_figure_of_a_chips_file_states_its_kind_and_source(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(CHIP + "    bandwidth: {value: 4 TB/s, kind: stated}\n", encoding="utf-8")
+    assert hw_validate(path).ok
+    wrong = [problem.message for problem in hw_validate(path, strict=True).problems]
+    assert wrong == ["chip.memory.capacity has no kind", "chip.memory.bandwidth has no source"]
+
+
 def test_a_chip_on_a_fabric_that_it_is_not_built_for_is_warned_of(tmp_path):
     path = tmp_path / "other.yaml"
     path.write_text("tpsim: hardware/1\nname: other\nextends: dgx-h100\nchip: trn2\n", encoding="utf-8")
