@@ -76,7 +76,7 @@ def check(path: str, *, strict: bool = False) -> None:
 
 
 def _misfits(chip: Document) -> Iterator[Problem]:
-    """Sources, dtypes and algorithms that nobody knows: what a machine that is made of the chip would be refused for."""
+    """Sources, dtypes and algorithms that nobody knows: what a machine made of the chip would be refused for."""
     sources = chip.data.get("sources", {})
     for keys, figure in _figures(chip.data):
         if isinstance(figure, dict) and figure.get("source") not in {None, *sources}:
