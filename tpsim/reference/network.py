@@ -95,7 +95,8 @@ class Network:
         A message takes the outermost of the lanes on which its ends differ.
         """
         loads: dict[tuple[str, int, int], int] = defaultdict(int)
-        for source, target, size in messages:
+        shared = any(lane.nodes.size for lane in self.lanes.values())
+        for source, target, size in messages if shared else ():
             apart = (one for one in self.lanes.values() if source - one.first[source] != target - one.first[target])
             *_, lane = apart
             for way, at in enumerate((source, target)) if lane.nodes.size else ():
