@@ -13,6 +13,7 @@ from tpsim.answers.explain import explain
 from tpsim.claims.verify import verify
 from tpsim.cost.grid import packed_routes
 from tpsim.fabric.placement import place
+from tpsim.guard.formulas import seconds_formulas
 from tpsim.machine import profile, timing
 from tpsim.machine.cost import Link
 from tpsim.machine.profile import load
@@ -144,6 +145,15 @@ def test_a_wrong_claim_on_uplinks_is_seen_of_collectives_and_of_messages(tmp_pat
     (links,) = flat.failed
     assert "all_reduce over data" in links.detail
     assert "uplink of a node claimed" in links.detail
+
+
+def test_a_lock_says_which_limit_a_levels_seconds_have():
+    shared = "launch + steps*latency + bytes/min(bandwidth, uplink/devices of a node), the least on offer"
+    found = {level: formula.text() for level, formula in seconds_formulas(load("p4d-a100"), "additive")}
+    assert found == {"nvlink": "launch + steps*latency + bytes/bandwidth, the least on offer", "network": shared}
+    profiles = (SHARED, SHARED.replace("uplink: 160 Gbit/s", "uplink: null"))
+    shared, alone = (dict(seconds_formulas(machine(text), "additive"))["network"].samples() for text in profiles)
+    assert shared != alone
 
 
 def test_a_machine_without_uplinks_has_none_in_its_segments():
