@@ -12,6 +12,7 @@ import json
 import sys
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,7 +171,25 @@ SMALL, LARGE = 2**14, 2**25
 
 def two_points(table: Measured, base: Machine) -> list[Point]:
     """Fitted to a small and a large point, scored on the others."""
-    return _fitted(table, base, {int(np.argmin(np.abs(np.log(table.sizes / size)))) for size in (SMALL, LARGE)})
+    return _fitted(table, base, _small_and_large(table))
+
+
+def _small_and_large(table: Measured) -> set[int]:
+    return {int(np.argmin(np.abs(np.log(table.sizes / size)))) for size in (SMALL, LARGE)}
+
+
+def carried(based: Sequence[Based]) -> tuple[list[Point], list[Point]]:
+    """Other collectives and rank counts of whoever measured a table, before and after a fit to two points of it."""
+    before, after = [], []
+    for table, base in based:
+        others = [
+            one for one, _ in based if (one.machine, source(one)) == (table.machine, source(table)) and one != table
+        ]
+        if others:
+            fit = calibrate(base, [table.run(sorted(_small_and_large(table)))]).machine
+            before += [point for one in others for point in one.errors(base)]
+            after += [point for one in others for point in one.errors(fit)]
+    return before, after
 
 
 FEW = 8
@@ -505,6 +524,11 @@ Hopper, and what is fitted fitted from there. L40S on PCIe apart.
 """
 
 
+CARRIED = """\
+Two points of one table, carried over to other collectives and rank counts of its machine, its generation left out:
+"""
+
+
 def unseen_sections() -> Iterator[str]:
     """The goals with a generation left out, and what each generation comes to."""
     groups = {name: [one for one in held if one[0].machine != HOST] for name, held in unseen()}
@@ -516,6 +540,8 @@ def unseen_sections() -> Iterator[str]:
     )
     rows = [[name, *(one.row()[1] for one in gates(held, UNSEEN_GOALS))] for name, held in groups.items() if held]
     yield grid(["generation left out", *(one.name for one in found)], rows)
+    before, after = (list(chain(*each)) for each in zip(*map(carried, groups.values()), strict=True))
+    yield f"{CARRIED.rstrip()}\n{spread(after)} over {len(after)} pairs of such a table and a point, {spread(before)} before."
 
 
 VALIDATION = """\
