@@ -541,7 +541,8 @@ def unseen_sections() -> Iterator[str]:
     rows = [[name, *(one.row()[1] for one in gates(held, UNSEEN_GOALS))] for name, held in groups.items() if held]
     yield grid(["generation left out", *(one.name for one in found)], rows)
     before, after = (list(chain(*each)) for each in zip(*map(carried, groups.values()), strict=True))
-    yield f"{CARRIED.rstrip()}\n{spread(after)} over {len(after)} pairs of such a table and a point, {spread(before)} before."
+    pairs = f"{len(after)} pairs of such a table and a point"
+    yield f"{CARRIED.rstrip()}\n{spread(after)} over {pairs}, {spread(before)} before."
 
 
 VALIDATION = """\
