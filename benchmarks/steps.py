@@ -18,7 +18,10 @@ import numpy as np
 from page import ROOT, grid, written
 from steps_bands import bands, covered
 from steps_fit import ampere, by_constants, fitted, left_out, shipped
+from steps_own import DRAWS, after, own, scatter
 from steps_runs import Run, by_set, chosen, runs
+
+from tpsim.question.save import flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,25 +43,6 @@ def one_constant(several: Sequence[Run]) -> float:
     """Mean error of a model with one rate of FLOPs and nothing else, the rate being that of the set itself, percent."""
     rate = np.exp(np.mean([np.log(run.flops / run.measured) for run in several]))
     return score(several, lambda run: run.flops / rate)[0]
-
-
-def after(several: Sequence[Run], known: int, seconds: Callable[[Run], float]) -> float:
-    """Mean error where the level of a set is corrected by `known` of its runs: mean over draws of them, percent.
-
-    Of more than one the median counts, and four fifths of it: one noisy run is not believed whole.
-    """
-    ratios = np.log([run.measured / seconds(run) for run in several])
-    draws = np.random.default_rng(0)
-    found = []
-    for first in range(len(several)):
-        others = [place for place in range(len(several)) if place != first]
-        drawn = [first, *draws.choice(others, known - 1, replace=False)]
-        level = np.median(ratios[drawn]) * (1 if known == 1 else BELIEVED)
-        found.append(np.abs(np.expm1(level - np.delete(ratios, drawn))).mean())
-    return 100 * float(np.mean(found))
-
-
-BELIEVED = 0.8
 
 
 DELTAS: Sequence[tuple[str, str, str]] = (
@@ -145,7 +129,7 @@ COLUMNS = """\
 - **as shipped**: the constants of the profiles, which were fitted to all of these sets: no forecast.
 - **left out**: with the constants that the other sets of the chip's generation come to. Hopper has no other set: there
   it is what Ampere's constants say, the forecast for a generation of which no run is known.
-- **one run, three runs**: left out, and then the level of the set corrected by so many of its runs, mean over draws.
+- **one run, three runs**: left out, and then moved by so many of its runs: see "One's own runs".
 - **one constant**: a model that knows one rate of FLOPs and nothing else, the rate being the set's own.
 """
 
@@ -157,6 +141,17 @@ are held weakly to the 22 us of collectives called from a framework: BigScience'
 that vTrain's small ones, left out, are predicted too fast. Range: over one set left out.
 """
 
+
+OWN = """\
+What `tpsim hw fit --runs` makes of the constants that other sets come to, with one or three runs of a set: mean error
+of its other runs in percent, mean over draws. Constants are held by how they scatter, which the scored set has no part
+in: between sets by Tukey's jackknife (of n sets, (n - 1)^2 times the covariance of what they come to with one left
+out, in logarithms); for generations other than Ampere, between generations as well; launches as `tpsim hw fit` holds
+guessed ones. A run counts as its noise lets it: the median, over the other sets, of how runs scatter about the level
+of their set. Worst run: by how much a single one makes the error of the others larger, in points of percent, beside
+that noise. On Ampere, which is known, none does by more. Seconds are those of plans at constants as shipped, followed
+from there along their slopes.
+"""
 
 CHANGES = (
     "What changes, in percent: of {all} changes {right} have the right sign, {near} are within a factor of {factor:g}."
@@ -193,7 +188,7 @@ def scores() -> Iterator[list[str]]:
         constants = left_out(name)
         forecast = by_constants(ampere() if constants is None else constants)
         outside = score(several, forecast)
-        known = [after(several, many, forecast) for many in (1, 3)]
+        known = [after(name, many) for many in DRAWS]
         alone = one_constant(several)
         means.append((score(several, Run.planned)[0], outside[0], *known, alone))
         own, late = cells(score(several, Run.planned)), cells(outside)
@@ -228,7 +223,8 @@ def evidence() -> str:
     """The bands as plans read them."""
     rows = ["{" + ", ".join(f"{name}: {value}" for name, value in one.items()) + "}" for one in bands()]
     head = "# Written by benchmarks/steps.py; where the figures are from says docs/steps.md."
-    return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows)]) + "\n"
+    shares = [f"  {name}: {flow(value)}" for name, value in scatter().model_dump().items()]
+    return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows), "shares:", *shares]) + "\n"
 
 
 def page() -> str:
@@ -258,6 +254,9 @@ def page() -> str:
         "## Constants",
         CONSTANTS.rstrip(),
         grid(["generation", "constant", "as shipped", "fitted", "range"], constants()),
+        "## One's own runs",
+        OWN.rstrip(),
+        grid(["set", "runs", "left out", "one run", "three runs", "worst run", "noise"], own()),
         "## Bands",
         BANDS.rstrip(),
         grid(["kind", "runs", "sets", "low", "high"], kinds()),

@@ -9,5 +9,6 @@ from tpsim.answers.hw import hw_list as list  # noqa: A004  # the verb's own wor
 from tpsim.answers.hw import hw_show as show
 from tpsim.answers.hw import hw_validate as validate
 from tpsim.calibrate.fit import hw_fit as fit
+from tpsim.calibrate.step_fit import hw_fit_runs as fit_runs
 
-__all__ = ["fit", "list", "show", "validate"]
+__all__ = ["fit", "fit_runs", "list", "show", "validate"]

@@ -24,12 +24,30 @@ class BandFields(spec.Strict):
     sets: Count
 
 
+class SharesFields(spec.Strict):
+    """How the shares of peak that chips reach scatter, as runs of one set say beside those of others.
+
+    known                generations whose shares rest on several sets
+    between_sets         covariance of their logarithms among sets of one generation
+    between_generations  what comes on top from one generation to another
+    """
+
+    noun: ClassVar[str] = "a scatter of shares"
+    of: list[str]
+    known: list[str]
+    sets: Count
+    between_sets: list[list[float]]
+    between_generations: list[list[float]]
+    noise: Ratio = Field(description="standard deviation of a run about its set, relative")
+
+
 class EvidenceFile(spec.Strict):
-    """Bands of steps, those of one kind of runs before that of all others."""
+    """Bands of steps, those of one kind of runs before that of all others, and the scatter of shares."""
 
     noun: ClassVar[str] = "a file of evidence"
     tpsim: Literal["evidence/1"]
     steps: list[BandFields]
+    shares: SharesFields
 
     def band(self, generation: str, nodes: Literal["one", "many"]) -> BandFields:
         """The first that such a run falls under."""
