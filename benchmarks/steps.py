@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from page import ROOT, grid, written
-from steps_bands import bands, covered
+from steps_bands import KINDS, bands, covered, words
 from steps_fit import ampere, by_constants, fitted, left_out, shipped
-from steps_own import DRAWS, after, own, scatter
+from steps_own import DRAWS, after, own_runs, scatter
 from steps_runs import Run, by_set, chosen, runs
-
 from tpsim.question.save import flow
 
 if TYPE_CHECKING:
@@ -164,14 +163,21 @@ that is predicted fastest is slower than the one that was.
 
 
 BANDS = """\
-Measured over predicted seconds by constants that were not fitted to the set: between the tenth and the ninetieth of a
-hundred, sets weighing alike. A plan has the band of its kind beside its seconds (`hardware/evidence/steps.yaml`); chips
-of a generation whose constants rest on one stack or none have the widest, which Ampere's constants show on Hopper and
-TPU v5.
+Measured over predicted seconds of runs by constants that were not fitted to their set: where eight of ten runs of one
+more set are likely. Levels of sets scatter, and runs about the level of their set, both as normal variables; how levels
+do is known from few sets, which Student's t says. A plan has the band of its kind beside its seconds
+(`hardware/evidence/steps.yaml`). A kind of fewer than twenty runs or three sets has the widest band of all and says
+so; sets of other generations, which Ampere's constants predict, are wrong alike and count by their generation.
+Calibrated: machines that one run had moved by `tpsim hw fit --runs`. A launch that is guessed widens a plan's band by
+the step at the tenth and the ninetieth of such launches, as `tpsim hw fit` lets them differ. In a scenario
+`require: {step_high: < 30 s}` asks for the high end, `step_low` for the other; `tpsim check` looks at neither.
 """
 
 COVERED = """\
-How many runs of a set lie in the band that the other sets of its kind give, which should be 80 %:
+How many runs of a set lie in the band that other sets give, neither its width nor the constants beneath it having
+seen that set: 80 % is what it should be, with the binomial interval of so many runs. Sets weigh alike in the last
+column. Runs of one set are wrong alike, so that these intervals are narrower than what is known. Above 80 % a band is
+wider than it had to be.
 """
 
 
@@ -212,16 +218,13 @@ def constants() -> Iterator[list[str]]:
 
 def kinds() -> Iterator[list[str]]:
     """A row of every band."""
-    for one in bands():
-        words = (
-            f"{one['generation']}, {one['nodes']} node{'s' * (one['nodes'] == 'many')}" if "nodes" in one else "others"
-        )
-        yield [words, str(one["runs"]), str(one["sets"]), f"{one['low']:g}", f"{one['high']:g}"]
+    for kind, one in zip(KINDS, bands(), strict=True):
+        yield [words(kind), str(one["runs"]), str(one["sets"]), f"{one['low']:g}", f"{one['high']:g}"]
 
 
 def evidence() -> str:
     """The bands as plans read them."""
-    rows = ["{" + ", ".join(f"{name}: {value}" for name, value in one.items()) + "}" for one in bands()]
+    rows = ["{" + ", ".join(f"{name}: {flow(value)}" for name, value in one.items()) + "}" for one in bands()]
     head = "# Written by benchmarks/steps.py; where the figures are from says docs/steps.md."
     shares = [f"  {name}: {flow(value)}" for name, value in scatter().model_dump().items()]
     return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows), "shares:", *shares]) + "\n"
@@ -256,12 +259,12 @@ def page() -> str:
         grid(["generation", "constant", "as shipped", "fitted", "range"], constants()),
         "## One's own runs",
         OWN.rstrip(),
-        grid(["set", "runs", "left out", "one run", "three runs", "worst run", "noise"], own()),
+        grid(["set", "runs", "left out", "one run", "three runs", "worst run", "noise"], own_runs()),
         "## Bands",
         BANDS.rstrip(),
         grid(["kind", "runs", "sets", "low", "high"], kinds()),
         COVERED.rstrip(),
-        grid(["kind", "runs", "inside, %", "95 % interval"], covered()),
+        grid(["kind", "runs", "sets", "inside, %", "95 % interval", "sets alike, %"], covered()),
         "## Changes",
         CHANGES.format(all=len(found), right=right, near=near, factor=NEAR),
         grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),

@@ -112,11 +112,14 @@ def held(
 
     It is begun at the start and one deviation to either side of it, for what a parameter does may begin only there.
     """
-    spread = np.linalg.cholesky(covariance)
+    spread = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     names = [str(at) for at in range(len(spread))]
     apart = tuple(Parameter(name, 1.0, 1.0) for name in names)
     problem = _Problem(
-        lambda values: predict(spread @ np.log([values[name] for name in names])), apart, np.log(seconds), noise
+        lambda values: predict(spread @ np.log([values[name] for name in names])),
+        apart,
+        np.log(np.asarray(seconds, dtype=np.float64)),
+        noise,
     )
     every = list(range(len(apart)))
     begun = (np.zeros(len(apart)), *np.eye(len(apart)), *-np.eye(len(apart)))

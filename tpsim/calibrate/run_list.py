@@ -20,7 +20,7 @@ COLUMNS: Mapping[str, bool] = {"scenario": True, "seconds": True, "memory": Fals
 """What a list has, and whether it must."""
 
 EXAMPLE = "scenario,seconds,memory"
-_CELL = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|$)')
+_CELL = re.compile(r'\s*("(?:[^"]|"")*"|[^,"]*?)\s*(?:,|$)')
 
 MANY = 10_000
 """Nobody measured more steps than so many."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.calibrate.calibrate import SPREADS, UNHEARD
 from tpsim.calibrate.determine import held
 
 if TYPE_CHECKING:
@@ -51,19 +50,24 @@ class Effects:
     def seconds(self, moves: Mapping[str, float]) -> Array:
         """Of every run where figures have moved by these logarithms."""
         shares = sum(
-            (self.slopes[name] * min(by, np.log(WHOLE / self.shares[name])) for name, by in moves.items() if name in self.slopes),
+            (
+                self.slopes[name] * min(by, np.log(WHOLE / self.shares[name]))
+                for name, by in moves.items()
+                if name in self.slopes
+            ),
             start=np.zeros(len(self.logs)),
         )
-        return np.exp(self._launched(moves.get(LAUNCH, 0.0)) + shares)
+        seconds: Array = np.exp(self._launched(moves.get(LAUNCH, 0.0)) + shares)
+        return seconds
 
     def _launched(self, by: float) -> Array:
         """Logarithms of seconds; between two launches, and beyond the last, as from one to the next."""
         if len(self.launches) == 1:
-            return self.logs[:, 0]
+            return np.asarray(self.logs[:, 0], dtype=np.float64)
         where, wanted = np.log(self.launches), np.log(self.launch) + by
         left = int(np.clip(np.searchsorted(where, wanted) - 1, 0, len(where) - 2))
         part = (wanted - where[left]) / (where[left + 1] - where[left])
-        return self.logs[:, left] * (1 - part) + self.logs[:, left + 1] * part
+        return np.asarray(self.logs[:, left] * (1 - part) + self.logs[:, left + 1] * part, dtype=np.float64)
 
     def part(self, runs: Sequence[int]) -> Effects:
         """Of some of the runs alone."""
@@ -87,7 +91,9 @@ class Moves:
     after: Mapping[str, float]
 
 
-def moved(effects: Effects, measured: Sequence[float], scatter: Mapping[str, Mapping[str, float]], noise: float) -> Moves:
+def moved(
+    effects: Effects, measured: Sequence[float], scatter: Mapping[str, Mapping[str, float]], noise: float
+) -> Moves:
     """The figures that runs of these measured seconds are likely to have.
 
     scatter  figure -> figure -> covariance of their logarithms, before; noise of a run about its set, relative
@@ -106,10 +112,8 @@ def scatter(evidence: SharesFields, generation: str, launch: float) -> dict[str,
     """
     unseen = 0 if generation in evidence.known else 1
     whole = np.array(evidence.between_sets) + unseen * np.array(evidence.between_generations)
-    shares = {one: dict(zip([*evidence.of, LAUNCH], [*row, 0.0], strict=True)) for one, row in zip(evidence.of, whole, strict=True)}
+    shares = {
+        one: dict(zip([*evidence.of, LAUNCH], [*row, 0.0], strict=True))
+        for one, row in zip(evidence.of, whole, strict=True)
+    }
     return {**shares, LAUNCH: {**dict.fromkeys(evidence.of, 0.0), LAUNCH: launch**2}}
-
-
-def launch_spread(kind: str) -> float:
-    """How far off a host's launch may be: as those of collectives, which `tpsim hw fit` moves."""
-    return SPREADS["launch"] * (UNHEARD if kind == "guess" else 1)

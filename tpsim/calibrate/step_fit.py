@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from tpsim.answers.plan import priced
-from tpsim.calibrate.calibrate import adjusted
+from tpsim.calibrate.calibrate import SPREADS, adjusted
 from tpsim.calibrate.run_list import read
-from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, Moves, launch_spread, moved, scatter
+from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, Moves, moved, scatter
 from tpsim.calibrate.step_fitted import StepFitResult, StepRow
 from tpsim.machine.evidence import evidence
 from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.question.question import relaunched
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
     from tpsim.calibrate.run import Array
     from tpsim.calibrate.run_list import Cell, Listed
+    from tpsim.machine.evidence import SharesFields
     from tpsim.machine.profile import Machine
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LaunchFields
@@ -55,7 +57,7 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     asked = [_question(one.scenario, folder, machine, base, shelf) for one in listed]
     starts, launched = _starts(machine), _launch(asked, listed)
     known = evidence().shares
-    likely = scatter(known, machine.chip.generation, launch_spread(launched.kind) if launched else 0.0)
+    likely = scatter(known, machine.chip.generation, _spread(launched, known))
     found = Moves({}, {}, {})
     for _ in range(ROUNDS):
         effects = _effects(asked, starts, launched, found.by, shelf)
@@ -82,7 +84,11 @@ def _question(cell: Cell, folder: Path, machine: Machine, base: str, shelf: Shel
     if question.matmul_efficiency is not None:
         _refuse(cell, f"{cell.text} assumes a matmul_efficiency of its own", "leave assume.matmul_efficiency out of it")
     if _figures(question.machine) != _figures(machine):
-        _refuse(cell, f"{cell.text} is of {question.machine.name}, whose chips are not those of {base}", f"give --base {question.machine.name}, or a list of its own to each machine")
+        _refuse(
+            cell,
+            f"{cell.text} is of {question.machine.name}, whose chips are not those of {base}",
+            f"give --base {question.machine.name}, or a list of its own to each machine",
+        )
     return question
 
 
@@ -111,8 +117,15 @@ def _launch(asked: Sequence[Question], listed: Sequence[Listed]) -> LaunchFields
     for one, question in zip(listed, stated, strict=True):
         if (question and question.value) != (stated[0] and stated[0].value):
             remedy = "give a list to each host"
-            _refuse(one.scenario, f"{one.scenario.text} and {listed[0].scenario.text} assume different launches", remedy)
+            _refuse(
+                one.scenario, f"{one.scenario.text} and {listed[0].scenario.text} assume different launches", remedy
+            )
     return stated[0]
+
+
+def _spread(launched: LaunchFields | None, known: SharesFields) -> float:
+    """How far off a launch may be: one deviation of its logarithm; as a harness's, of which guesses differ."""
+    return known.launch if launched and launched.kind == "guess" else SPREADS["launch"]
 
 
 def _planned(question: Question, moves: Mapping[str, float], shelf: Shelf) -> tuple[float, float]:
@@ -123,18 +136,10 @@ def _planned(question: Question, moves: Mapping[str, float], shelf: Shelf) -> tu
         for path, value in _figures(question.machine).items()
         if path in paths and share in moves
     }
-    plan = priced(replace(_relaunched(question, moves), machine=adjusted(question.machine, values)), shelf)
+    launch = question.assume.kernel_launch_s
+    asked = relaunched(question, launch * exp(moves[LAUNCH])) if launch and LAUNCH in moves else question
+    plan = priced(replace(asked, machine=adjusted(asked.machine, values)), shelf)
     return float(plan.step.time_s), float(plan.memory.peak_bytes)
-
-
-def _relaunched(question: Question, moves: Mapping[str, float]) -> Question:
-    """The question with the launch that it states moved."""
-    file, launch = question.stated.file, question.assume.kernel_launch
-    if launch is None or LAUNCH not in moves:
-        return question
-    other = launch.model_copy(update={"value": launch.value * exp(moves[LAUNCH])})
-    assume = file.assume.model_copy(update={"kernel_launch": other})
-    return replace(question, stated=replace(question.stated, file=file.model_copy(update={"assume": assume})))
 
 
 def _effects(

@@ -114,9 +114,14 @@ class StepFitResult(Answer):
     def verdict(self) -> str:
         """One line: how far off steps are now, and were."""
         was, now = (_mean([row[key] / row.measured_s - 1 for row in self.rows]) for key in ("base_s", "fitted_s"))
-        moved = ", ".join(f"{row['figure']} {shown(row['figure'], row['base'])} -> {shown(row['figure'], row['value'])}" for row in self.parameters)
+        moved = ", ".join(
+            f"{row['figure']} {shown(row['figure'], row['base'])} -> {shown(row['figure'], row['value'])}"
+            for row in self.parameters
+        )
         many = len(self.rows)
-        return f"{moved or 'nothing moved'}: {many} step{'s' * (many != 1)} {was:.1%} off before, {now:.1%} after (mean)"
+        return (
+            f"{moved or 'nothing moved'}: {many} step{'s' * (many != 1)} {was:.1%} off before, {now:.1%} after (mean)"
+        )
 
     @property
     def held(self) -> str:
@@ -159,7 +164,10 @@ class StepFitResult(Answer):
 def _comments(result: StepFitResult) -> Iterator[str]:
     yield result.verdict
     for row in result.rows:
-        seconds = ", ".join(f"{word} {_s(one)}" for word, one in (("measured", row.measured_s), ("before", row.base_s), ("now", row.fitted_s)))
+        seconds = ", ".join(
+            f"{word} {_s(one)}"
+            for word, one in (("measured", row.measured_s), ("before", row.base_s), ("now", row.fitted_s))
+        )
         yield f"line {row.line}, {row.scenario}: {seconds}"
     yield f"held {result.held}"
     yield from result.remarks
@@ -185,7 +193,7 @@ def _remarks(result: StepFitResult) -> Iterator[str]:
         yield f"the runs hardly tell, so that what is known of others holds: {', '.join(hardly)}"
     if LAUNCH in found.by:
         seconds = result.starts[LAUNCH] * exp(found.by[LAUNCH])
-        yield f"a launch is of a framework's host, not of a machine: set assume.kernel_launch={_s(seconds)} in scenarios"
+        yield f"a launch is of a framework's host, no machine's: set assume.kernel_launch={_s(seconds)} in scenarios"
     for row in result.rows:
         off = row.fitted_s / row.measured_s - 1
         if abs(off) > FAR * result.scatter.noise:

@@ -18,6 +18,7 @@ class BandFields(spec.Strict):
     noun: ClassVar[str] = "a band"
     generation: str | None = Field(None, description="of chips whose constants rest on several sets; none: any other")
     nodes: Literal["one", "many"] | None = Field(None, description="that a run takes; none: any number")
+    calibrated: bool = Field(default=False, description="of machines that own runs have moved, of whatever generation")
     low: Ratio
     high: Ratio
     runs: Count
@@ -39,6 +40,7 @@ class SharesFields(spec.Strict):
     between_sets: list[list[float]]
     between_generations: list[list[float]]
     noise: Ratio = Field(description="standard deviation of a run about its set, relative")
+    launch: Ratio = Field(description="standard deviation of the logarithm of a launch that is guessed")
 
 
 class EvidenceFile(spec.Strict):
@@ -49,9 +51,13 @@ class EvidenceFile(spec.Strict):
     steps: list[BandFields]
     shares: SharesFields
 
-    def band(self, generation: str, nodes: Literal["one", "many"]) -> BandFields:
+    def band(self, generation: str, nodes: Literal["one", "many"], *, calibrated: bool = False) -> BandFields:
         """The first that such a run falls under."""
-        return next(one for one in self.steps if one.generation in (None, generation) and one.nodes in (None, nodes))
+        return next(
+            one
+            for one in self.steps
+            if one.generation in (None, generation) and one.nodes in (None, nodes) and calibrated >= one.calibrated
+        )
 
 
 def evidence() -> EvidenceFile:
