@@ -8,7 +8,6 @@
 from tpsim.answers.hw import hw_list as list  # noqa: A004  # the verb's own words, behind its name
 from tpsim.answers.hw import hw_show as show
 from tpsim.answers.hw import hw_validate as validate
-from tpsim.calibrate.fit import hw_fit as fit
-from tpsim.calibrate.step_fit import hw_fit_runs as fit_runs
+from tpsim.calibrate.measured import hw_fit_any as fit
 
-__all__ = ["fit", "fit_runs", "list", "show", "validate"]
+__all__ = ["fit", "list", "show", "validate"]

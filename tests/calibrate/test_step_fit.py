@@ -163,9 +163,9 @@ def test_the_command_shows_place_caret_and_remedy_and_writes_nothing(here, tmp_p
     [
         (
             ["x.log", "--ranks", "8"],
-            "LOG, --ranks cannot stand beside --runs: fit the logs first, then --runs with that",
+            "of measured steps there are no logs, ranks\n  = fit the logs first, then --runs with that machine as",
         ),
-        (None, "give logs of collectives, or measured steps with --runs"),
+        (None, "neither logs of collectives nor measured steps are given\n  = give logs, or --runs FILE"),
     ],
 )
 def test_logs_and_runs_do_not_stand_beside_each_other(here, capsys, words, says):

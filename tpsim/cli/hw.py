@@ -83,7 +83,7 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
 @click.option("--ranks", type=click.IntRange(min=2), metavar="N", help="Of logs that do not say theirs, as of OSU.")
 @click.option("--collective", metavar="NAME", help="Of logs that do not say theirs.")
 @partial(output_options, formats=(*FORMATS, "yaml"))
-def fit(logs: tuple[str, ...], runs: str | None, output: Output, **asked: Any) -> None:
+def fit(output: Output, **asked: Any) -> None:
     r"""Fit launches, latencies and bandwidths to measured collectives, or shares of peak to measured steps.
 
     LOG is what nccl-tests or rccl-tests print (debug lines may stand between), the JSON that nccl-tests writes with
@@ -99,27 +99,9 @@ def fit(logs: tuple[str, ...], runs: str | None, output: Output, **asked: Any) -
     \b
     tpsim hw fit --runs runs.csv --base dgx-h100 -o my-h100.yaml
     """
-    from tpsim.calibrate.fit import hw_fit
-    from tpsim.calibrate.step_fit import hw_fit_runs
-    from tpsim.pages import fit as of_logs
-    from tpsim.pages import step_fit as of_steps
+    from tpsim.calibrate.measured import hw_fit_any
+    from tpsim.pages.fit import page
 
+    result = hw_fit_any(**asked)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
-    if runs is not None:
-        steps = hw_fit_runs(runs, **_of_runs(logs, asked))
-        output.write(steps, lambda verbose: of_steps.page(steps, verbose=verbose, profile=profile))
-        return
-    if not logs:
-        raise click.UsageError("give logs of collectives, or measured steps with --runs")
-    result = hw_fit(logs, **asked)
-    output.write(result, lambda verbose: of_logs.page(result, verbose=verbose, profile=profile, level=asked["level"]))
-
-
-def _of_runs(logs: tuple[str, ...], asked: dict[str, Any]) -> dict[str, Any]:
-    """What is asked of measured steps. Raises UsageError for what is of logs beside them."""
-    own = {name: asked[name] for name in ("base", "name")}
-    wrong = ["LOG"] * bool(logs) + [f"--{name}" for name in asked if name not in own and asked[name] is not None]
-    if wrong:
-        remedy = "fit the logs first, then --runs with that machine as --base"
-        raise click.UsageError(f"{', '.join(wrong)} cannot stand beside --runs: {remedy}")
-    return own
+    output.write(result, lambda verbose: page(result, verbose=verbose, profile=profile, level=asked["level"]))
