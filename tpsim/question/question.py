@@ -221,3 +221,11 @@ class Question:
         """Mesh axes of several devices that shard nothing: their devices repeat the same work."""
         used = {axis for dims in self.layout.table.values() for axes in dims.values() for axis in axes}
         return tuple(axis for axis, size in self.mesh.axes.items() if size > 1 and axis not in used)
+
+
+def relaunched(question: Question, seconds: float) -> Question:
+    """The question with a host that takes so long for a launch, instead of the launch that it states."""
+    file, stated = question.stated.file, question.assume.kernel_launch
+    launch = stated and stated.model_copy(update={"value": seconds})
+    assume = file.assume.model_copy(update={"kernel_launch": launch})
+    return replace(question, stated=replace(question.stated, file=file.model_copy(update={"assume": assume})))
