@@ -109,10 +109,11 @@ def weighed(scenario, work, chips, vary, every):
 
 def test_kernels_alone_take_no_longer_than_all_that_is_issued(planned):
     fitting = [one for one, _ in planned if one.room_bytes >= 0]
+    for one in fitting:
+        one.family.bound(nearer=False)
     alone = [one.step_s for one in fitting]
     for one in fitting:
-        if one.nearer:
-            one.nearer()
+        one.family.bound(nearer=True)
     assert all(0 < kernels <= one.step_s * (1 + 1e-12) for kernels, one in zip(alone, fitting, strict=True))
 
 
@@ -187,8 +188,9 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
 def test_orders_hold_no_more_once_they_have_settled(schedule, p):
     for v in (2, 3) if SCHEDULES[schedule].several else (1,):
         m = settled(schedule, p, v, 100 * p)
-        few, many = alive(schedule, p, v, m), _alive(schedule, p, v, m + 2 * p)
-        assert {sort: [_with(one, 2 * p) for one in each] for sort, each in few.items()} == many
+        of = (0, *(1,) * (p * v - 2), 2)
+        few, many = alive(schedule, p, m, of), _alive(schedule, p, m + 2 * p, of)
+        assert {ranked: [_with(one, 2 * p) for one in each] for ranked, each in few.items()} == many
 
 
 def _with(one, others):
@@ -199,10 +201,10 @@ def _with(one, others):
 
 
 def test_what_is_alive_is_listed_once_per_action():
-    found = alive("1f1b", 4, 1, 8)
-    assert {sort: len(each) for sort, each in found.items()} == {"first": 2, "middle": 2, "last": 2}
-    (forward,) = (one for one in found["first"] if one.now == ("first", "F"))
-    assert forward.beside == (("first", 3, 0),)
+    found = alive("1f1b", 4, 8, (0, 1, 1, 2))
+    assert {ranked: len(each) for ranked, each in found.items()} == {(0,): 2, (1,): 2, (2,): 2}
+    (forward,) = (one for one in found[0,] if one.now == (0, "F"))
+    assert forward.beside == ((0, 3, 0),)
 
 
 def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():

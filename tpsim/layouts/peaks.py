@@ -1,0 +1,102 @@
+"""What layouts hold at their peak, exactly, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpsim.cost.peak import Courses
+from tpsim.layouts.walk import alive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from tpsim.layouts.figures import Figures
+    from tpsim.layouts.sorts import Sorts
+    from tpsim.layouts.walk import Alive
+    from tpsim.program.stages import Chunk
+
+TRACED = 3
+"""Layers of a kind whose changes of memory are read: of a chunk that has more, what is repeated is repeated as often."""
+
+
+@dataclass
+class Peaks:
+    """Bytes of layouts of one program.
+
+    They are asked for by cells: numbers of those of `figures`, all with chunks of the same sorts.
+    """
+
+    figures: Figures
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.courses = Courses(self.figures.lowered.program, self.figures.sizes, self.figures.example.practice.keeps)
+
+    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = found()
+        return known
+
+    def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
+        """What the fullest rank holds at its peak, per cell; all have as many microbatches, or orders have settled."""
+        p, found = sorts.ranks, []
+        most = alive(schedule, p, int(self.figures.microbatches[cells[0]]), sorts.of)
+        for ranked, whole in {sorts.of[rank::p]: whole for rank, whole in enumerate(sorts.wholes)}.items():
+            states = self._once(("states", whole), lambda whole=whole: self.figures.standing_bytes(whole))[cells]
+            found.append(states + reduce(np.maximum, (self._held(cells, one, sorts.chunks) for one in most[ranked])))
+        return reduce(np.maximum, found)
+
+    def _held(self, cells: Any, one: Alive, chunks: Sequence[Chunk]) -> Any:
+        """Bytes beside states where that much is alive."""
+        sort, acts = one.now
+        held = self._course(chunks[sort], acts)[0][cells]
+        for sort, f, w in self._beside(cells, one):
+            held = held + f * self._course(chunks[sort], "F")[1][cells]
+            if np.any(w):
+                held = held - w * self._course(chunks[sort], "W")[1][cells]
+        return held
+
+    def _beside(self, cells: Any, one: Alive) -> Iterator[tuple[int, Any, Any]]:
+        """Microbatches of each sort that stand beside an action: between F and B, and between B and W."""
+        if not one.more:
+            yield from one.beside
+            return
+        others = self.figures.microbatches[cells] - 1
+        for (sort, f, w), (each_f, each_w) in zip(one.beside, one.more, strict=True):
+            yield sort, f + each_f * others, w + each_w * others
+
+    def _course(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
+        """Bytes where an action holds most, and those that it leaves."""
+        return self._once((chunk, acts), lambda: self._folded(chunk, acts))  # type: ignore[no-any-return]  # put there
+
+    def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
+        """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
+        few = replace(chunk, stack=tuple((kind, TRACED) for kind, many in chunk.stack if many))
+        runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])
+        stack = [many for _, many in chunk.stack if many]
+        layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
+        held, top = 0, 0  # type: Any, Any
+        for (net, most), times in zip(runs, [1, 1, *([1, *layers] if layers else []), 1, 1], strict=True):
+            if times:
+                top = np.maximum(top, held + most + np.maximum(0, (times - 1) * net))
+                held = held + times * net
+        return self.figures.whole(top), self.figures.whole(held)
+
+    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any]]:
+        """What each part of an action adds, and where that is most."""
+        for run, _ in self.courses.changes(chunk, acts):
+            changes = [change for _, change in run]
+            yield self._once(("run", *map(id, changes)), lambda changes=changes: _summed(changes))[:2]
+
+
+def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """What changes come to, where that is most, and they: as long as they live, their identities are theirs."""
+    held, most = 0, 0  # type: Any, Any
+    for change in changes:
+        held = held + change
+        most = np.maximum(most, held)
+    return held, most, changes
