@@ -8,12 +8,12 @@ stage. Each rank says so of the step; the greatest holds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.program.schedules import SCHEDULES
+from tpsim.layouts.walk import splits
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Bounds:
         m, p = self.figures.microbatches[cells], sorts.ranks
         if p == 1:
             return m * (of(*sorts.chunks, "F") + of(*sorts.chunks, "BW")) + once(*sorts.wholes)
-        hop, split = self.figures.hop_s[cells], _splits(schedule)
+        hop, split = self.figures.hop_s[cells], splits(schedule)
         back = "B" if split else "BW"
         held_up = _Gaps(m, hop) if blocking and len(sorts.of) == p else None
         found = []
@@ -98,10 +98,3 @@ class _Gaps:
         gaps = m if rank == 0 else m - 1 if rank == ranks - 1 else 2 * m - 1
         return gaps * self.hop
 
-
-@cache
-def _splits(schedule: str) -> bool:
-    """True if backward is run in two parts."""
-    orders = SCHEDULES[schedule].orders(2, 2, 2)
-    acts = {"".join(part.act for part in action) for order in orders for action in order}
-    return any("W" not in one for one in acts if one != "F")

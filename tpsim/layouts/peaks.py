@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.peak import Courses
-from tpsim.layouts.walk import alive
+from tpsim.layouts.walk import alive, splits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
-    from tpsim.layouts.walk import Alive
     from tpsim.program.stages import Chunk
 
 TRACED = 3
@@ -43,31 +42,26 @@ class Peaks:
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell; all have as many microbatches, or orders have settled."""
-        p, found = sorts.ranks, []
-        most = alive(schedule, p, int(self.figures.microbatches[cells[0]]), sorts.of)
+        p, found, others = sorts.ranks, [], self.figures.microbatches[cells] - 1
+        most = alive(schedule, p, int(others[0]) + 1, sorts.of)
+        left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
         for ranked, whole in {sorts.of[rank::p]: whole for rank, whole in enumerate(sorts.wholes)}.items():
             states = self._once(("states", whole), lambda whole=whole: self.figures.standing_bytes(whole))[cells]
-            found.append(states + reduce(np.maximum, (self._held(cells, one, sorts.chunks) for one in most[ranked])))
+            for one in most[ranked]:
+                beside = one.counts[:, : len(left)] @ left
+                if one.more is not None:
+                    beside = beside + (one.more[:, : len(left)] @ left) * others
+                found.append(states + self._course(sorts.chunks[one.now[0]], one.now[1])[0][cells] + beside.max(axis=0))
         return reduce(np.maximum, found)
 
-    def _held(self, cells: Any, one: Alive, chunks: Sequence[Chunk]) -> Any:
-        """Bytes beside states where that much is alive."""
-        sort, acts = one.now
-        held = self._course(chunks[sort], acts)[0][cells]
-        for sort, f, w in self._beside(cells, one):
-            held = held + f * self._course(chunks[sort], "F")[1][cells]
-            if np.any(w):
-                held = held - w * self._course(chunks[sort], "W")[1][cells]
-        return held
+    def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
+        """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
 
-    def _beside(self, cells: Any, one: Alive) -> Iterator[tuple[int, Any, Any]]:
-        """Microbatches of each sort that stand beside an action: between F and B, and between B and W."""
-        if not one.more:
-            yield from one.beside
-            return
-        others = self.figures.microbatches[cells] - 1
-        for (sort, f, w), (each_f, each_w) in zip(one.beside, one.more, strict=True):
-            yield sort, f + each_f * others, w + each_w * others
+        def found() -> Any:
+            forward = [self._course(one, "F")[1] for one in chunks]
+            return np.stack([*forward, *(-self._course(one, "W")[1] for one in chunks if split)])
+
+        return self._once((chunks, split), found)
 
     def _course(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """Bytes where an action holds most, and those that it leaves."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import Any
 
-from tpsim.program.schedules import DEFAULT, SCHEDULES
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tpsim.program.schedules import Order
+from tpsim.program.schedules import DEFAULT, SCHEDULES, uncollected
 
 Now = tuple[int, str]
 """What a rank runs: the sort of its chunk, and the acts."""
@@ -19,15 +18,18 @@ Ranked = tuple[int, ...]
 """The sorts of the chunks of a rank."""
 
 
-class Alive(NamedTuple):
-    """What stands beside an action: microbatches between F and B, and between B and W, of each sort of chunk.
+@dataclass(frozen=True)
+class Alive:
+    """What stands beside an action, in microbatches, wherever that is the most.
 
-    more  of the same, what each microbatch beyond the first adds, where an order holds the more the more there are
+    now     the action
+    counts  a row for each place: of every sort of chunk those between F and B, then of every sort those between B and W
+    more    of the same, what each microbatch beyond the first adds, where an order holds the more the more there are
     """
 
     now: Now
-    beside: tuple[tuple[int, int, int], ...]
-    more: tuple[tuple[int, int], ...] = ()
+    counts: Any
+    more: Any = None
 
 
 def settled(schedule: str, p: int, v: int, m: int) -> int:
@@ -38,7 +40,7 @@ def settled(schedule: str, p: int, v: int, m: int) -> int:
 
 
 def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, list[Alive]]:
-    """Per sort of rank what its orders hold at most, in microbatches; nothing that is not listed is more.
+    """Per sort of rank what its orders hold at most, by action; nothing that is not listed is more.
 
     of  the sort of each chunk, in order of execution
 
@@ -48,52 +50,53 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
     if not schedule or not SCHEDULES[schedule].grows:
         return few
     more = _alive(schedule, p, 2, of)
-    return {ranked: [_growing(*both) for both in zip(few[ranked], more[ranked], strict=True)] for ranked in few}
-
-
-def _growing(one: Alive, two: Alive) -> Alive:
-    """What is alive with one microbatch, and what the second adds."""
-    had = {sort: (f, w) for sort, f, w in one.beside}
-    beside = [(sort, *had.get(sort, (0, 0))) for sort, _, _ in two.beside]
-    added = [(f - f1, w - w1) for (_, f1, w1), (_, f, w) in zip(beside, two.beside, strict=True)]
-    return Alive(one.now, tuple(beside), tuple(added))
+    both = {ranked: zip(few[ranked], more[ranked], strict=True) for ranked in few}
+    return {ranked: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[ranked]] for ranked in few}
 
 
 @cache
 def _alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, list[Alive]]:
-    found: dict[Ranked, set[Alive]] = {}
-    for rank, order in enumerate(SCHEDULES[schedule or DEFAULT].orders(p, len(of) // p, m)):
-        found.setdefault(of[rank::p], set()).update(_walked(order, of))
-    return {ranked: sorted(_most(each)) for ranked, each in found.items()}
+    with uncollected():
+        orders = [*SCHEDULES[schedule or DEFAULT].orders(p, len(of) // p, m)]
+        actions = [*chain.from_iterable(orders)]
+        names = ["".join([part[0] for part in action]) for action in actions]
+    acts = list(dict.fromkeys(names))
+    each = np.array([[("F" in one) - ("B" in one), ("B" in one) - ("W" in one)] for one in acts])
+    code = np.array([acts.index(name) for name in names])
+    sort, every = np.array([of[action[0][1]] for action in actions]), np.arange(len(actions))
+    changes = np.zeros((len(actions), 2, max(of) + 1), dtype=np.int64)
+    changes[every, :, sort] = each[code]
+    changes = changes.reshape(len(actions), -1)
+    before = np.cumsum(changes, axis=0) - changes  # a rank ends with nothing, as it began: so does the next one
+    keys = list(dict.fromkeys(of[rank::p] for rank in range(p)))
+    ranked = np.repeat([keys.index(of[rank::p]) for rank in range(p)], [len(order) for order in orders])
+    rows = np.unique(np.column_stack([ranked, sort, code, before]), axis=0)
+    starts = np.flatnonzero(np.r_[True, (rows[1:, :3] != rows[:-1, :3]).any(axis=1)])
+    found: dict[Ranked, list[Alive]] = {key: [] for key in keys}
+    for same in np.split(rows, starts[1:]):
+        key, now, name = same[0, :3]
+        found[keys[key]].append(Alive((int(now), acts[name]), _most(same[:, 3:])))
+    return found
 
 
-def _walked(order: Order, of: tuple[int, ...]) -> Iterator[Alive]:
-    held: dict[int, list[int]] = {}
-    for action in order:
-        acts = "".join(part.act for part in action)
-        sort = of[action[0].chunk]
-        yield Alive((sort, acts), tuple((one, f, w) for one, (f, w) in sorted(held.items())))
-        mine = held.setdefault(sort, [0, 0])
-        mine[0] += ("F" in acts) - ("B" in acts)
-        mine[1] += ("B" in acts) - ("W" in acts)
+def _most(rows: Any) -> Any:
+    """Those that no other one surpasses; no two are the same."""
+    told = rows[:, (rows != rows[0]).any(axis=0)]
+    if told.shape[1] > PAIR:
+        surpassed = (told[:, None] <= told[None]).all(axis=2).sum(axis=1) > 1
+        return rows[~surpassed].astype(float)
+    first, second = (told[:, at] if at < told.shape[1] else np.zeros(len(told)) for at in range(PAIR))
+    order = np.lexsort((-second, -first))
+    least = np.maximum.accumulate(np.r_[-1, second[order][:-1]])
+    return rows[np.sort(order[second[order] > least])].astype(float)
 
 
-def _most(found: Iterable[Alive]) -> Iterator[Alive]:
-    """Those that no other one surpasses."""
-    by_now: dict[Now, list[Alive]] = {}
-    for one in found:
-        by_now.setdefault(one.now, []).append(one)
-    for same in by_now.values():
-        tops: list[dict[int, tuple[int, int]]] = []
-        kept: list[Alive] = []
-        for one in sorted(same, key=lambda one: -sum(f + w for _, f, w in one.beside)):
-            mine = {sort: (f, w) for sort, f, w in one.beside}
-            if not any(_covers(other, mine) for other in tops):
-                tops.append(mine)
-                kept.append(one)
-        yield from kept
+PAIR = 2
+"""Of so many counts the most are found in a row: with less of the first there must be more of the second."""
 
 
-def _covers(other: dict[int, tuple[int, int]], mine: dict[int, tuple[int, int]]) -> bool:
-    none = (0, 0)
-    return all(other.get(sort, none)[0] >= f and other.get(sort, none)[1] >= w for sort, (f, w) in mine.items())
+@cache
+def splits(schedule: str) -> bool:
+    """True if backward is run in two parts."""
+    acts = {one.now[1] for each in alive(schedule or DEFAULT, 2, 2, (0, 1)).values() for one in each}
+    return "B" in acts
