@@ -160,8 +160,10 @@ Measures = Callable[["Family"], tuple[Any, Any]]
 def _queue(
     families: Sequence[Family], least: Measures, able: Callable[[Family], Any]
 ) -> Iterator[tuple[float, Weighed]]:
-    """The layouts that are able, the least first. Where a family comes to its turn, all that is known of it is asked."""
-    queue = [(float(least(one)[0][some].min()), -inf, at) for at, one in enumerate(families) if (some := able(one)).any()]
+    """The layouts that are able, the least first. When a family comes to its turn, it is looked at nearer."""
+    queue = [
+        (float(least(one)[0][some].min()), -inf, at) for at, one in enumerate(families) if (some := able(one)).any()
+    ]
     heapify(queue)
     rows: dict[int, Any] = {}
     while queue:

@@ -56,7 +56,8 @@ class Bounds:
 
         m, p = self.figures.microbatches[cells], sorts.ranks
         if p == 1:
-            return m * (of(*sorts.chunks, "F") + of(*sorts.chunks, "BW")) + once(*sorts.wholes)
+            (chunk,), (whole,) = sorts.chunks, sorts.wholes
+            return m * (of(chunk, "F") + of(chunk, "BW")) + once(whole)
         hop, split = self.figures.hop_s[cells], splits(schedule)
         back = "B" if split else "BW"
         held_up = _Gaps(m, hop) if blocking and len(sorts.of) == p else None
@@ -97,4 +98,3 @@ class _Gaps:
         m = self.microbatches
         gaps = m if rank == 0 else m - 1 if rank == ranks - 1 else 2 * m - 1
         return gaps * self.hop
-

@@ -328,7 +328,9 @@ class Figures:
             return layer == bool(part.stack) and ANYWHERE.times(where, part) > 0
 
         loops = {**dict(part.stack), ALIKE: 1}
-        return self._once(("states", part), lambda: memory(self.lowered.program, self.sizes.of_stage(loops), here).static_bytes)
+        return self._once(
+            ("states", part), lambda: memory(self.lowered.program, self.sizes.of_stage(loops), here).static_bytes
+        )
 
 
 def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[Where, Any]]]:

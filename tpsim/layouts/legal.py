@@ -304,7 +304,13 @@ class Legal:
         starts = dict(zip(each, np.cumsum([0, *map(len, each.values())]).tolist(), strict=False))
         numbers = {ways: number for number, ways in enumerate(each)}
         turns = [
-            Turns(numbers[one.ways], one.schedule, one.chunks, layers, starts[one.ways] + np.searchsorted(each[one.ways], legal))
+            Turns(
+                numbers[one.ways],
+                one.schedule,
+                one.chunks,
+                layers,
+                starts[one.ways] + np.searchsorted(each[one.ways], legal),
+            )
             for one, _, layers, legal in found
         ]
         meshes = [self._mesh(example, laids[ways]) for ways in each]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpsim.program.stages import Chunk
 
 TRACED = 3
-"""Layers of a kind whose changes of memory are read: of a chunk that has more, what is repeated is repeated as often."""
+"""Layers of a kind whose changes of memory are read: what is repeated among them is repeated as often as it is."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Peaks:
         most = alive(schedule, p, int(others[0]) + 1, sorts.of)
         left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
         for ranked, whole in {sorts.of[rank::p]: whole for rank, whole in enumerate(sorts.wholes)}.items():
-            states = self._once(("states", whole), lambda whole=whole: self.figures.standing_bytes(whole))[cells]
+            states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
             for one in most[ranked]:
                 beside = one.counts[:, : len(left)] @ left
                 if one.more is not None:
@@ -65,7 +65,7 @@ class Peaks:
 
     def _course(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """Bytes where an action holds most, and those that it leaves."""
-        return self._once((chunk, acts), lambda: self._folded(chunk, acts))  # type: ignore[no-any-return]  # put there
+        return self._once((chunk, acts), partial(self._folded, chunk, acts))  # type: ignore[no-any-return]  # put there
 
     def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
@@ -84,7 +84,7 @@ class Peaks:
         """What each part of an action adds, and where that is most."""
         for run, _ in self.courses.changes(chunk, acts):
             changes = [change for _, change in run]
-            yield self._once(("run", *map(id, changes)), lambda changes=changes: _summed(changes))[:2]
+            yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2]
 
 
 def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:

@@ -84,7 +84,7 @@ class Layout(NamedTuple):
     @property
     def ways(self) -> Ways:
         """How many ways each role splits."""
-        return Ways(*self[: len(Ways._fields)])
+        return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
 
     def mesh(self, *, staged: bool = False) -> dict[str, int]:
         """The axes that it needs, with their sizes; staged: one for stages, though there be one."""

@@ -117,7 +117,8 @@ def refuse_mesh(varied: Iterable[Varied], overrides: Iterable[Edit]) -> None:
     for one in varied:
         if one.keys[0] == "placement":
             message = f"{one.path} cannot be varied where the mesh is searched"
-            raise InputError.one("mesh-is-searched", message, one.place, "vary tp, dp, pp, cp, ep; or hold it: --placement")
+            remedy = "vary tp, dp, pp, cp, ep; or hold it: --placement"
+            raise InputError.one("mesh-is-searched", message, one.place, remedy)
 
 
 def states(edit: Edit, keys: Keys) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,8 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
     if not schedule or not SCHEDULES[schedule].grows:
         return few
     more = _alive(schedule, p, 2, of)
-    both = {ranked: zip(few[ranked], more[ranked], strict=True) for ranked in few}
-    return {ranked: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[ranked]] for ranked in few}
+    both = {ranked: zip(each, more[ranked], strict=True) for ranked, each in few.items()}
+    return {at: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[at]] for at in both}
 
 
 @cache
@@ -64,19 +65,28 @@ def _alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, l
     each = np.array([[("F" in one) - ("B" in one), ("B" in one) - ("W" in one)] for one in acts])
     code = np.array([acts.index(name) for name in names])
     sort, every = np.array([of[action[0][1]] for action in actions]), np.arange(len(actions))
-    changes = np.zeros((len(actions), 2, max(of) + 1), dtype=np.int64)
-    changes[every, :, sort] = each[code]
-    changes = changes.reshape(len(actions), -1)
+    by_sort = np.zeros((len(actions), 2, max(of) + 1), dtype=np.int64)
+    by_sort[every, :, sort] = each[code]
+    changes = by_sort.reshape(len(actions), -1)
     before = np.cumsum(changes, axis=0) - changes  # a rank ends with nothing, as it began: so does the next one
     keys = list(dict.fromkeys(of[rank::p] for rank in range(p)))
     ranked = np.repeat([keys.index(of[rank::p]) for rank in range(p)], [len(order) for order in orders])
-    rows = np.unique(np.column_stack([ranked, sort, code, before]), axis=0)
+    rows = _unique(np.column_stack([ranked, sort, code, before]))
     starts = np.flatnonzero(np.r_[True, (rows[1:, :3] != rows[:-1, :3]).any(axis=1)])
     found: dict[Ranked, list[Alive]] = {key: [] for key in keys}
     for same in np.split(rows, starts[1:]):
         key, now, name = same[0, :3]
         found[keys[key]].append(Alive((int(now), acts[name]), _most(same[:, 3:])))
     return found
+
+
+def _unique(rows: Any) -> Any:
+    """The rows that differ, in order: told apart by one number each, where there is one that holds so many."""
+    radices = [int(most) + 1 for most in rows.max(axis=0)]
+    if prod(radices) >= np.iinfo(np.int64).max:
+        return np.unique(rows, axis=0)
+    places = np.cumprod([1, *radices[:0:-1]])[::-1]
+    return rows[np.unique(rows @ places, return_index=True)[1]]
 
 
 def _most(rows: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Family:
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
     may_do  False where it surely violates what the scenario requires
     legal   False where its stages turn out to deadlock
-    nearer  what works out more of the seconds; None where no more is known
+    nearer  works out seconds of cells, alone those of kernels; None where no more is known
     """
 
     group: Group
@@ -53,7 +53,7 @@ class Family:
     room_bytes: Any
     may_do: Any
     legal: Any
-    nearer: Callable[[], Any] | None = None
+    nearer: Callable[..., Any] | None = None
 
     @property
     def space(self) -> Space:
@@ -63,7 +63,7 @@ class Family:
     @property
     def pp(self) -> int:
         """Their stages."""
-        return self.group.ways[self.group.on[self.cells[0]]].pp
+        return self.group.ways[int(self.group.on[self.cells[0]])].pp
 
     @property
     def fitting(self) -> Any:
@@ -239,8 +239,8 @@ class _Weigher:
         asked = [self.group.space.question(layout, self.shelf) for layout in layouts]
         peaks, rooms = zip(*(self.held(one, self.shelf) for one in asked), strict=True)
         least = [self.bounds.worked_s(cell, one) for cell, one in zip(cells, asked, strict=True)]
-        told = (np.array(one) for one in (least, peaks, rooms))
-        return Family(self.group, schedule, chunks, cells, *told, *_true(cells))
+        steps, held, room = np.array([least, peaks, rooms])
+        return Family(self.group, schedule, chunks, cells, steps, held, room, *_true(cells))
 
 
 def _true(cells: Any) -> tuple[Any, Any]:
@@ -268,4 +268,7 @@ def _may_do(limits: Sequence[Limit], step_s: Any, peak_bytes: Any, tokens: int) 
         least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": tokens / step_s}
     exact = {"peak": "<=>", "step": "<", "tokens_per_s": ">"}
     asked = [one for one in limits if one.name in exact and one.relation[0] in exact[one.name]]
-    return np.logical_and.reduce([np.ones(len(step_s), dtype=bool), *(one.holds(least[one.name]) for one in asked)])
+    able: Any = np.ones(len(step_s), dtype=bool)
+    for one in asked:
+        able = able & one.holds(least[one.name])
+    return able
