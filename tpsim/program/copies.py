@@ -120,4 +120,5 @@ def most_reached(parts: Size, router: Router) -> Any:
     >>> most_reached(8, Router(256, 8, groups=8, best=4)), most_reached(64, Router(256, 8))
     (4, 8)
     """
-    return smallest(router.top, parts, router.best * ceil_over(parts, router.groups))
+    limits = [router.best * ceil_over(parts, router.groups)] if router.groups > 1 else []
+    return smallest(router.top, parts, *limits)

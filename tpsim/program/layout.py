@@ -188,8 +188,8 @@ class Rows:
 
     gates: Literal["experts", "tokens"] = "experts"
     overlap: Literal["none", "beside"] = "none"
-    dispatch: Dispatch = "flat"
-    levels: tuple[Level, ...] = ()
+    dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
+    levels: tuple[Level, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
