@@ -22,7 +22,7 @@ from tpsim.program.op import Reshard
 from tpsim.reference.derivative import slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
-from tpsim.reference.routing import drawn, evenly, own, turned_copies
+from tpsim.reference.routing import drawn, evenly, own, turned_copies, turns
 
 NODE, RANK = Level("node", ("R",)), Level("rank", ("E",))
 BOTH = layout(dp=("R", "E"), ep=("R", "E"))
@@ -234,18 +234,22 @@ PLACES = [(node, place) for node in range(4) for place in range(2)]
 """Of eight ranks."""
 
 
-@pytest.mark.parametrize("model", [mixture(experts=16, top=3), mixture(experts=16, top=3, groups=4, top_groups=2)])
-def test_tokens_that_choose_evenly_but_apart_reach_every_node_alike(model):
-    sizes = {**model.dims(sequences=4, seq=16), "n": 16}
+@pytest.mark.parametrize("top", [2, 3, 4])
+@pytest.mark.parametrize("groups", [{}, {"gr": 4, "gt": 2}], ids=["any expert", "two groups of four"])
+@pytest.mark.parametrize("parts", [{"nn": 2, "nr": 8}, {"nn": 4}])
+def test_tokens_that_choose_evenly_but_apart_reach_every_node_alike(top, groups, parts):
+    sizes = {"b": 4, "s": 16, "n": 16, "k": top, **groups, **parts}
     b, s, i = np.meshgrid(*(np.arange(sizes[dim]) for dim in "bsn"), indexing="ij")
-    chosen = evenly(apart=True)(sizes, b, s, i)
-    assert (chosen.sum(axis=1) == 3).all()  # each expert by 3 of every 16 tokens
-    for parts in (2, 4, 8):
-        found = copies_by_counting(evenly(apart=True), sizes, 4, parts)
-        assert (found == 16 * turned_copies(sizes, parts) / parts).all()
-        assert 1 <= turned_copies(sizes, parts) <= 3
-    if model.experts.groups > 1:
-        assert (chosen.reshape(4, 16, 4, 4).max(axis=-1).sum(axis=-1) <= 2).all()
+    every, turn = evenly(apart=True)(sizes, b, s, i), turns(sizes)
+    assert turn in {4, 8, 16}
+    chosen = every.reshape(-1, turn, 16)
+    assert (chosen.sum(axis=-1) == top).all()
+    assert (chosen.sum(axis=1) * 16 == top * turn).all()
+    for dim, many in parts.items():
+        found = copies_by_counting(evenly(apart=True), sizes, 4, many)
+        assert (found == 16 * turned_copies(sizes, many) / many).all(), dim
+    if groups:
+        assert (every.reshape(4, 16, 4, 4).max(axis=-1).sum(axis=-1) <= 2).all()
 
 
 # Seen to fail ----------------------------------------------------------------------------------------------------

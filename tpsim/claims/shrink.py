@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 from math import lcm, prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
-from tpsim.program.copies import parts_of
+from tpsim.program.copies import DIMS_OF, parts_of
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
@@ -25,7 +26,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
 from tpsim.question.scenario_file import CopiesFields
 from tpsim.question.shelf import lowered
-from tpsim.reference.routing import turned_copies
+from tpsim.reference.routing import turned_copies, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,7 +74,8 @@ def shrink(question: Question) -> Question:
     program = lowered(question).program
     old = question.workload.dims(question.model)
     levels = question.practice.rows.levels
-    dims = shrunk_dims(program, old, question.mesh, mesh, apart=bool(levels))
+    goals = dict(parts_of(levels, mesh.axes))
+    dims = shrunk_dims(program, old, question.mesh, mesh, apart={DIMS_OF[of][0]: n for of, n in goals.items()})
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
     split = shrunk_split(stages, taking_turns.ranks, taking_turns.chunks) if taking_turns else ()
@@ -84,7 +86,7 @@ def shrink(question: Question) -> Question:
         workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
     return replace(
         question,
-        stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in parts_of(levels, mesh.axes)}),
+        stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),
         model=shrunk_model(question.model, dims, sum(split) or LAYERS * len(question.model.kinds)),
         practice=shrunk_practice(question),
         mesh=mesh,
@@ -235,7 +237,12 @@ def _too_many(placement: Placement) -> InputError:
 
 
 def shrunk_dims(
-    program: Program, old: Mapping[str, int], before: Mesh, mesh: Mesh, *, apart: bool = False
+    program: Program,
+    old: Mapping[str, int],
+    before: Mesh,
+    mesh: Mesh,
+    *,
+    apart: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """The least size of every dim that all types of `program` divide, with `FEW` elements and two per shard.
 
@@ -248,7 +255,7 @@ def shrunk_dims(
     positions for all tokens, and more than that if there were more. The tokens that a device has of a sequence, or of
     its sequences where some are decoded, choose every expert alike often.
 
-    apart  as many of them as there are experts are needed for that
+    apart  nodes, or ranks, that they go to alike often, too
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
@@ -267,7 +274,8 @@ def shrunk_dims(
         more = "s" if tied else "b"  # of tokens that are decoded there are no more than there were
         parts = lcm(*(mesh.size(*type_.axes(more)) for type_ in types if more in type_.dims))
         each = (1 if apart else sizes["k"]) * sizes[more] // parts
-        sizes[more] *= lcm(sizes["n"], each) // each
+        sizes |= apart
+        sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], each) // each
     sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
     enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough

@@ -6,6 +6,7 @@ A choice is a function of GLOBAL tokens, never of a device, so a sharded run and
 from __future__ import annotations
 
 from fractions import Fraction
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,26 +59,38 @@ def evenly(order: Order = "contiguous", sharing: int = 1, *, apart: bool = False
 
     order, sharing  of the tokens of a sequence, and how many devices share them
     apart           instead of neighbours those that one token draws, each token all of them further on; then as many
-                    tokens as there are experts choose each alike often, and each node or rank, too
+                    tokens as there are `turns` choose each expert alike often, and go to each node or rank as often
     """
 
     def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
         length = int(sizes["s"])
         place = b * length + np.argsort(positions(order, length, sharing))[s]
         if apart:
-            return np.asarray(_turned(sizes)[place % int(sizes["n"]), i])
+            return np.asarray(_turned(sizes)[place % turns(sizes), i])
         return np.asarray((i - sizes["k"] * place) % sizes["n"] < sizes["k"], dtype=np.float64)
 
     return choose
 
 
+def turns(sizes: Mapping[str, Any]) -> int:
+    """How many tokens choose all experts alike often, and reach alike often all nodes or ranks that `sizes` has."""
+    return int(sizes["n"]) // _step(sizes)
+
+
+def _step(sizes: Mapping[str, Any]) -> int:
+    """How many experts a turn goes on: a token has as many of each of those as of the others."""
+    experts, apart = int(sizes["n"]), lcm(int(sizes.get("gr", 1)), *(int(sizes.get(dim, 1)) for dim in ("nn", "nr")))
+    return gcd(experts // apart, int(sizes["k"])) if experts % apart == 0 else 1
+
+
 def _turned(sizes: Mapping[str, Any]) -> Block:
-    """The choice of as many tokens as there are experts: one that is drawn, turned by groups and inside of these."""
-    n, groups = int(sizes["n"]), int(sizes.get("gr", 1))
-    scores = np.random.default_rng(n).random(n)
-    first = own(sizes, 0, 0, 0, scores).reshape(groups, -1)
-    turns = [(by, inside) for by in range(groups) for inside in range(n // groups)]
-    return np.stack([np.roll(first, turn, axis=(0, 1)).ravel() for turn in turns])
+    """The choice of as many tokens as there are turns: one that is drawn, turned by groups and inside of these."""
+    n, groups, step = int(sizes["n"]), int(sizes.get("gr", 1)), _step(sizes)
+    kept = np.arange(groups) < int(sizes.get("gt", 1))
+    scores = np.where(np.repeat(kept, n // groups), np.random.default_rng(n).random(n), -np.inf)
+    first = _best(scores.reshape(-1, step).T, int(sizes["k"]) // step).T.reshape(groups, -1)
+    by = [(group, inside) for group in range(groups) for inside in range(0, n // groups, step)]
+    return np.stack([np.roll(first, turn, axis=(0, 1)).ravel() for turn in by])
 
 
 def turned_copies(sizes: Mapping[str, Any], parts: int) -> Fraction:
@@ -182,8 +195,8 @@ def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
     if out.filled:
         sums, filled = np.zeros(shape), _rows_of(run, rows, device) != EMPTY
-        node, copy = _copies(run, out, rows, device)
-        np.add.at(sums, (node[filled], copy[filled]), block[filled])
+        for at, node, copy, made in zip(filled, *_copies(run, out, rows, device), block, strict=True):
+            sums[node[at], copy[at]] += made[at]  # an expert has each token once
         return sums
     ids, own_ids = _rows(run, rows, op.inputs[1], device)
     made = np.zeros((shape[0] * shape[1], *shape[2:]))
@@ -192,7 +205,8 @@ def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
         expert, _ = np.nonzero(here)
         made[own_ids[here], expert] = block[here]
     else:
-        np.add.at(made, own_ids[here], block[here])
+        for at, ids, own_rows in zip(here, own_ids, block, strict=True):
+            made[ids[at]] += own_rows[at]  # an expert has each token once
     return made.reshape(shape)
 
 
