@@ -135,3 +135,59 @@ def test_a_plan_says_how_many_copies_there_are_and_why(planned):
         "a token goes to 3.954 of 8 nodes, as stated (assume.routing.copies)"
     )
     assert said(*FLAT) == []
+
+
+# Devices ---------------------------------------------------------------------------------------------------------
+
+CUBE = {
+    "tpsim": "scenario/1",
+    "model": "mixtral-8x7b",
+    "hardware": "dgx-h100",
+    "mesh": {"node": 2, "gpu": 2, "tensor": 2},
+    "placement": {"node": "network", "gpu": "nvlink", "tensor": "nvlink"},
+    "layout": {"dp": ["node", "gpu"], "tp": "tensor", "sequence_parallel": True, "zero": 1},
+    "workload": {"global_batch": 4, "seq": 4096, "microbatches": 1, "dtype": "bf16", "grad_dtype": "f32"},
+}
+"""Eight devices."""
+
+FOLDED = ["node", "gpu", "tensor"]
+
+
+def verified(dispatch, ep=FOLDED, **fields):
+    asked = {**CUBE, **fields, "practice": {"rows": {"dispatch": dispatch}}}
+    return tpsim.verify(asked | {"layout": {**CUBE["layout"], "ep": ep}}).runs[0]
+
+
+LIMITED = {"ffn": "moe", "experts": 8, "top": 2, "hidden": 14336, "groups": 4, "top_groups": 2}
+GROUPED = {
+    "extends": "mixtral-8x7b",
+    "blocks": {"attention": {"attention": "gqa", "heads": 32, "kv_heads": 8, "head_dim": 128}, "experts": LIMITED},
+}
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "fields"),
+    [
+        ("rank", {}),
+        ("node", {"ep": ["node", "gpu"]}),
+        ("node_rank", {}),
+        ("node_rank", {"model": GROUPED}),
+    ],
+    ids=["rank", "node", "node_rank", "from two of four groups"],
+)
+def test_every_claim_of_copies_holds_on_eight_devices(dispatch, fields):
+    run = verified(dispatch, **fields)
+    assert [check.check for check in run.checks if not check.ok] == []
+    assert run.difference < 1e-10
+    assert run.devices == 8
+
+
+def test_a_plan_with_other_copies_than_tokens_have_is_found(monkeypatch):
+    """One node more for each token: bytes and formulas of the plan are those of no run."""
+    from tpsim.claims import shrink
+
+    copies = shrink.turned_copies
+    monkeypatch.setattr(shrink, "turned_copies", lambda sizes, parts: copies(sizes, parts) + 1)
+    wrong = {check.check: check.detail for check in verified("node", ep=["node", "gpu"]).failed}
+    assert set(wrong) == {"collectives", "links", "formulas"}
+    assert "all_to_all over node of dispatch.nodes (forward, experts): wire planned" in wrong["collectives"]
