@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.reshard import Routes
-from tpsim.program.dims import RAGGED
+from tpsim.program.dims import ROWS
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, sizes_of
@@ -25,7 +25,7 @@ def cheapest_path(question: Question) -> Paths:
     """
     sizes, seconds = sizes_of(question), pricer(question)
     order = [axis for axis in question.mesh.order if axis not in question.layout.stages]
-    dims = question.workload.dims(question.model)
+    dims = {dim: size for dim, size in sizes.dims.items() if isinstance(size, int)}
 
     def routes(dtype: str) -> Routes:
         def price(move: Move) -> Any:
@@ -38,7 +38,7 @@ def cheapest_path(question: Question) -> Paths:
         return Routes(order, price, even)
 
     def even(type_: Sharding) -> bool:
-        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim != RAGGED)
+        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim not in ROWS)
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)

@@ -75,6 +75,14 @@ PRIMES = (
     103,
     107,
     109,
+    113,
+    127,
+    131,
+    137,
+    139,
+    149,
+    151,
+    157,
 )
 """Sizes of axes and dims at which a program's formulas are sampled."""
 

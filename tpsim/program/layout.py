@@ -12,6 +12,7 @@ from tpsim.algebra.sharding import Sharding
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
+    from tpsim.program.copies import Dispatch, Level
     from tpsim.program.tokens import Order
 
 LAYERS = "l"
@@ -180,10 +181,15 @@ class Rows:
     gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
              to the rows that come back, which are kept for it (tokens)
     overlap  whether these exchanges run beside compute
+    dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
+             then on a rank of it; rows are made where copies have come, and added up there on the way back
+    levels   the axes that copies go over, as a placement tells nodes apart
     """
 
     gates: Literal["experts", "tokens"] = "experts"
     overlap: Literal["none", "beside"] = "none"
+    dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
+    levels: tuple[Level, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +262,11 @@ class Practice:
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
+        levels = {level.of: list(level.axes) for level in found["rows"].pop("levels")}
+        if levels:
+            found["rows"]["levels"] = levels
+        else:
+            del found["rows"]["dispatch"]
         return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
+from tpsim.program.copies import Dispatch
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
@@ -140,6 +141,10 @@ class RowsFields(Strict):
 
     gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
     overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
+    dispatch: Dispatch | None = Field(
+        None,
+        description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
+    )
 
 
 class PracticeFields(Strict):
@@ -262,6 +267,15 @@ class PriceFields(ValueFields):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class CopiesFields(Strict):
+    """How many nodes, or ranks, the experts of a token lie on; none: as chance has it."""
+
+    noun: ClassVar[str] = "a number of copies"
+
+    node: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    rank: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+
+
 class RoutingFields(Strict):
     """How tokens choose experts."""
 
@@ -272,6 +286,10 @@ class RoutingFields(Strict):
     )
     drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
+    )
+    copies: Literal["uniform", "bound"] | CopiesFields = Field(
+        default="uniform",
+        description="nodes and ranks that a token goes to: as chance has it, at most, or so many on average",
     )
 
 
