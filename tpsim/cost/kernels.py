@@ -64,6 +64,11 @@ class Kernel:
         """True if it makes or reads attention's scores."""
         return _on_scores(self.products)
 
+    @property
+    def in_layers(self) -> bool:
+        """True for a product of a layer with one of its weights."""
+        return not self.on_scores and self.where.block in {"attention", "mlp", "experts", "shared"}
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)
@@ -134,7 +139,8 @@ class Kernel:
         multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
-        return (masked, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
+        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined)
+        return (masked, *how, repr(multiplied), repr(moved))
 
 
 def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:

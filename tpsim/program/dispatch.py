@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tpsim.algebra.sharding import Owed
-    from tpsim.program.layout import Axes, Layout
+    from tpsim.program.layout import Axes, Layout, Rows
     from tpsim.program.trace import Trace
 
 EXPERTS = "n"
@@ -68,6 +68,11 @@ def dispatch(trace: Trace, name: str, x: Array, chosen: Array, born: Sharding | 
     type_ = Sharding((EXPERTS, RAGGED, *rest), (home, slots, *(x.type.axes(dim) for dim in rest)), x.type.owes)
     made = Array(name, type_, trace.region, x.dtype, active=x.active, filled=Filled(chosen, slots))
     return trace.emit(Dispatch((x, chosen), made, trace.where))
+
+
+def narrowed(trace: Trace, x: Array, rows: Rows) -> Array:
+    """What tokens have in the number format in which it goes to experts."""
+    return trace.lin(f"{x.name}.narrow", x, dtype=rows.dtype) if rows.dtype else x
 
 
 def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Sharding) -> Array:

@@ -23,8 +23,15 @@ FULL = "full"
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
 
-STORED_AS: Mapping[str, str] = {"tf32": "f32"}
-"""Dtypes of products alone -> what the arrays are that go in and come out: tf32 rounds on the way (NVIDIA A100)."""
+STORED_AS: Mapping[str, str] = {"tf32": "f32", "fp8_128": "bf16"}
+"""Dtypes of products alone -> what the arrays are that go in and come out.
+
+tf32 rounds on the way (NVIDIA A100); fp8_128 are products of layers with their weights in fp8, a scale for each block,
+the others and all arrays in bf16 (DeepSeek-V3 2024, 3.3).
+"""
+
+IN_LAYERS = frozenset({"fp8_128"})
+"""Those of them in which products with the weights of layers are, and no others."""
 
 Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 """What can be stated of arrays that are sent."""
@@ -180,10 +187,13 @@ class Rows:
     gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
              to the rows that come back, which are kept for it (tokens)
     overlap  whether these exchanges run beside compute
+    dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
+             what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
     """
 
     gates: Literal["experts", "tokens"] = "experts"
     overlap: Literal["none", "beside"] = "none"
+    dtype: Literal["fp8", "fp8_128"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +265,8 @@ class Practice:
     @property
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
-        found = {**asdict(self), "keeps": dict(self.keeps)}
+        rows = {name: value for name, value in asdict(self.rows).items() if value is not None}
+        found = {**asdict(self), "keeps": dict(self.keeps), "rows": rows}
         return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:
@@ -328,7 +339,10 @@ SOURCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`. A cache is as activations are for None."""
+    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`.
+
+    For None a cache is as activations are, and experts are as other parameters.
+    """
 
     activations: str = "bf16"
     params: str = "bf16"
@@ -336,6 +350,7 @@ class Dtypes:
     loss: str = "f32"
     optimizer: str = "f32"
     cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
+    experts: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.layout import Overlap, Practice
+from tpsim.program.layout import Overlap, Practice, Rows
 from tpsim.program.serving import Serving
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.question.divisibility import nearest
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question, Workload
     from tpsim.question.stated import Stated
 
-SERVED = ("base", "qkv", "attention", "causal", "overlap")
+SERVED = ("base", "qkv", "attention", "causal", "overlap", "rows")
 """Switches of a practice that say something of a forward alone."""
 
 
@@ -109,6 +109,7 @@ def served(practice: Practice) -> Practice:
         attention=practice.attention,
         causal=practice.causal,
         overlap=Overlap(tensor="split" if practice.overlap.tensor == "split" else "none"),
+        rows=Rows(dtype=practice.rows.dtype),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
-from tpsim.program.dispatch import choice, combine, dispatch, from_experts, to_experts
+from tpsim.program.dispatch import choice, combine, dispatch, from_experts, narrowed, to_experts
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
@@ -40,7 +40,7 @@ def write(text: Text, block: Moe, x: Array) -> Array:
         x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
         gates, chosen = _gates(text, block, x)
     with text.inside("experts", "routed"):
-        rows = dispatch(trace, "dispatch.rows", x, chosen)
+        rows = dispatch(trace, "dispatch.rows", narrowed(trace, x, text.practice.rows), chosen)
         picked = dispatch(trace, "dispatch.gates", gates, chosen)
     with text.inside("experts", "experts"):
         there = to_experts(trace, rows, "dispatch.rows")
