@@ -62,6 +62,35 @@ def test_a_token_takes_as_much_of_the_cache_as_published_shapes_say(model, due):
     assert plan.memory.cache_bytes == 8 * due
 
 
+CONFIGS = "tests/data/hf"
+WINDOWS = {
+    "Gemma-3-27B": (f"{CONFIGS}/gemma-3-27b.json", 131_072, 11_173_625_856, 0.168),
+    "Gemma-2-27B": (f"{CONFIGS}/gemma-2-27b.json", 8_192, 2_315_255_808, 0.75),
+    "gpt-oss-120b": (f"{CONFIGS}/gpt-oss-120b.json", 131_072, 4_836_556_800, 0.5005),
+    "Llama-4-Maverick": (f"{CONFIGS}/llama-4-maverick.json", 1_048_576, 52_747_567_104, 0.2559),
+}
+"""Published configs -> tokens, bytes of a sequence's cache, and their share of what it were without windows."""
+
+
+@pytest.mark.parametrize(("config", "tokens", "due", "share"), WINDOWS.values(), ids=WINDOWS)
+def test_the_cache_of_a_window_holds_what_it_reads_and_no_more(config, tokens, due, share):
+    """10 of 62 layers of Gemma 3 read all tokens, the others 1,024; of the others half, or a quarter, read all."""
+    plan = served(config, tp=1, context=tokens)
+    assert plan.memory.cache_bytes == due
+    kinds = plan.question.model.stack
+    reads_all = sum(layers for kind, layers in kinds if not plan.question.model.kinds[kind].attention.window)
+    whole = plan.serve.cache_bytes_per_token * tokens * plan.question.model.layers // reads_all
+    assert due / whole == pytest.approx(share, rel=2e-3)
+
+
+def test_short_contexts_fill_no_window_and_new_tokens_are_held_beside_it():
+    """Of 18 layers with a window of 128 tokens and 18 that read all: 2,048 bytes a token and layer."""
+    sizes = {tokens: served("gpt-oss-120b", tp=1, **work).memory.cache_bytes for tokens, work in WORKS.items()}
+    assert sizes == {64: 36 * 64 * 2048, 130: 18 * (130 + 128) * 2048, 1000: 18 * (1000 + 131) * 2048}
+
+
+WORKS = {64: {"context": 64}, 130: {"context": 130}, 1000: {"context": 1000, "tokens": 4}}
+
 LATENT = """\
 tpsim: model/2
 name: deepseek-v3-without-experts

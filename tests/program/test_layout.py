@@ -77,8 +77,8 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         for name, practice in PRACTICES.items()
     }
     rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
-    assert all(one == {"gates": "experts", "overlap": "none"} for one in rows.values())
-    assert ideal["rows"] == {"gates": "experts", "overlap": "beside"}
+    assert all(one == {"gates": "experts", "overlap": "none", "dtype": None} for one in rows.values())
+    assert ideal["rows"] == {"gates": "experts", "overlap": "beside", "dtype": None}
     assert switches == {
         "ideal": {},
         "megatron": {

@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Sharding
+from tpsim.program.dims import HELD
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
+
+TOKENS_READ = "t"
+"""The dim of tokens as keys."""
 
 FULL = "full"
 """The name under which `Practice.recompute` has all that a layer makes."""
@@ -402,7 +406,8 @@ class Layout:
         used: set[str] = set()
         on: list[Axes] = []
         for dim in dims:
-            axes = tuple(axis for axis in local.get(dim, default.get(dim, ())) if axis not in used)
+            split = TOKENS_READ if dim == HELD else dim
+            axes = tuple(axis for axis in local.get(split, default.get(split, ())) if axis not in used)
             used.update(axes)
             on.append(axes)
         return Sharding(dims, tuple(on))
