@@ -68,6 +68,10 @@ ROWS = {
         "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",
         "model=WINDOW",
     ],
+    "scores that fall with the distance": [
+        "model={extends: gpt-tiny, positions: alibi, max_positions: null}",
+        "layout.cache=sequence",
+    ],
     "a prompt": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.cache=sequence"],
     "a prompt behind cached tokens": [
         "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",

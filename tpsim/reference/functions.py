@@ -139,6 +139,12 @@ def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any, of: str = "d") -
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
 
 
+def _alibi(sizes: Mapping[str, int], g: Any, r: Any, s: Any, t: Any) -> Any:
+    """What scores fall by with the distance of a key, by head: slopes of a geometric series (Press et al. 2022)."""
+    slope = 2.0 ** (-8.0 * (g * sizes["r"] + r + 1) / (sizes["g"] * sizes["r"]))
+    return slope * (t - s - past(sizes))
+
+
 def _window_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
     """Of the tokens before one only the last `w`, itself included."""
     behind = s + past(sizes) - t
@@ -181,6 +187,7 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "causal_mask": lambda sizes, s, t: np.where(t > s + past(sizes), MASKED, 0.0),
     "window_mask": _window_mask,
     "chunk_mask": _chunk_mask,
+    "alibi": _alibi,
     "held_window_mask": _held(_window_mask),
     "held_chunk_mask": _held(_chunk_mask),
     "rotation": _rotation,

@@ -117,6 +117,9 @@ def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
         scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
+    if text.model.positions == "alibi":
+        falls = trace.index("alibi", ("g", "r", "s", keys), scores.dtype)
+        scores, scale = trace.lin("attention.biased", scores, falls, scales=(scale, ONE)), ONE
     return softmax(text, scores, scale, mask=f"{HOLDS[keys]}{block.mask}_mask", sinks=sinks, keys=keys)
 
 
