@@ -105,7 +105,8 @@ def test_tokens_that_devices_share_travel_as_latents(zero):
         assert Counter(moves) == dict.fromkeys(sends, 2 * 3)  # microbatches, layers and what predicts a token more
 
 
-SCATTERS = ["reduce_scatter [b_D, t, x]{U_C}", "reduce_scatter [b_D, t, a]{U_C}"]
+SCATTERS = ["reduce_scatter [b_D, t, x]{U_CX}", "reduce_scatter [b_D, t, a]{U_CX}"]
+"""Over C alone: what heads owe over X is settled where the latent was made."""
 
 
 @pytest.mark.parametrize("name", MODELS)
