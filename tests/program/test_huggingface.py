@@ -187,7 +187,43 @@ def test_a_key_that_no_rule_reads_is_refused_if_a_model_could_mean_it(imported: 
 
 
 def test_other_keys_are_listed(imported: Any) -> None:
-    assert imported(config("llama-3-8b", favourite="blue")).notes == ("not read: favourite",)
+    silent = "not read, for it changes no size: attention_dropout, initializer_range, rms_norm_eps, rope_theta"
+    notes = imported(config("llama-3-8b", favourite="blue", attention_dropout=0.1)).notes
+    assert notes == ("not read: favourite", silent)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("alibi", True),
+            ("multi_query", True),
+            ("d_model", 512),
+            ("mamba_d_conv", 4),
+            ("block_types", ["recurrent"]),
+        ),
+        *(("swa", True), ("pre_norm", False), ("use_rms_norm", False), ("position_embedding_type", "alibi")),
+    ],
+)
+def test_keys_of_other_models_are_refused_in_a_config_of_this_one(imported: Any, key: str, value: Any) -> None:
+    with pytest.raises(InputError, match=rf"unread-key.*\b{key}\b"):
+        imported(config("llama-3-8b", **{key: value}))
+
+
+def test_a_window_has_two_names_and_the_usual_length_where_a_config_leaves_it_out(imported: Any) -> None:
+    def windows(**changes: Any) -> set[int | None]:
+        return {one.window for one in imported(config("gemma-2-2b", **changes)).model.attentions}
+
+    assert windows(sliding_window=..., sliding_window_size=512) == {512, None}
+    assert windows(sliding_window=...) == {4096, None}
+    assert windows(sliding_window=None) == {None}
+    with pytest.raises(InputError, match="sliding_window and sliding_window_size are two names of one size and differ"):
+        windows(sliding_window_size=512)
+
+
+def test_a_config_says_in_what_its_weights_are_published(imported: Any) -> None:
+    notes = imported(config("gpt-oss-20b")).notes
+    assert "experts are published in mxfp4: workload.expert_dtype" in notes
 
 
 def test_a_layer_that_is_no_attention_is_refused_by_its_name(imported: Any) -> None:
