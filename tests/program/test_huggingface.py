@@ -124,7 +124,7 @@ def test_the_parameters_of_a_family_are_those_that_its_source_states(name: str) 
     stated, working = STATED[name]
     assert total == pytest.approx(stated, rel=6e-3)
     if working:
-        assert min(abs(one / working - 1) for one in (active, without)) < 0.015
+        assert min(abs(one / working - 1) for one in (active, without)) < 0.02
 
 
 def test_qwen3_32b_has_31_2e9_parameters_beside_its_tables() -> None:
