@@ -18,6 +18,7 @@ from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
 from tpsim.program.copies import DIMS_OF, parts_of
+from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
@@ -277,6 +278,10 @@ def shrunk_dims(
         sizes |= apart
         sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], each) // each
     sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
+    if HELD in sizes:  # of a window as many are held as it has, and new tokens behind the first
+        ways = lcm(*(mesh.size(*type_.axes(HELD)) for type_ in types if HELD in type_.dims))
+        behind = 0 if tied else sizes["s"] - 1
+        sizes["w"] = -(-(sizes["w"] + behind) // ways) * ways - behind
     enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
     return sizes

@@ -302,13 +302,17 @@ class Machine:
         return next(level for level in self.levels if level.name == name)
 
     def peak(self, dtype: str) -> Constant:
-        """The chip's peak for products of `dtype`; raises InputError with the dtypes that it has."""
-        if dtype not in self.chip.peak:
+        """The chip's peak for products of `dtype`, of numbers in blocks with scales (``fp8_128``) that of the numbers.
+
+        Raises InputError with the dtypes that it has.
+        """
+        own, _, _ = dtype.partition("_")
+        if own not in self.chip.peak:
             near = suggest(dtype, self.chip.peak)
             remedy = f'did you mean "{near}"?' if near else "add it to chip.peak, or compute in another dtype"
             known = f"known: {', '.join(self.chip.peak)}"
             raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
-        return self.chip.peak[dtype]
+        return self.chip.peak[own]
 
 
 T = TypeVar("T")

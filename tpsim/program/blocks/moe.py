@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
-from tpsim.program.dispatch import choice, combine, copied, dispatch, from_experts, gone, returned, to_experts
+from tpsim.program.dispatch import choice, combine, copied, dispatch, from_experts, gone, narrowed, returned, to_experts
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
@@ -40,8 +40,9 @@ def write(text: Text, block: Moe, x: Array) -> Array:
         x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
         gates, chosen = _gates(text, block, x)
     with text.inside("experts", "routed"):
-        copies = [*copied(trace, x, chosen, levels)]
-        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else x, chosen)
+        sent = narrowed(trace, x, text.practice.rows)
+        copies = [*copied(trace, sent, chosen, levels)]
+        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else sent, chosen)
         picked = dispatch(trace, "dispatch.gates", gates, chosen, levels=levels)
         for level in levels:
             picked = gone(trace, picked, level, picked.name)
