@@ -13,7 +13,7 @@ from tpsim.cost.orders import run
 from tpsim.program.schedules import pipeline_schedule
 
 if TYPE_CHECKING:
-    from tpsim.program.pipeline_schedule import Action
+    from tpsim.program.schedules import Action
 
 SECONDS = {"F": 18.5, "B": 18.1, "W": 9.3}
 SEND = 0.6

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.program.test_schedules import asked
 from tpsim.cost.orders import Message, run
 from tpsim.cost.pipeline import in_flight
-from tpsim.program.pipeline_schedule import Pass, PipelineSchedule
-from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.schedules import Pass, PipelineSchedule, pipeline_schedule
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
@@ -219,8 +218,8 @@ def test_work_flights_and_waits_of_a_rank_fill_its_time(one, f, b, w, c):
     name, p, v, m = one
     found = ran(name, p, m, (f, b, w), c, v=v)
     for rank in range(p):
-        assert min(min(gap.flight_s, gap.wait_s) for gap in found.gaps[rank]) >= 0
-        gaps = sum(gap.flight_s + gap.wait_s for gap in found.gaps[rank])
+        assert all(gap.flight_s >= 0 <= gap.wait_s for gap in found.gaps(rank))
+        gaps = sum(gap.flight_s + gap.wait_s for gap in found.gaps(rank))
         assert m * (f + b + w) + gaps == pytest.approx(found.done(rank), rel=1e-9)
 
 

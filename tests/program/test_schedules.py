@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsim.program.pipeline_schedule import Pass, PipelineSchedule, checked
-from tpsim.program.schedules import LATER, SCHEDULES, pipeline_schedule
+from tpsim.program.schedules import LATER, SCHEDULES, Pass, PipelineSchedule, checked, pipeline_schedule
 from tpsim.quantity.errors import InputError
 
 ROOT = Path(__file__).parents[2]

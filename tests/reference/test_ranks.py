@@ -12,8 +12,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Lin, Reshard, Scale
-from tpsim.program.pipeline_schedule import PipelineSchedule
-from tpsim.program.schedules import SCHEDULES, pipeline_schedule
+from tpsim.program.schedules import SCHEDULES, PipelineSchedule, pipeline_schedule
 from tpsim.reference.compare import compared
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.pipeline import Pipelined, Stage, Work
-    from tpsim.program.pipeline_schedule import Action
+    from tpsim.program.schedules import Action
 
 
 class Lasting(NamedTuple):

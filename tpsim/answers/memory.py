@@ -15,7 +15,7 @@ from tpsim.report.record import Bytes, Count, Number
 if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Program
-    from tpsim.program.pipeline_schedule import Action
+    from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import Overheads

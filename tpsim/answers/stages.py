@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.pipeline_schedule import PipelineSchedule
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.question.shelf import Lowered
 

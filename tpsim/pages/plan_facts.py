@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.program.pipeline_schedule import PipelineSchedule
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
 
 

@@ -9,15 +9,110 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import chain, count, product
+from operator import lt
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tpsim.program.pipeline_schedule import Pass, PipelineSchedule, checked, made
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
-    from tpsim.program.pipeline_schedule import Action, Order
+
+Act = Literal["F", "B", "W"]
+
+
+class Pass(NamedTuple):
+    """One microbatch through one chunk: forward, backward to the stream's cotangent, or to gradients of parameters."""
+
+    act: Act
+    chunk: int
+    microbatch: int
+
+    def __str__(self) -> str:
+        """As messages name it: ``F of chunk 2, microbatch 5``."""
+        return f"{self.act} of chunk {self.chunk}, microbatch {self.microbatch}"
+
+
+STEP: Mapping[Act, int] = {"F": 1, "B": -1, "W": 0}
+"""How far the chunk lies that a pass hands its result to; nothing leaves W."""
+
+SENDING: tuple[Act, Act] = ("F", "B")
+"""The acts whose results other chunks want."""
+
+Action = tuple[Pass, ...]
+"""Passes that a rank runs as one: what they send leaves when all have ended. (B, W) is the whole backward."""
+
+Order = tuple[Action, ...]
+"""What one rank runs, one action after the other."""
+
+
+class Kinds(NamedTuple):
+    """Actions that are alike but for their microbatches, of which only the first and the last are told apart.
+
+    examples  an action of each kind
+    of        per rank the kind of each of its actions, by number
+    """
+
+    examples: list[Action]
+    of: list[list[int]]
+
+
+@dataclass(frozen=True)
+class PipelineSchedule:
+    """The orders of all ranks.
+
+    chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
+    blocking  True if those who run it let sends hold their ranks up
+    """
+
+    name: str
+    chunks: int
+    microbatches: int
+    orders: tuple[Order, ...]
+    blocking: bool = False
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The kinds of its actions, in the order in which they are met."""
+        last, of = self.microbatches - 1, list[list[int]]()
+        numbers: dict[Hashable, int] = {}
+        examples: list[Action] = []
+        for order in self.orders:
+            of.append([])
+            for action in order:
+                key = tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
+                if key not in numbers:
+                    numbers[key] = len(examples)
+                    examples.append(action)
+                of[-1].append(numbers[key])
+        return Kinds(examples, of)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the pipeline."""
+        return len(self.orders)
+
+    def rank(self, chunk: int) -> int:
+        """Where a chunk lies."""
+        return chunk % self.ranks
+
+    def receiver(self, part: Pass) -> int | None:
+        """The chunk that the message of `part` goes to; None if it sends none."""
+        act, chunk, _ = part
+        return self._other(chunk, chunk + STEP[act])
+
+    def wanted(self, part: Pass) -> Pass | None:
+        """The pass whose message `part` waits for; None if it takes nothing from another chunk."""
+        act, chunk, j = part
+        before = self._other(chunk, chunk - STEP[act])
+        return None if before is None else Pass(act, before, j)
+
+    def _other(self, chunk: int, to: int) -> int | None:
+        """The chunk `to` if there is one and it lies on another rank."""
+        ranks = len(self.orders)
+        return to if 0 <= to < ranks * self.chunks and to % ranks != chunk % ranks else None
 
 
 def gpipe(p: int, _v: int, m: int) -> Iterator[Order]:
@@ -82,6 +177,10 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+made = tuple.__new__
+"""A named tuple of its values: in less than half the time that its own constructor takes, which orders need often."""
 
 
 def _f(chunk: int, microbatch: int) -> Action:
@@ -158,3 +257,88 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
 def forward_only(p: int = 1) -> PipelineSchedule:
     """Ranks that run one microbatch forward, one after the other, as inference does with one batch on its way."""
     return PipelineSchedule("forward", 1, 1, tuple((_f(rank, 0),) for rank in range(p)), blocking=True)
+
+
+def checked(schedule: PipelineSchedule) -> PipelineSchedule:
+    """The schedule, if it can be run: refused with the first action that cannot.
+
+    Every pass once, on its rank; B behind F and W behind B; W of a chunk in order of microbatches, for their sum is a
+    chain; messages of a channel leave in the order in which they are wanted, or two-sided sends would deadlock.
+    """
+    m = schedule.microbatches
+    for rank, order in enumerate(schedule.orders):
+        at: dict[tuple[Act, int, int], int] = dict(zip(chain.from_iterable(order), count()))
+        due = list(product(STEP, range(rank, schedule.ranks * schedule.chunks, schedule.ranks)))
+        run = {(act, chunk): [at.get((act, chunk, j), -1) for j in range(m)] for act, chunk in due}
+        legal = sum(map(len, order)) == len(at) == len(due) * m and min(map(min, run.values())) >= 0
+        for late in due if legal else ():
+            for act, chunk, back in _before(*late, schedule):
+                legal &= all(map(lt, run[act, chunk], run[late][back:]))
+        if not legal:
+            raise _refused(schedule, _mistake(schedule, rank))
+    _messages_in_order(schedule)
+    return schedule
+
+
+def _before(act: Act, chunk: int, schedule: PipelineSchedule) -> Iterator[tuple[Act, int, int]]:
+    """The passes that its rank must have done before it can run one of `act` and `chunk`: so many microbatches back."""
+    if len(schedule.orders) == 1 and act != "W" and 0 <= chunk - STEP[act] < schedule.chunks:
+        yield act, chunk - STEP[act], 0
+    if act == "B":
+        yield "F", chunk, 0
+    if act == "W":
+        yield "B", chunk, 0
+        yield "W", chunk, 1
+
+
+def _mistake(schedule: PipelineSchedule, rank: int) -> str:
+    """The first action of a rank that cannot be run, or what is missing."""
+    done: set[Pass] = set()
+    for at, action in enumerate(schedule.orders[rank]):
+        for part in action:
+            if wrong := _wrong(schedule, rank, part, done):
+                return f"{part}, action {at} of rank {rank}, {wrong}"
+            done.add(part)
+    return f"{next(part for part in _due(schedule, rank) if part not in done)} is missing on rank {rank}"
+
+
+def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:
+    """Why a rank that has `done` these passes cannot run `part` now; "" if it can."""
+    act, chunk, j = part
+    if not (0 <= chunk < schedule.ranks * schedule.chunks and 0 <= j < schedule.microbatches):
+        return "is none of this pipeline's"
+    if chunk % schedule.ranks != rank:
+        return f"belongs to rank {chunk % schedule.ranks}"
+    if part in done:
+        return "comes twice"
+    before = (Pass(act, of, j - back) for act, of, back in _before(act, chunk, schedule) if j >= back)
+    return next((f"comes before {one}" for one in before if one not in done), "")
+
+
+def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
+    for chunk in range(rank, schedule.ranks * schedule.chunks, schedule.ranks):
+        for j in range(schedule.microbatches):
+            yield from (Pass(act, chunk, j) for act in ("F", "B", "W"))
+
+
+def _messages_in_order(schedule: PipelineSchedule) -> None:
+    """Refuse a channel (sender, receiver, F or B) whose messages leave in another order than they are wanted."""
+    ranks, m = schedule.ranks, schedule.microbatches
+    inside = range(ranks * schedule.chunks * m)
+    passes = [
+        {way: [chunk * m + j for act, chunk, j in chain.from_iterable(order) if act == way] for way in SENDING}
+        for order in schedule.orders
+    ]
+    for rank, way in product(range(ranks), SENDING) if ranks > 1 else ():
+        step, other = STEP[way] * m, (rank + STEP[way]) % ranks
+        leaving = [one for one in passes[rank][way] if one + step in inside]
+        wanted = [one - step for one in passes[other][way] if one - step in inside]
+        if leaving != wanted:
+            pair = next(pair for pair in zip(leaving, wanted, strict=True) if pair[0] != pair[1])
+            yours, due = (made(Pass, (way, *divmod(one, m))) for one in pair)
+            text = f"rank {other} wants the message of {due} where rank {rank} sends that of {yours}"
+            raise _refused(schedule, text)
+
+
+def _refused(schedule: PipelineSchedule, text: str) -> InputError:
+    return InputError.one("illegal-schedule", f"schedule {schedule.name} cannot be run: {text}")

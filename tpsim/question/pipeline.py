@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.program.model import Model
-    from tpsim.program.pipeline_schedule import PipelineSchedule
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.quantity.errors import Place
     from tpsim.question.cut import Cut
     from tpsim.question.divisibility import At

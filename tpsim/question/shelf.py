@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
-    from tpsim.program.pipeline_schedule import PipelineSchedule
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
@@ -139,6 +139,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         *choices(question.model).items(),
         *((region, tuple(dims.items())) for region, dims in table.items()),
         question.practice,
+        *question.practice.rows.levels,
         question.dtypes,
         question.mesh.order,
         *(("stages",) if question.schedule else ()),

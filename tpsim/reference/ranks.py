@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.lives import in_microbatch
-from tpsim.program.pipeline_schedule import Pass
+from tpsim.program.schedules import Pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tpsim.program.lives import Turn
     from tpsim.program.op import Op, Program
-    from tpsim.program.pipeline_schedule import Action, PipelineSchedule
+    from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.reference.blocks import Blocks
 
 Channel = tuple[int, int, str]
