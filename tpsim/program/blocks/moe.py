@@ -40,9 +40,9 @@ def write(text: Text, block: Moe, x: Array) -> Array:
         x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
         gates, chosen = _gates(text, block, x)
     with text.inside("experts", "routed"):
-        sent = narrowed(trace, x, text.practice.rows)
-        copies = [*copied(trace, sent, chosen, levels)]
-        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else sent, chosen)
+        tokens = narrowed(trace, x, text.practice.rows)
+        copies = [*copied(trace, tokens, chosen, levels)]
+        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else tokens, chosen)
         picked = dispatch(trace, "dispatch.gates", gates, chosen, levels=levels)
         for level in levels:
             picked = gone(trace, picked, level, picked.name)
