@@ -13,7 +13,7 @@ from tpsim.algebra.moves import reordered, wire
 from tpsim.algebra.planner import Prices
 from tpsim.cost.rollup import Row, moves, price
 from tpsim.cost.sizes import Sizes
-from tpsim.machine import cost, timing
+from tpsim.machine import chip_seconds, cost, timing
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 
@@ -43,7 +43,7 @@ class PlacedMachine:
     def product(self, work: Any) -> Any:
         """Seconds of so many FLOPs on one device; the book takes the peak as reached."""
         efficiency = 1.0 if self.cost_model == "book" else None
-        return timing.compute_s(self.machine, work, self.dtype, efficiency)
+        return chip_seconds.compute_s(self.machine, work, self.dtype, efficiency)
 
 
 @dataclass(frozen=True)

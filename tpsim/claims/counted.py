@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Collective
     from tpsim.program.op import Again, Phase, Reshard, Where
-    from tpsim.reference.devices import Call
+    from tpsim.reference.calls import Call
     from tpsim.reference.execute import Run
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tpsim.claims.claims import Claim, Ledger
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
+    from tpsim.reference.calls import Call
     from tpsim.reference.collectives import Part
-    from tpsim.reference.devices import Call
     from tpsim.reference.linkload import Load
 
 

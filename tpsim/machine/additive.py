@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined
-from tpsim.machine.algorithms import ACROSS, ALGORITHMS, FORMS, HIERARCHICAL, TORUS_FORMS, Crossing, Levels
+from tpsim.machine.algorithm import Crossing, Levels
+from tpsim.machine.algorithms import ACROSS, ALGORITHMS, FORMS, HIERARCHICAL, TORUS_FORMS
 from tpsim.machine.cable_forms import on_one_host
 from tpsim.machine.choice import ChoiceQuestion, taken
-from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
+from tpsim.machine.combined import chained, least, twice, where_more
+from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, single, tuned
 from tpsim.machine.forms import Traffic, strided
 from tpsim.machine.level_forms import own_share
 from tpsim.machine.permutes import changing

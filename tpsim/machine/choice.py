@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.cost import by_keys, least, lifted, within_limits
+from tpsim.machine.combined import by_keys, least, lifted, within_limits
 from tpsim.quantity.size import largest, over, smallest, where_many, where_positive
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, P
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
-from tpsim.reference.devices import Call, Devices, bytes_of
+from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.devices import Devices
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own

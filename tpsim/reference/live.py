@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.lives import BUFFERS, Lives, in_microbatch
-from tpsim.reference.devices import bytes_of
+from tpsim.reference.calls import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
-from tpsim.reference.devices import Call, bytes_of
+from tpsim.reference.calls import Call, bytes_of
 from tpsim.reference.works import index_block, numbers, work_of
 
 if TYPE_CHECKING:
