@@ -6,7 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
+from tpsim.claims.shrink import DEVICES, POWER, telling
+from tpsim.claims.shrunk_dims import PAIR
 from tpsim.program.expression import part_sizes
 from tpsim.quantity.errors import InputError
 
