@@ -218,7 +218,10 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
 def _switch(name: str, value: Any) -> str:
     """One switch; of several together those that say something."""
     if value and isinstance(value, Mapping):
-        return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
+        inside = {
+            key: _switch(key, one) if isinstance(one, Mapping | list) else f"{key} {one}" for key, one in value.items()
+        }
+        return f"{name} ({', '.join(said for key, said in inside.items() if value[key])})"
     if value and not isinstance(value, bool):
         return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"

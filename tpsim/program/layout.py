@@ -183,6 +183,7 @@ class Rows:
     overlap  whether these exchanges run beside compute
     dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
              then on a rank of it; rows are made where copies have come, and added up there on the way back
+    counts   how many rows come for each expert is sent ahead of them (exchange), as ranks must that do not pad
     levels   the axes that copies go over, as a placement tells nodes apart
     """
 
@@ -190,6 +191,7 @@ class Rows:
     overlap: Literal["none", "beside"] = "none"
     dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
     levels: tuple[Level, ...] = field(default=(), repr=False)
+    counts: Literal["none", "exchange"] = field(default="none", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,10 +265,9 @@ class Practice:
         """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
         levels = {level.of: list(level.axes) for level in found["rows"].pop("levels")}
-        if levels:
-            found["rows"]["levels"] = levels
-        else:
-            del found["rows"]["dispatch"]
+        found["rows"] |= {"levels": levels} if levels else {}
+        plain = {"dispatch": "flat", "counts": "none"}
+        found["rows"] = {name: value for name, value in found["rows"].items() if value != plain.get(name)}
         return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:

@@ -120,7 +120,7 @@ def _check(question: Question) -> None:
     with _pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
-    check_routing(question.assume, question.model, read.at)
+    check_routing(question.assume, question.model, question.practice, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 
