@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def cheapest_path(question: Question) -> Paths:
     """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split.
 
-    Ragged rows split as they come.
+    Ragged rows split as they come. Nothing goes over stages, which hold other layers.
     """
     sizes, seconds = sizes_of(question), pricer(question)
+    order = [axis for axis in question.mesh.order if axis not in question.layout.stages]
     dims = {dim: size for dim, size in sizes.dims.items() if isinstance(size, int)}
 
     def routes(dtype: str) -> Routes:
@@ -34,7 +35,7 @@ def cheapest_path(question: Question) -> Paths:
             except InputError:
                 return inf  # no closed form is known for this move on these wires: not a way to offer
 
-        return Routes(question.mesh.order, price, even)
+        return Routes(order, price, even)
 
     def even(type_: Sharding) -> bool:
         return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim not in ROWS)

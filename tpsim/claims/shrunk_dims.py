@@ -7,6 +7,7 @@ from math import lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
@@ -67,6 +68,10 @@ def shrunk_dims(
         each = (1 if apart else sizes["k"]) * sizes[more] // parts
         sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], each) // each
     sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
+    if HELD in sizes:  # of a window as many are held as it has, and new tokens behind the first
+        ways = lcm(*(mesh.size(*type_.axes(HELD)) for type_ in types if HELD in type_.dims))
+        behind = 0 if tied else sizes["s"] - 1
+        sizes["w"] = -(-(sizes["w"] + behind) // ways) * ways - behind
     enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
     return sizes

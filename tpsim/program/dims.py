@@ -21,6 +21,9 @@ GOALS: Mapping[str, tuple[str, str]] = {"i": ("n", RAGGED), "nn": ("nn", "cn"), 
 ROWS = frozenset(rows for _, rows in GOALS.values())
 """The dims whose sizes hang on what tokens choose."""
 
+HELD = "th"
+"""The dim of the tokens that a cache holds of which no more are read than a window has: split as all tokens are."""
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -53,6 +56,7 @@ DIMS: Mapping[str, Dim] = {
     "b": Dim("b", "sequences per microbatch over all data shards"),
     "s": Dim("s", "tokens per sequence"),
     "t": Dim("T", "tokens as keys, in training as many as s"),
+    HELD: Dim("held", "tokens that the cache of a window holds"),
     "h": Dim("h", "hidden size"),
     "g": Dim("kv_heads", "key/value heads"),
     "r": Dim("queries_per_kv", "query heads per key/value head"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Owed
     from tpsim.program.copies import Level
-    from tpsim.program.layout import Axes, Layout
+    from tpsim.program.layout import Axes, Layout, Rows
     from tpsim.program.trace import Trace
 
 EXPERTS = "n"
@@ -103,6 +103,11 @@ def dispatch(
     type_ = Sharding(dims, (home, slots, *(x.type.axes(dim) for dim in rest)), x.type.owes)
     made = Array(name, type_, trace.region, x.dtype, active=x.active, filled=filled)
     return trace.emit(Dispatch((x, chosen), made, trace.where))
+
+
+def narrowed(trace: Trace, x: Array, rows: Rows) -> Array:
+    """What tokens have in the number format in which it goes to experts."""
+    return trace.lin(f"{x.name}.narrow", x, dtype=rows.dtype) if rows.dtype not in {None, x.dtype} else x
 
 
 def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Array) -> Array:

@@ -21,6 +21,9 @@ FeedForward = Literal["gelu", "relu", "swiglu", "geglu", "swiglu_clamped"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})
 """Feed-forwards that multiply two projections; swiglu_clamped: that of gpt-oss, with bounds."""
 
+Positions = Literal["rope", "learned", "alibi", "none"]
+"""How a model knows where tokens stand; alibi: scores fall with the distance, by head (Press et al. 2022)."""
+
 LARGEST = 10**9
 """No size of a model is larger: it is a slip of the keyboard."""
 
@@ -199,7 +202,7 @@ class Model:
     vocab_padded: int
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norms: Literal["pre", "post", "both"] = "pre"
-    positions: Literal["rope", "learned", "none"] = "rope"
+    positions: Positions = "rope"
     max_positions: int | None = None
     parallel_residual: bool = False
     tie_embeddings: bool = False

@@ -79,6 +79,7 @@ def _dtypes(question: Question) -> dict[str, Any]:
     """Number formats: inference has no gradients, no loss and no optimizer, training no cache."""
     dtypes = question.dtypes
     if question.inference is None:
-        return {name: value for name, value in asdict(dtypes).items() if name != "cache"}
+        return {name: value for name, value in asdict(dtypes).items() if name not in ("cache", "experts")}
     cache = dtypes.cache or dtypes.activations
-    return {"activations": dtypes.activations, "params": dtypes.params, "cache": cache}
+    experts = {"experts": dtypes.experts} if dtypes.experts else {}
+    return {"activations": dtypes.activations, "params": dtypes.params, **experts, "cache": cache}

@@ -209,6 +209,7 @@ ONLY_SOME: Mapping[str, str] = {
     "loss": "loss_dtype",
     "optimizer": "optimizer_dtype",
     "cache": "cache_dtype",
+    "experts": "expert_dtype",
 }
 """Dtypes that training alone has, or inference, and the field that states each."""
 

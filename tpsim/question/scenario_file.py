@@ -31,6 +31,10 @@ NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "stri
 """One name or a list of names, as editors check it."""
 
 Axes = Annotated[tuple[str, ...], BeforeValidator(_as_names), WithJsonSchema(NAMES)]
+
+Products = Dtype | Literal["tf32", "fp8_128"]
+PRODUCTS = "of products; tf32 works on arrays of f32, fp8_128 on arrays of bf16 with blocks of 128 that share a scale"
+
 MOST = 10**9
 """No size of a workload or a mesh is larger: it is a slip of the keyboard."""
 
@@ -148,6 +152,7 @@ class RowsFields(Strict):
     counts: Literal["none", "exchange"] | None = Field(
         None, description="whether ranks tell each other how many rows come before they do"
     )
+    dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
 
 
 class PracticeFields(Strict):
@@ -208,7 +213,7 @@ class WorkloadFields(Strict):
     global_batch: Count | None = Field(None, description="sequences; none: one per microbatch and data shard")
     seq: Count
     microbatches: Count = 1
-    dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
+    dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Dtype | None = None
     grad_dtype: Dtype | None = None
     loss_dtype: Dtype | None = None

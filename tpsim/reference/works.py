@@ -63,13 +63,16 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
 
 
 def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
-    """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it."""
-    along, rows = (x.dims.index(dim) for x, dim in zip(op.inputs, ("t", "s"), strict=True))
+    """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it.
+
+    Where it holds a window alone, the place of a token is taken by the one that comes so many later.
+    """
+    along, rows = op.inputs[1].dims.index("s"), op.inputs[1].dims.index("s")
     made, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
-    first = past(sizes) - grid.window(device, op.output.type, sizes)[along].start
-    for place, row in enumerate(new, start=first):
-        if 0 <= place < len(made):
-            made[place] = row
+    first, room = grid.window(device, op.output.type, sizes)[along].start, sizes[op.output.dims[along]]
+    for token, row in enumerate(new, start=past(sizes)):
+        if 0 <= token % room - first < len(made):
+            made[token % room - first] = row
     return np.moveaxis(made, 0, along)
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
-from tpsim.program.dispatch import choice, combine, copied, counted, dispatch, from_experts, gone, returned, to_experts
+from tpsim.program.dispatch import (
+    choice,
+    combine,
+    copied,
+    counted,
+    dispatch,
+    from_experts,
+    gone,
+    narrowed,
+    returned,
+    to_experts,
+)
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
@@ -42,8 +53,9 @@ def write(text: Text, block: Moe, x: Array) -> Array:
     if text.practice.rows.counts == "exchange":
         _announced(text, chosen)
     with text.inside("experts", "routed"):
-        copies = [*copied(trace, x, chosen, levels)]
-        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else x, chosen)
+        tokens = narrowed(trace, x, text.practice.rows)
+        copies = [*copied(trace, tokens, chosen, levels)]
+        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else tokens, chosen)
         picked = dispatch(trace, "dispatch.gates", gates, chosen, levels=levels)
         for level in levels:
             picked = gone(trace, picked, level, picked.name)
