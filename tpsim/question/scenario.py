@@ -119,7 +119,7 @@ def _check(question: Question) -> None:
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
-    check_routing(question.assume, question.model, read.at)
+    check_routing(question.assume, question.model, question.practice, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 
