@@ -77,7 +77,8 @@ def shrink(question: Question) -> Question:
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
-        workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
+        at = {"attended": dims["t"], "longest": dims["t"], "fills": False}
+        workload = replace(workload, kind=workload.serving.phase, **at)
     return replace(
         question,
         stated=_balanced(question),
