@@ -6,6 +6,8 @@ and a rank injects V*(n-1)/n^2. Gathering the tokens instead costs ranks * T * h
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 import tpsim
@@ -69,9 +71,12 @@ def program(where):
 PROGRAMS = {name: program(where) for name, where in (("exchanged", EXCHANGED), ("gathered", GATHERED))}
 
 
-def sizes_of(hidden, experts, top, tokens, *, peaks=None, factor=1, **axes):
-    dims = MODEL.dims(sequences=axes.get("E", 1), seq=tokens)
+def sizes_of(hidden, experts, top, tokens, *, peaks=None, factor=1, copies=None, **axes):
+    """Of copies how many a token has for nodes, which R tells apart, and for ranks."""
+    dims = MODEL.dims(sequences=prod(axes.values()) if copies else axes.get("E", 1), seq=tokens)
     own = {"h": hidden, "n": experts, "i": experts, "k": top, "q": factor}
+    if copies:
+        own |= {"nn": axes["R"], "kn": copies["node"], "nr": axes["R"] * axes["E"], "kr": copies["rank"]}
     loops = {"layers": 1, "microbatches": 1, "chunks": 1}
     return Sizes(completed({**dims, **own}), {**dict.fromkeys(ORDER, 1), **axes}, loops, peaks=peaks or {})
 

@@ -215,8 +215,8 @@ def test_a_dispatch_without_its_transpose_is_found(monkeypatch):
 
     dispatch = backward.dispatch
 
-    def wrong(trace, name, x, chosen, born):
-        return trace.lin(name, dispatch(trace, name, x, chosen, born), scales=[backward.Scale(0.5)])
+    def wrong(trace, name, x, chosen, like):
+        return trace.lin(name, dispatch(trace, name, x, chosen, like=like), scales=[backward.Scale(0.5)])
 
     monkeypatch.setattr(backward, "dispatch", wrong)
     found = {one.parameter: one.difference for one in slopes(run(layout(), {}))}

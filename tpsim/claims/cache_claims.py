@@ -11,8 +11,9 @@ import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below, judged
-from tpsim.program.dims import HELD
+from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import layout
+from tpsim.question.routing import routed
 from tpsim.question.shelf import program_of
 from tpsim.reference.execute import Run, execute
 from tpsim.reference.leaves import leaves
@@ -83,8 +84,9 @@ class _Replies:
     def _run(
         self, question: Question, caches: Mapping[str, Block], tokens: Mapping[str, int], laid: Layout | None
     ) -> Run:
-        sizes = {**self.work.read(self.work.dims(question.model), self.room), **tokens, "p": self.room, "m": 1}
-        sizes |= {"c": sizes["b"] * sizes["s"]} if "c" in sizes else {}  # rows for all tokens that choose one expert
+        dims, _ = routed(question, self.work.dims(question.model), question.mesh.axes)
+        sizes = {**self.work.read(dims, self.room), **tokens, "p": self.room, "m": 1}
+        sizes |= {dim: sizes["b"] * sizes["s"] for dim in ROWS if dim in sizes}  # for all tokens that choose alike
         past = sizes.get("past", 0)
         drawn = leaves(sizes)("tokens", (sizes["b"], self.room))[:, past : past + sizes["s"]]
         stack = tuple(run for chunk in question.stages.chunks for run in chunk.stack)

@@ -167,16 +167,20 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
     """
     _refuse_unswitched(machine)
     routes: dict[str, Route] = dict.fromkeys(minor_first, ())
+    inside: Size = 1
     left: dict[str, Size] = {axis: axes[axis] for axis in minor_first}
     *inner, top = machine.levels
     for level in inner:
         used: Size = 1
         for axis in minor_first:
             here = smallest(left[axis], over(prod(level.shape), used))
-            routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used),)
+            sharing = inside if level.shared else None
+            routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used, sharing),)
             left[axis], used = over(left[axis], here), used * here
+        inside = inside * used
+    sharing = inside if top.shared else None
     return {
-        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis]))
+        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis], 1, sharing))
         for axis in minor_first
     }
 

@@ -13,6 +13,7 @@ from tpsim.program.dims import HELD
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
+    from tpsim.program.copies import Dispatch, Level
     from tpsim.program.tokens import Order
 
 LAYERS = "l"
@@ -191,12 +192,17 @@ class Rows:
     gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
              to the rows that come back, which are kept for it (tokens)
     overlap  whether these exchanges run beside compute
+    dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
+             then on a rank of it; rows are made where copies have come, and added up there on the way back
+    levels   the axes that copies go over, as a placement tells nodes apart
     dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
              what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
     """
 
     gates: Literal["experts", "tokens"] = "experts"
     overlap: Literal["none", "beside"] = "none"
+    dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
+    levels: tuple[Level, ...] = field(default=(), repr=False)
     dtype: Literal["fp8", "fp8_128"] | None = None
 
 
@@ -273,14 +279,15 @@ class Practice:
     @property
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
-        rows = {name: value for name, value in asdict(self.rows).items() if value is not None}
-        found = {**asdict(self), "keeps": dict(self.keeps), "rows": rows}
-        usual = Practice()
-        return {
-            name: value
-            for name, value in found.items()
-            if getattr(self, name) != getattr(usual, name, None) or name not in ("rows", "home")
-        }
+        found = {**asdict(self), "keeps": dict(self.keeps)}
+        rows = found["rows"] = {name: value for name, value in found["rows"].items() if value is not None}
+        levels = {level.of: list(level.axes) for level in rows.pop("levels")}
+        if levels:
+            rows["levels"] = levels
+        else:
+            del rows["dispatch"]
+        usual = {"rows": Rows(), "home": "scatter"}
+        return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.

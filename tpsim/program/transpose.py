@@ -160,8 +160,8 @@ class Backward:
         """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
         trace, chosen = self.trace, op.inputs[1]
         if isinstance(op, Combine):
-            return dispatch(trace, _d(x), narrowed(trace, dy, self.practice.rows), chosen, x.type)
-        made = combine(trace, _d(x), dy, chosen, x.type)
+            return dispatch(trace, _d(x), narrowed(trace, dy, self.practice.rows), chosen, like=x)
+        made = combine(trace, _d(x), dy, chosen, x)
         to = Sharding(x.dims, x.type.on, made.type.owes)
         return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
 

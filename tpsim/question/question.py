@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.cache import held_tokens
@@ -118,7 +119,7 @@ class Limit:
         }[self.relation]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """A scenario, resolved.
 
@@ -191,17 +192,18 @@ class Question:
         """(path, sha256) of every file read."""
         return inputs(self.stated.document, self.base_model.document, self.machine)
 
-    @property
+    @cached_property
     def stages(self) -> Stages:
         """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
         ranks = self.schedule.ranks if self.schedule else 1
         return linear(self.split or (self.model.layers,), ranks, self.practice, self.model.stack)
 
-    @property
+    @cached_property
     def orders(self) -> PipelineSchedule:
         """The orders of the ranks; without a pipeline that of one rank with one chunk, microbatch after microbatch."""
-        alone = forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
-        return self.schedule or alone
+        if self.schedule:
+            return self.schedule
+        return forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
 
     @property
     def inference(self) -> Inference | None:
@@ -229,3 +231,11 @@ class Question:
         """Mesh axes of several devices that shard nothing: their devices repeat the same work."""
         used = {axis for dims in self.layout.table.values() for axes in dims.values() for axis in axes}
         return tuple(axis for axis, size in self.mesh.axes.items() if size > 1 and axis not in used)
+
+
+def relaunched(question: Question, seconds: float) -> Question:
+    """The question with a host that takes so long for a launch, instead of the launch that it states."""
+    file, stated = question.stated.file, question.assume.kernel_launch
+    launch = stated and stated.model_copy(update={"value": seconds})
+    assume = file.assume.model_copy(update={"kernel_launch": launch})
+    return replace(question, stated=replace(question.stated, file=file.model_copy(update={"assume": assume})))

@@ -52,7 +52,7 @@ def resolved(question: Question) -> dict[str, Any]:
             "matmul_efficiency": efficiency and efficiency.value,
             **({"mfu": file.assume.mfu} if file.assume.mfu != "full" else {}),
             **({"memory": memory} if any(memory.values()) else {}),
-            **({"routing": file.assume.routing.model_dump()} if question.model.experts else {}),
+            **({"routing": _routing(question)} if question.model.experts else {}),
             **({"price_per_chip_hour": price.value} if price else {}),
             **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
         },
@@ -61,6 +61,12 @@ def resolved(question: Question) -> dict[str, Any]:
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),
     }
+
+
+def _routing(question: Question) -> dict[str, Any]:
+    """How tokens choose experts; of their copies where there are any."""
+    hidden = set() if question.practice.rows.levels else {"copies"}
+    return question.assume.routing.model_dump(exclude=hidden, exclude_none=True)
 
 
 def _work(question: Question) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
+from tpsim.program.copies import Dispatch
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
@@ -144,6 +145,10 @@ class RowsFields(Strict):
 
     gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
     overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
+    dispatch: Dispatch | None = Field(
+        None,
+        description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
+    )
     dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
 
 
@@ -271,6 +276,15 @@ class PriceFields(ValueFields):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class CopiesFields(Strict):
+    """How many nodes, or ranks, the experts of a token lie on; none: as chance has it."""
+
+    noun: ClassVar[str] = "a number of copies"
+
+    node: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    rank: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+
+
 class RoutingFields(Strict):
     """How tokens choose experts."""
 
@@ -281,6 +295,10 @@ class RoutingFields(Strict):
     )
     drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
+    )
+    copies: Literal["uniform", "bound"] | CopiesFields = Field(
+        default="uniform",
+        description="nodes and ranks that a token goes to: as chance has it, at most, or so many on average",
     )
 
 

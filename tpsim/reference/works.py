@@ -12,11 +12,12 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.program.dispatch import CHOICE
+from tpsim.program.dispatch import CHOICE, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE, past
+from tpsim.reference.routing import parts_reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +113,8 @@ def index_block(
     choose: Choice | None = None,
 ) -> Block:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
+    if op.fn == REACHED:
+        return parts_reached(sizes[op.output.dims[-1]], blocks[0])
     own = told(device)
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
     inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
