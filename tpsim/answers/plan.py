@@ -16,7 +16,7 @@ from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import TrainingRun, run_of
-from tpsim.answers.serve import Serve, chips_at_most
+from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
@@ -74,6 +74,7 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
     step slower than the book's paths, these are taken.
     """
     shelf = shelf or Shelf()
+    question = filled_up(question, shelf)
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.

@@ -58,7 +58,8 @@ def shrink(question: Question) -> Question:
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
-        workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
+        tokens = dims["t"]
+        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, fills=False)
     return replace(
         question,
         stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),

@@ -63,7 +63,7 @@ def resolve(
     base_model, model = _model(read, shelf)
     base_machine, machine = _machine(read, shelf)
     mesh = mesh_of(file, model, read.at)
-    workload = inference_of(read) or _workload(file, mesh)
+    workload = inference_of(read, mesh) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = placement_of(read, machine, split)
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
