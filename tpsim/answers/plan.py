@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
@@ -91,8 +92,8 @@ def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
         plan = priced(question, shelf)
         return plan if plan.memory.room_bytes >= 0 else None
     lowered = shelf.lowered(question)
-    each = chips_at_most(question, lowered, shelf)
-    return _priced(question, lowered, shelf, each) if fullest(each).room_bytes >= 0 else None
+    each = [*takewhile(lambda one: one.room_bytes >= 0, chips_at_most(question, lowered, shelf))]
+    return _priced(question, lowered, shelf, tuple(each)) if len(each) == question.stages.ranks else None
 
 
 def _priced(
@@ -102,7 +103,7 @@ def _priced(
     found = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, found)
     rows = price(found, sizes, pricer(question))
-    each = each or chips_at_most(question, lowered, shelf)
+    each = each or tuple(chips_at_most(question, lowered, shelf))
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)

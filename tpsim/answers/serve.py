@@ -18,6 +18,8 @@ from tpsim.question.serving import prefill_of
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.sizes import Sizes
     from tpsim.question.question import Inference, Question
@@ -125,7 +127,7 @@ def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     )
 
 
-def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
+def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> Iterator[ChipMemory]:
     """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
 
     Of a prompt and its reply it is while that step runs that needs more.
@@ -136,7 +138,7 @@ def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[C
         return each
     prompt = prefill_of(question)
     read = chips(prompt, shelf.lowered(prompt).program, sizes_of(prompt))
-    return tuple(
+    return (
         replace(one, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
         if other.peak.total > one.peak.total
         else one
