@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.band import Band, band
 from tpsim.answers.changes import Change, best_change
-from tpsim.answers.cheapest import cheapest_path
+from tpsim.answers.cheapest import CheapestPath
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
@@ -81,8 +81,9 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
-            free = _priced(question, lowered(question, cheapest_path(question)), shelf)
-            return min((free, book), key=lambda one: one.step.time_s)
+            free = lowered(question, path := CheapestPath(question))
+            plans = (_priced(question, free, shelf), book) if path.differs else (book,)
+            return min(plans, key=lambda one: one.step.time_s)
         return _priced(question, shelf.lowered(question), shelf)
 
 
