@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.reshard import Routes
-from tpsim.program.dims import RAGGED
+from tpsim.program.dims import ROWS
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.trace import book_path
 from tpsim.quantity.errors import InputError
@@ -32,10 +32,12 @@ class CheapestPath:
     def __init__(self, question: Question) -> None:
         """No path has been taken."""
         self.differs = False
-        self._known = {dtype: _routes(question, dtype) for dtype in DTYPE_BYTES}
+        self._question, self._known = question, dict[str, Routes]()
 
     def __call__(self, x: Array, to: Sharding, order: Sequence[str]) -> tuple[Move, ...]:
         """The moves that bring an array to a type. Raises ShardingError where none do."""
+        if x.dtype not in self._known:
+            self._known[x.dtype] = _routes(self._question, x.dtype)
         path = self._known[x.dtype].path(x.type, to)
         self.differs |= path != book_path(x, to, order)
         return path
@@ -43,7 +45,7 @@ class CheapestPath:
 
 def _routes(question: Question, dtype: str) -> Routes:
     sizes, seconds = sizes_of(question), pricer(question)
-    dims = question.workload.dims(question.model)
+    dims = {dim: size for dim, size in sizes.dims.items() if isinstance(size, int)}
 
     def price(move: Move) -> Any:
         volume = move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[dtype]
@@ -53,6 +55,6 @@ def _routes(question: Question, dtype: str) -> Routes:
             return inf  # no closed form is known for this move on these wires: not a way to offer
 
     def even(type_: Sharding) -> bool:
-        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim != RAGGED)
+        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim not in ROWS)
 
     return Routes([axis for axis in question.mesh.order if axis not in question.layout.stages], price, even)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.cache import held_tokens
+from tpsim.program.dims import HELD
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.question.inputs import inputs
@@ -80,9 +82,15 @@ class Inference(Workload):
     serving: Serving
 
     def dims(self, model: Model) -> Mapping[str, Any]:
-        """As of training, but that keys are more than queries."""
-        positions = model.max_positions or self.longest
-        return {**model.dims(sequences=self.sequences, seq=self.seq), "t": self.attended, "p": positions}
+        """As of training, but that keys are more than queries, and a window's cache holds no more than it reads."""
+        dims = model.dims(sequences=self.sequences, seq=self.seq)
+        return self.read({**dims, "p": model.max_positions or self.longest}, self.attended)
+
+    def read(self, dims: Mapping[str, Any], attended: Any) -> dict[str, Any]:
+        """`dims` where attention reads so many tokens."""
+        cached = self.serving.cached
+        held = {HELD: held_tokens(dims["w"], attended, dims["s"], cached=cached)} if "w" in dims else {}
+        return {**dims, "t": attended, **held}
 
     @property
     def held(self) -> Inference:
@@ -221,3 +229,11 @@ class Question:
         """Mesh axes of several devices that shard nothing: their devices repeat the same work."""
         used = {axis for dims in self.layout.table.values() for axes in dims.values() for axis in axes}
         return tuple(axis for axis, size in self.mesh.axes.items() if size > 1 and axis not in used)
+
+
+def relaunched(question: Question, seconds: float) -> Question:
+    """The question with a host that takes so long for a launch, instead of the launch that it states."""
+    file, stated = question.stated.file, question.assume.kernel_launch
+    launch = stated and stated.model_copy(update={"value": seconds})
+    assume = file.assume.model_copy(update={"kernel_launch": launch})
+    return replace(question, stated=replace(question.stated, file=file.model_copy(update={"assume": assume})))
