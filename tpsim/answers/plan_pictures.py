@@ -182,11 +182,11 @@ def memory(plan: PlanResult, step: Pipelined) -> Curves:
 
 
 POINTS = 200
-"""Points of a curve above which those of each cell in time are its least and its most."""
+"""Points of a curve above which those of each cell in time are its least, its most and its last, which holds on."""
 
 
 def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tuple[float, float]]:
-    """A curve that holds until the step's end; of many points in a cell the first, the least, the most and the last."""
+    """A curve that holds until the step's end; of many points in a cell the least, the most and the last."""
     end = float(step.time_s)
     cells: dict[int, list[tuple[float, float]]] = {}
     for at_point in points:
@@ -194,7 +194,7 @@ def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tup
     thin = (
         point
         for cell in cells.values()
-        for point in sorted({cell[0], min(cell, key=_size), max(cell, key=_size), cell[-1]})
+        for point in sorted({min(cell, key=_size), max(cell, key=_size), cell[-1]})
     )
     return [*(thin if len(points) > POINTS else points), (end, points[-1][1])]
 
