@@ -147,7 +147,7 @@ class Legal:
                     for dp in only["dp"] or (chips // (tp * cp * pp),):
                         if pp * dp * cp * tp == chips:
                             experts = divisors(dp) if self.base.model.experts else (1,)
-                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts)
+                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts if not dp % ep)
 
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
