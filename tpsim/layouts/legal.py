@@ -213,11 +213,16 @@ class Legal:
                 laid, layers, legal, refused = self._laid(one, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
-                apart = self.base.model.tie_embeddings and ways.pp == ALONE
+                apart = self._shared_by_ends and ways.pp == ALONE
                 for recompute in recomputes if legal else ():
                     key = zero, sp, recompute, apart, laid.table
                     known[key].append((one._replace(recompute=recompute), laid, layers, legal))
         self.groups = [self._group(found) for found in known.values()]
+
+    @property
+    def _shared_by_ends(self) -> bool:
+        """True where both ends of the stack use an embedding: whether they are one rank is another program then."""
+        return self.base.model.tie_embeddings or self.base.model.mtp is not None
 
     def _laid(self, one: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
