@@ -38,6 +38,7 @@ class Lives:
     turns    op of a microbatch -> when it has its turn, beside the others of its rank
     streamed array that comes, or leaves, block after block -> the axes whose devices have a block each: `BUFFERS` of
              them are there at once
+    added    what products make of gradients of weights, which is only cast into what is added up
     """
 
     homes: Mapping[Array, Array]
@@ -45,6 +46,7 @@ class Lives:
     readers: Mapping[Array, tuple[Op, ...]]
     turns: Mapping[Op, Turn]
     streamed: Mapping[Array, tuple[str, ...]] = field(default_factory=dict)
+    added: frozenset[Array] = frozenset()
 
     def read_by(self, op: Op) -> list[Array]:
         """The arrays with bytes that an op reads; a view reads nothing."""
@@ -73,7 +75,8 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         for home in everything.read_by(op):
             readers[home].append(op)
     makers = {op.output: op for op in ops if homes.get(op.output) is op.output}
-    nowhere = _added_up(program, homes)
+    sums = _added_up(program, homes)
+    nowhere = set(sums)
     if not interiors:
         nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home])}
     return Lives(
@@ -82,6 +85,7 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
         turns,
         dict(_streamed(ops)),
+        frozenset(home for home in makers if readers[home] and all(op.output in sums for op in readers[home])),
     )
 
 
