@@ -125,8 +125,9 @@ def test_what_only_one_layer_hands_on_to_one_like_it_is_refused_too():
 SMALL = "gpt3-175b-a100-tp8"
 
 
-def test_devices_hold_what_a_stack_keeps_after_every_action():
-    found = verify(SMALL, overrides=["practice.keeps=nanotron"])
+@pytest.mark.parametrize(("scenario", "keeps"), [(SMALL, "nanotron"), ("llama3-8b-v5e", "megatron-te")])
+def test_devices_hold_what_a_stack_keeps_after_every_action(scenario, keeps):
+    found = verify(scenario, overrides=[f"practice.keeps={keeps}"])
     assert [check.check for check in found.checks if not check.ok] == []
 
 

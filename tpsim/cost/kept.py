@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
-from tpsim.program.keeps import GRADIENTS
 from tpsim.program.lives import BUFFERS, lives
 from tpsim.quantity.size import over, product, smallest, total
 
@@ -59,7 +58,7 @@ def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[K
 
 def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], found: Lives) -> Any:
     """Bytes of an array on one device, with what the stack keeps as long as it is there; of a streamed one blocks."""
-    streamed, names = found.streamed.get(array, ()), {array.name, GRADIENTS if array in found.added else array.name}
+    streamed, names = found.streamed.get(array, ()), found.names(array)
     more = total(one.bytes_each for one in keeps if one.of in names)
     held = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
     ways = product(sizes.axes[axis] for axis in streamed)

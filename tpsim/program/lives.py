@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tpsim.program.keeps import GRADIENTS
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class Lives:
         if self.homes.get(op.output, op.output) is not op.output:
             return []
         return list(dict.fromkeys(self.homes[x] for x in op.inputs if x in self.homes))
+
+    def names(self, array: Array) -> set[str]:
+        """What a list of what a stack keeps may call it."""
+        return {array.name, GRADIENTS} if array in self.added else {array.name}
 
     def handed_on(self, array: Array) -> bool:
         """True for the stream, or its cotangent, between parts of the stack: every layer hands on one like it."""
