@@ -8,6 +8,7 @@ Every order is run whole: nothing is extended from a shorter one.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.program.schedules import Action, Order, PipelineSchedule
+    from tpsim.program.schedules import Act, Action, PipelineSchedule
 
 MOST_ACTIONS = 300_000
 """Actions of all ranks beyond which a schedule is refused: they take a second and more."""
@@ -26,10 +27,18 @@ Place = tuple[int, int]
 """A rank, and the number of an action in its order."""
 
 
+class Channel(NamedTuple):
+    """The messages of one act from one rank to another: they leave, arrive and are wanted one after the other."""
+
+    act: Act
+    sender: int
+    receiver: int
+
+
 class Message(NamedTuple):
     """What one pass sends to the chunk behind or before it: when it sets off and arrives, and what sets it off."""
 
-    of: Pass
+    channel: Channel
     start: Any
     end: Any
     cause: Place | Message | None
@@ -38,29 +47,36 @@ class Message(NamedTuple):
 class Gap(NamedTuple):
     """What lies before an action of a rank, or behind its last one.
 
-    message   the last to arrive of those that the rank takes or, if sends block, gives there; None if it waits for none
+    message   the last to arrive of those that the rank takes or, if sends block, gives there
     flight_s  seconds in which the rank waits while that message is on its way
     wait_s    seconds in which it waits for another rank, before the message sets off
     """
 
-    message: Message | None = None
-    flight_s: Any = 0
-    wait_s: Any = 0
+    message: Message
+    flight_s: Any
+    wait_s: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A schedule as it ran: per rank start and end of every action in seconds, gaps around them, and all messages."""
+    """A schedule as it ran: per rank start and end of every action in seconds, and all messages as they set off.
+
+    late  per rank the message that ends the gap before each action, and behind the last one
+    """
 
     schedule: PipelineSchedule
     starts: Sequence[Sequence[Any]]
     ends: Sequence[Sequence[Any]]
-    gaps: Sequence[Sequence[Gap]]
+    late: Sequence[Sequence[Message | None]]
     messages: Sequence[Message]
 
     def done(self, rank: int) -> Any:
         """When a rank has ended its last action and sent what it made there."""
-        return self.ends[rank][-1] + self.gaps[rank][-1].flight_s + self.gaps[rank][-1].wait_s
+        end, late = self.ends[rank][-1], self.late[rank][-1]
+        if late is None:
+            return end
+        _, flight_s, wait_s = _gap(late, end)
+        return end + flight_s + wait_s
 
     @property
     def end(self) -> Any:
@@ -72,6 +88,10 @@ class Ran:
         """From the first start to the last end of the rank where that is longest."""
         return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
 
+    def gaps(self, rank: int) -> list[Gap]:
+        """What lies before actions of a rank, and behind its last one, wherever it waits for a message."""
+        return [_gap(late, opened) for late, opened in zip(self.late[rank], [0, *self.ends[rank]], strict=True) if late]
+
     def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
         """The actions, and the messages between them, that the end of a rank hangs on, or an action; the last first."""
         at = self._before(rank, len(self.ends[rank]) if place is None else place)
@@ -81,7 +101,24 @@ class Ran:
 
     def _before(self, rank: int, place: int) -> Place | Message | None:
         """What an action starts upon: a message, else the action before it."""
-        return self.gaps[rank][place].message or ((rank, place - 1) if place else None)
+        return self.late[rank][place] or ((rank, place - 1) if place else None)
+
+    @property
+    def passes(self) -> Iterator[Pass]:
+        """The pass that makes each message."""
+        of = defaultdict[Channel, deque[Pass]](deque)
+        for order in self.schedule.orders:
+            for action in order:
+                for part in action:
+                    if (channel := _given(self.schedule, part)) is not None:
+                        of[channel].append(part)
+        return (of[message.channel].popleft() for message in self.messages)
+
+
+def _gap(late: Message, opened: Any) -> Gap:
+    """The gap that opens then and ends when a message arrives."""
+    away = max(opened, late[1])
+    return made(Gap, (late, late[2] - away, away - opened))
 
 
 def run(
@@ -93,6 +130,7 @@ def run(
 ) -> Ran:
     """Every action of every rank.
 
+    schedule  legal, see `checked`: what a channel brings is wanted in the order in which it leaves
     seconds   of an action; those of one kind take as long
     sends     seconds on the way of the message that a pass makes; those of one act and chunk take as long
     blocking  True: sends and receives are exchanges that hold their rank up; None: as those do who run the schedule
@@ -103,163 +141,157 @@ def run(
     if count > MOST_ACTIONS:
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
-    blocking = schedule.blocking if blocking is None else blocking
     with uncollected():
         lasts = [seconds(action) for action in schedule.kinds.examples]
-        ways = _ways(schedule)
-        return _Pass(schedule, blocking, lasts, ways, [sends(way.example) if way else None for way in ways]).ran()
+        return _Pass(schedule, schedule.blocking if blocking is None else blocking, lasts, sends).ran()
 
 
-class Way(NamedTuple):
-    """What the messages of one act and chunk have in common: sender, receiver, and one pass that makes such."""
-
-    sender: int
-    receiver: int
-    example: Pass
-
-
-def _ways(schedule: PipelineSchedule) -> list[Way | None]:
-    """Of F and B of every chunk; None where nothing is sent. Message j of way k is number k*microbatches + j."""
-    found: list[Way | None] = []
-    for chunk in range(schedule.ranks * schedule.chunks):
-        for part in (Pass("F", chunk, 0), Pass("B", chunk, 0)):
-            to = schedule.receiver(part)
-            found.append(None if to is None else Way(schedule.rank(chunk), schedule.rank(to), part))
-    return found
+def _given(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
+    """Where the message goes that a pass makes, if it makes one."""
+    if part is None or part.act == "W" or (to := schedule.receiver(part)) is None:
+        return None
+    return Channel(part.act, schedule.rank(part.chunk), schedule.rank(to))
 
 
 @dataclass(slots=True)
+class _Way:
+    """A channel in a pass over the orders.
+
+    ahead   messages that its sender has come to give, less those that its receiver has come to take
+    latest  the last that has set off; of them `coming` have not been taken
+    """
+
+    channel: Channel
+    ahead: int = 0
+    latest: Message | None = None
+    coming: deque[Message] = field(default_factory=deque)
+
+
 class _Pass:
     """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
 
-    seconds   of each kind of action
-    flights   of the messages of each way
-    given     per kind of action the place and the way of each message that it makes; wanted: that it takes
-    opened    when the gap began in which each rank is
-    waits     the messages that a rank in a gap waits for, by number; missing: how many of these have not set off
-    came      the rank that was the first to come to an exchange
-    messages  that have set off, by number; the last of each channel of sender, receiver and act in `free`
+    gives    what actions of each kind give, and nothing for the one that is before the first and behind the last
+    takes    likewise
+    opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
+    missing  messages that it waits for there and that have not set off
     """
 
-    schedule: PipelineSchedule
-    blocking: bool
-    seconds: list[Any]
-    ways: list[Way | None]
-    flights: list[Any]
-    given: list[list[tuple[int, int]]] = field(init=False)
-    wanted: list[list[tuple[int, int]]] = field(init=False)
-    opened: list[Any] = field(init=False)
-    starts: list[list[Any]] = field(init=False)
-    waits: list[list[int]] = field(init=False)
-    missing: list[int] = field(init=False)
-    ready: list[int] = field(default_factory=list)
-    came: dict[int, int] = field(default_factory=dict)
-    messages: dict[int, Message] = field(default_factory=dict)
-    free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
+    def __init__(
+        self, schedule: PipelineSchedule, blocking: bool, seconds: list[Any], sends: Callable[[Pass], Any]
+    ) -> None:
+        """All ranks before their first actions."""
+        self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
+        self.ways = dict[Channel, _Way]()
+        kinds: list[Action] = [*schedule.kinds.examples, ()]
+        self.gives = [[one for part in kind for one in self._meant(part)] for kind in kinds]
+        self.takes = [[one for part in kind for one in self._meant(schedule.wanted(part))] for kind in kinds]
+        self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
+        self.opened: list[Any] = [0 for _ in self.kinds]
+        self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
+        self.ready: list[int] = []
+        self.messages: list[Message] = []
+
+    def _meant(self, part: Pass | None) -> list[tuple[_Way, Any]]:
+        """The message that a pass makes, if it makes one: its channel, and the seconds on its way."""
+        channel = _given(self.schedule, part)
+        return [(self.ways.setdefault(channel, _Way(channel)), self.sends(part))] if part and channel else []
 
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
-        ranks, kinds, messages, ready = range(self.schedule.ranks), self.schedule.kinds, self.messages, self.ready
-        self.given, self.wanted = (
-            [[(at, way) for at, one in enumerate(action) for way in ways(one)] for action in kinds.examples]
-            for ways in (self._given, self._wanted)
-        )
-        self.opened, self.missing, self.waits = [0 for _ in ranks], [0 for _ in ranks], [[] for _ in ranks]
-        ends: list[list[Any]] = [[] for _ in ranks]
-        gaps: list[list[Gap]] = [[] for _ in ranks]
-        self.starts = [[] for _ in ranks]
-        for rank in ranks:
-            self._open(rank, 0)
-        while ready:
-            rank = ready.pop()
-            opened = start = self.opened[rank]
-            late: Message | None = None
-            for of in self.waits[rank]:
-                one = messages[of]
+        open_, opened, takes, ranks = self._meet if self.blocking else self._leave, self.opened, self.takes, self.kinds
+        starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
+        for rank in range(len(ranks)):
+            open_(rank, 0)
+        while self.ready:
+            rank = self.ready.pop()
+            kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
+            for way, _ in self.gives[kinds[place - 1]] if self.blocking else ():
+                if way.latest[2] > start:  # type: ignore[index]  # it has set off
+                    late, start = way.latest, way.latest[2]  # type: ignore[index]
+            for way, _ in takes[kinds[place]]:
+                one = way.coming.popleft()
                 if one[2] > start:
                     late, start = one, one[2]
-            if late is None:
-                gaps[rank].append(NO_GAP)
-            else:
-                away = max(opened, late[1])
-                gaps[rank].append(made(Gap, (late, start - away, away - opened)))
-            place = len(ends[rank])
-            if place < len(kinds.of[rank]):
-                self.starts[rank].append(start)
-                self.opened[rank] = end = start + self.seconds[kinds.of[rank][place]]
+            lates[rank].append(late)
+            if place + 1 < len(kinds):
+                starts[rank].append(start)
+                opened[rank] = end = start + self.seconds[kinds[place]]
                 ends[rank].append(end)
-                self._open(rank, place + 1)
-        if stuck := [rank for rank in ranks if self.missing[rank]]:
+                open_(rank, place + 1)
+        if stuck := [rank for rank, missing in enumerate(self.missing) if missing]:
             raise self._deadlock(stuck)
-        return Ran(self.schedule, self.starts, ends, gaps, list(messages.values()))
+        return Ran(self.schedule, starts, ends, lates, self.messages)
 
-    def _given(self, part: Pass) -> list[int]:
-        """The way of the message that a pass makes, if it makes one."""
-        way = 2 * part.chunk + (part.act == "B")
-        return [way] if part.act != "W" and self.ways[way] else []
-
-    def _wanted(self, part: Pass) -> list[int]:
-        source = self.schedule.wanted(part)
-        return [] if source is None else self._given(source)
-
-    def _open(self, rank: int, place: int) -> None:
-        """A gap begins: the rank gives what its last action made, and waits for what the next one wants."""
-        order, kinds, m = self.schedule.orders[rank], self.schedule.kinds.of[rank], self.schedule.microbatches
-        given, waits, missing = [], [], 0
-        if place:
-            for at, way in self.given[kinds[place - 1]]:
-                given.append(way * m + order[place - 1][at][2])
-        if place < len(order):
-            for at, way in self.wanted[kinds[place]]:
-                waits.append(way * m + order[place][at][2])
-        if self.blocking:
-            given = waits = given + waits
-        for of in waits:
-            missing += of not in self.messages
-        self.waits[rank], self.missing[rank] = waits, missing
+    def _leave(self, rank: int, place: int) -> None:
+        """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
+        kinds, missing = self.kinds[rank], 0
+        self.places[rank] = place
+        for way, _ in self.takes[kinds[place]]:
+            way.ahead -= 1
+            missing += way.ahead < 0
+        self.missing[rank] = missing
         if not missing:
             self.ready.append(rank)
-        for of in given:
-            late = self.came.setdefault(of, rank) if self.blocking else rank
-            if late != rank or not self.blocking:
-                self._set_off(of, late if self.opened[late] > self.opened[rank] else rank)
+        for way, flight in self.gives[kinds[place - 1]]:
+            way.ahead += 1
+            self._set_off(way, flight, rank)
+            if way.ahead <= 0:
+                self._released(way.channel[2])
 
-    def _set_off(self, of: int, late: int) -> None:
-        """The message flies, behind others of its channel, when the later of its ranks is there."""
-        number, j = divmod(of, self.schedule.microbatches)
-        way, start, place = self.ways[number], self.opened[late], len(self.starts[late]) - 1
-        sender, receiver, (act, chunk, _) = way  # type: ignore[misc]  # what sets off has a way
-        before = self.free.get(channel := (sender, receiver, act))
-        cause: Place | Message | None = (late, place) if place >= 0 else None
-        if before is not None and before[2] > start:
-            start, cause = before[2], before
-        of_pass = made(Pass, (act, chunk, j))
-        message = made(Message, (of_pass, start, start + self.flights[number], cause))
-        self.messages[of] = self.free[channel] = message
-        for rank in (sender, receiver) if self.blocking else (receiver,):
-            if of in self.waits[rank]:
-                self.missing[rank] = left = self.missing[rank] - 1
-                if not left:
-                    self.ready.append(rank)
+    def _meet(self, rank: int, place: int) -> None:
+        """An exchange opens: each message leaves as soon as both its ranks have come for it."""
+        kinds = self.kinds[rank]
+        self.places[rank] = place
+        gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
+        self.missing[rank] = len(gives) + len(takes)
+        if not self.missing[rank]:
+            self.ready.append(rank)
+        for way, flight in gives:
+            way.ahead += 1
+            if way.ahead <= 0:
+                self._exchange(way, flight, way.channel[2], rank)
+        for way, flight in takes:
+            way.ahead -= 1
+            if way.ahead >= 0:
+                self._exchange(way, flight, way.channel[1], rank)
+
+    def _exchange(self, way: _Way, flight: Any, first: int, rank: int) -> None:
+        """A message between a rank that has come first and one that comes now."""
+        self._set_off(way, flight, first if self.opened[first] > self.opened[rank] else rank)
+        self._released(way.channel[1])
+        self._released(way.channel[2])
+
+    def _set_off(self, way: _Way, flight: Any, late: int) -> None:
+        """A message flies, behind others of its channel, when the later of its ranks is there."""
+        start, place, latest = self.opened[late], self.places[late], way.latest
+        cause: Place | Message | None = (late, place - 1) if place else None
+        if latest is not None and latest[2] > start:
+            start, cause = latest[2], latest
+        way.latest = message = made(Message, (way.channel, start, start + flight, cause))
+        way.coming.append(message)
+        self.messages.append(message)
+
+    def _released(self, rank: int) -> None:
+        """A rank waits for one message less."""
+        self.missing[rank] -= 1
+        if not self.missing[rank]:
+            self.ready.append(rank)
 
     def _deadlock(self, stuck: list[int]) -> InputError:
         """What every rank that is left would run next, in vain."""
-        orders = self.schedule.orders
-        told = [
-            f"rank {rank} waits for {self._first(rank)} before {_named(orders[rank], len(self.starts[rank]))}"
-            for rank in stuck[:SHOWN]
-        ]
+        told = [f"rank {rank} waits for {self._first(rank)}" for rank in stuck[:SHOWN]]
         message = f"schedule {self.schedule.name} deadlocks: {'; '.join(told)}"
         remedy = "let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
         return InputError.one("deadlock", message, remedy=remedy)
 
     def _first(self, rank: int) -> str:
-        way, j = divmod(next(of for of in self.waits[rank] if of not in self.messages), self.schedule.microbatches)
-        return f"the message of {Pass('FB'[way % 2], way // 2, j)}"  # type: ignore[arg-type]  # F or B
+        """The first message that a rank lacks, and what it would run then."""
+        schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
+        given = order[place - 1] if place and self.blocking else ()
+        wanted = order[place] if place < len(order) else ()
+        meant = [(part, 1) for part in given] + [(schedule.wanted(part), -1) for part in wanted]
+        lacking = next(part for part, sign in meant for way, _ in self._meant(part) if way.ahead * sign > 0)
+        return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
 
 
-SHOWN, NO_GAP = 4, Gap()
-
-
-def _named(order: Order, place: int) -> str:
-    return str(order[place][0]) if place < len(order) else "its end"
+SHOWN = 4
