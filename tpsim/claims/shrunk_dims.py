@@ -7,6 +7,7 @@ from math import lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tpsim.claims.shrunk_placement import PAIR
 from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.kinds import Layers
     from tpsim.program.model import Model
-
-PAIR = 2
-"""The fewest devices that have anything to say to each other, and the fewest elements of which a shard has several."""
 
 FEW = 4
 """Elements of a dim at least: LayerNorm of two has no slope left, rotation of two one angle only."""

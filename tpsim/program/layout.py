@@ -237,6 +237,9 @@ class Practice:
                            or what backward needs of it (needed)
     context                keys and values of other devices are gathered before attention reads them (gather), or block
                            after block beside what it makes of them (ring); None where none has other tokens
+    home                   in a ring sums of keys' and values' cotangents begin behind their home, as wide as these are
+                           (scatter), or at it and go all the way round in f32 (circle: ring-flash-attention, which adds
+                           in f32 and sends in every step)
     order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
                            one from the end (zigzag), every so manieth (striped); None as for context
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
@@ -261,6 +264,7 @@ class Practice:
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     context: Literal["gather", "ring"] | None = "gather"
+    home: Literal["scatter", "circle"] = "scatter"
     order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"
@@ -276,14 +280,15 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
+        """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
         rows = found["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}
         rows |= {"levels": levels} if levels else {}
         found["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
-        return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
+        usual = {"rows": Rows(), "home": "scatter"}
+        return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.

@@ -169,6 +169,10 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     context: Literal["gather", "ring"] | None = None
+    home: Literal["scatter", "circle"] | None = Field(
+        default=None,
+        description="where sums of keys' cotangents begin in a ring: behind their home, or at it, in f32",
+    )
     order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
     causal: Literal["skip", "whole"] | None = None
     clip: Literal["norm", "none"] | None = None
