@@ -78,6 +78,15 @@ def test_backward_scatters_cotangents_of_keys_and_values_and_gathers_these_again
     }
 
 
+def test_a_ring_whose_sums_go_all_the_way_round_in_f32_sends_more_than_twice_as_much_of_them():
+    """ring-flash-attention: k and v n - 1 hops, dk and dv n hops of f32, for it adds in f32 and sends in every step."""
+    circle = wire("llama-3-8b", "ring", phase="backward", home="circle")
+    assert sum(circle["all_gather"]) == 469_762_048
+    assert sum(circle["reduce_scatter"]) + sum(circle["permute"]) == 1_073_741_824
+    assert sum(circle["permute"]) * 8 == 1_073_741_824
+    assert sum(wire("llama-3-8b", "ring", phase="backward")["reduce_scatter"]) == 469_762_048
+
+
 def test_heads_over_four_and_keys_over_two_send_what_each_of_them_does():
     both = wire("llama-3-8b", {"gather": "outer", "heads": "inner"}, n={"outer": 2, "inner": 4})
     assert {kind: sum(each) for kind, each in both.items()} == {"all_to_all": 251_658_240, "all_gather": 67_108_864}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.lives import BUFFERS, Lives, in_microbatch
-from tpsim.reference.devices import bytes_of
+from tpsim.reference.calls import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,8 +61,8 @@ class Live:
     def ended(self, rank: int, devices: Iterable[Device]) -> None:
         """An action of a rank has ended."""
         mine = list(devices)
-        self.levels[rank].append([(self._most[one], self._held[one]) for one in mine])
-        self._most.update({one: self._held[one] - self._most[one] for one in mine})
+        self.levels[rank].append([(self._most[array], self._held[array]) for array in mine])
+        self._most.update({array: self._held[array] - self._most[array] for array in mine})
 
     def _drop(self, array: Array) -> None:
         if not self._left[array] and array in self._sizes:
