@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tpsim.claims.checks import Check, counted, judged
+from tpsim.claims.checks import Check, judged
 from tpsim.claims.wiring import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import schedule
 from tpsim.reference.linkload import load
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from tpsim.claims.claims import Claim, Ledger
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
+    from tpsim.reference.calls import Call
     from tpsim.reference.collectives import Part
-    from tpsim.reference.devices import Call
     from tpsim.reference.linkload import Load
 
 
