@@ -135,8 +135,7 @@ def days(flops, chips, share):
 
 def outputs_13b():
     """Bytes of what every matrix of an MLP makes of 3e6 tokens, of 40 layers."""
-    dims = "B=3000000,D=5120,F=13824"
-    return 40 * (2 * held("H[B,F]", "X=1", dims) + held("Out[B,D]", "X=1", dims))
+    return 40 * (2 * held("H[B,F]", "X=1", "B=3000000,F=13824") + held("Out[B,D]", "X=1", "B=3000000,D=5120"))
 
 
 @cache

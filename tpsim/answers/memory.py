@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -136,11 +136,10 @@ def margin(question: Question) -> float:
     return KNOWN if question.practice.keeps else UNKNOWN
 
 
-def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemory, ...]:
+def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, courses = question.stages, Courses(program, sizes, question.practice.keeps)
     capacity = float(question.machine.chip.memory_capacity.value)
-    memories: list[ChipMemory] = []
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
@@ -153,18 +152,15 @@ def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemor
             }
         highest = peak(courses, question.orders, rank, stages.chunks)
         action = _in_words(order[highest.action], several=len(stages.chunks) > 1)
-        memories.append(
-            ChipMemory(
-                **known[here],
-                capacity_bytes=capacity,
-                peak=highest,
-                peak_rank=rank,
-                peak_action=action,
-                overheads=question.assume.memory,
-                margin=margin(question),
-            )
+        yield ChipMemory(
+            **known[here],
+            capacity_bytes=capacity,
+            peak=highest,
+            peak_rank=rank,
+            peak_action=action,
+            overheads=question.assume.memory,
+            margin=margin(question),
         )
-    return tuple(memories)
 
 
 def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) -> Any:
@@ -182,7 +178,7 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
     )
 
 
-def fullest(each: tuple[ChipMemory, ...]) -> ChipMemory:
+def fullest(each: Iterable[ChipMemory]) -> ChipMemory:
     """That of the rank with the least room."""
     return min(each, key=lambda memory: memory.room_bytes)
 

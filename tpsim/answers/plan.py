@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.band import Band, band
 from tpsim.answers.changes import FieldChange, best_change
-from tpsim.answers.cheapest import cheapest_path
+from tpsim.answers.cheapest import CheapestPath
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import not_modelled, taken_for_granted
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import TrainingRun, run_of
-from tpsim.answers.serve import Serve, chips_at_most
+from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
@@ -74,12 +75,14 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
     step slower than the book's paths, these are taken.
     """
     shelf = shelf or Shelf()
+    question = filled_up(question, shelf)
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
-            free = _priced(question, lowered(question, cheapest_path(question)), shelf)
-            return min((free, book), key=lambda path: path.step.time_s)
+            free = lowered(question, path := CheapestPath(question))
+            plans = (_priced(question, free, shelf), book) if path.differs else (book,)
+            return min(plans, key=lambda plan: plan.step.time_s)
         return _priced(question, shelf.lowered(question), shelf)
 
 
@@ -89,8 +92,8 @@ def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
         plan = priced(question, shelf)
         return plan if plan.memory.room_bytes >= 0 else None
     lowered = shelf.lowered(question)
-    each = chips_at_most(question, lowered, shelf)
-    return _priced(question, lowered, shelf, each) if fullest(each).room_bytes >= 0 else None
+    each = [*takewhile(lambda one: one.room_bytes >= 0, chips_at_most(question, lowered, shelf))]
+    return _priced(question, lowered, shelf, tuple(each)) if len(each) == question.stages.ranks else None
 
 
 def _priced(
@@ -100,7 +103,7 @@ def _priced(
     calls = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, calls)
     rows = price(calls, sizes, pricer(question))
-    each = each or chips_at_most(question, lowered, shelf)
+    each = each or tuple(chips_at_most(question, lowered, shelf))
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)

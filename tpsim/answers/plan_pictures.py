@@ -182,19 +182,17 @@ def memory(plan: PlanResult, step: Pipelined) -> Curves:
 
 
 POINTS = 200
-"""Points of a curve above which those of each cell in time are its least and its most."""
+"""Points of a curve above which those of each cell in time are its least, its most and its last, which holds on."""
 
 
 def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tuple[float, float]]:
-    """A curve that holds until the step's end; of many points in a cell the first, the least, the most and the last."""
+    """A curve that holds until the step's end; of many points in a cell the least, the most and the last."""
     end = float(step.time_s)
     cells: dict[int, list[tuple[float, float]]] = {}
     for at_point in points:
         cells.setdefault(int(at_point[0] / end * POINTS), []).append(at_point)
     thin = (
-        point
-        for cell in cells.values()
-        for point in sorted({cell[0], min(cell, key=_size), max(cell, key=_size), cell[-1]})
+        point for cell in cells.values() for point in sorted({min(cell, key=_size), max(cell, key=_size), cell[-1]})
     )
     return [*(thin if len(points) > POINTS else points), (end, points[-1][1])]
 

@@ -177,7 +177,7 @@ def time(
     if streamed:
         hop = time(machine, route, "permute", V, cost_model=cost_model, launch=launch, protocol=protocol, change=change)
         of = Asked(machine, route, kind, V, cost_model, Choice(launch, None, protocol), change, streamed=True)
-        return Timing(repeated(hop, ranks(route) - 1), of, hop.curves, 0)
+        return Timing(hop if kind == "permute" else repeated(hop, ranks(route) - 1), of, hop.curves, 0)
     found = groups(machine, route)
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)

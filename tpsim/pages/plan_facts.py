@@ -130,7 +130,11 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
 def _switch(name: str, value: Any) -> str:
     """One switch; of several together those that say something."""
     if value and isinstance(value, Mapping):
-        return f"{name} ({', '.join(f'{key} {setting}' for key, setting in value.items() if setting)})"
+        inside = {
+            key: _switch(key, setting) if isinstance(setting, Mapping | list) else f"{key} {setting}"
+            for key, setting in value.items()
+        }
+        return f"{name} ({', '.join(text for key, text in inside.items() if value[key])})"
     if value and not isinstance(value, bool):
         return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"

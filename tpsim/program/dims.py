@@ -99,6 +99,7 @@ DIMS: Mapping[str, Dim] = {
         split=False,
         made_of=(("b", "s", "kr"), ("nr",)),
     ),
+    "js": Dim("token_ranks", "ranks that rows of an expert come from", split=False),
     "gr": Dim("", "groups that a router has its experts in", split=False),
     "gt": Dim("", "of these, as many as it chooses a token's experts from", split=False),
 }

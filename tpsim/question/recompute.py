@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.keeps import KEEPS, STANDING, Extra
+from tpsim.program.keeps import GRADIENTS, KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
 from tpsim.program.layout import DTYPE_BYTES, FULL, Dtypes
@@ -66,7 +66,8 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
         return replace(practice, keeps=KEEPS[asked])
     kept = lives(_program(practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
-    _check_kept(asked, {**dict.fromkeys(STANDING, 0), **dict(own)}, read)
+    gradients = max((-DTYPE_BYTES[array.dtype] for array in kept.added), default=0)
+    _check_kept(asked, {**dict.fromkeys(STANDING, 0), GRADIENTS: gradients, **dict(own)}, read)
     _check_stream(asked, lives(_program(practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 

@@ -63,7 +63,7 @@ def resolve(
     base_model, model = _model(read, shelf)
     base_machine, machine = _machine(read, shelf)
     mesh = mesh_of(file, model, read.at)
-    workload = inference_of(read) or _workload(file, mesh)
+    workload = inference_of(read, mesh) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = placement_of(read, machine, split)
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
@@ -119,7 +119,7 @@ def _check(question: Question) -> None:
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
-    check_routing(question.assume, question.model, read.at)
+    check_routing(question.assume, question.model, question.practice, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 

@@ -258,6 +258,8 @@ def _moved(run: Run, op: Reshard) -> Blocks:
             steps, call = streamed.gathered(run, move, blocks, parts, op)
             run.streams[op.output] = move, steps
             blocks = streamed.whole(run, move, steps)
+        elif move.streamed and move.kind == "permute":
+            blocks, call = streamed.brought(run, move, blocks, parts, op)
         elif move.streamed:
             blocks, call = streamed.scattered(run, move, blocks, parts, op)
         else:

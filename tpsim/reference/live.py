@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Live:
     """What devices hold of the arrays that microbatches make, beside states.
 
-    beside  name of an array -> bytes per element that a stack keeps as long as it is there
+    beside  name of arrays -> bytes per element that a stack keeps as long as it is there
     mesh    whose devices they are
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
@@ -40,7 +40,7 @@ class Live:
         array = op.output
         if array not in self.lives.makers:
             return
-        each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
+        each = bytes_of(array.dtype) + sum(self.beside.get(name, 0) for name in self.lives.names(array))
         ways = self.mesh.size(*self.lives.streamed.get(array, ()))
         there = min(BUFFERS, ways)
         self._sizes[array] = {device: many * there // ways * each for device, many in elements.items()}

@@ -54,12 +54,16 @@ def whole(run: Run, move: Move, steps: Steps) -> Blocks:
 
 
 def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
-    """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it."""
+    """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it.
+
+    Where a hop follows it begins at its home, and is behind it then.
+    """
     n, at, calls = run.grid.mesh.size(*move.axes), move.before.dims.index(KEYS), []
+    ahead = isinstance(op, Reshard) and any(one.streamed and one.kind == "permute" for one in op.moves)
     pieces = {device: np.split(block, n, axis=at) for device, block in blocks.items()}
 
     def own(device: Device, step: int) -> Block:
-        return pieces[device][(run.grid.rank(device, move.axes) - step) % n]
+        return pieces[device][(run.grid.rank(device, move.axes) - step + ahead) % n]
 
     sums = {device: own(device, 1 % n) for device in blocks}
     for step in range(1, n):
@@ -67,6 +71,12 @@ def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: O
         calls.append(call)
         sums = {device: block + own(device, (step + 1) % n) for device, block in sums.items()}
     return sums, _together(calls, move, op.output, len(blocks))
+
+
+def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+    """Sums that are behind their homes, there."""
+    moved, call = _hop(run, move, blocks, parts)
+    return moved, _together([call], move, op.output, len(blocks))
 
 
 def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:

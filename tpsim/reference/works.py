@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.program.dispatch import CHOICE, REACHED
+from tpsim.program.dispatch import CHOICE, COUNTED, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
@@ -112,6 +112,8 @@ def index_block(
     if op.fn == REACHED:
         return parts_reached(sizes[op.output.dims[-1]], blocks[0])
     own = told(device)
+    if op.fn == COUNTED:
+        return np.asarray(blocks[0].sum(axis=(0, 1))[own[0], None])
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
     inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
