@@ -21,7 +21,7 @@ from tpsim.cost.memory import local_bytes
 from tpsim.cost.rollup import collectives, price
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile, timing
-from tpsim.machine.timing import pause_s
+from tpsim.machine.chip_seconds import pause_s
 from tpsim.program.dims import completed
 from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower

@@ -210,7 +210,7 @@ def test_a_ring_keeps_no_gathered_keys_whatever_practice_does():
 
 def test_without_its_corrections_a_kernel_of_blocks_is_wrong(monkeypatch):
     where, mesh = RINGS["gathered"]
-    monkeypatch.setattr(streamed.Kernel, "_factor", lambda self, one, *_: dict.fromkeys(self.running[one], 1.0))
+    monkeypatch.setattr(streamed.KernelRun, "_factor", lambda self, one, *_: dict.fromkeys(self.running[one], 1.0))
     ring = run(LLAMA, where, Practice(context="ring"), mesh)
     assert difference(ring, whole(LLAMA, Practice())) > 1e-3
 

@@ -36,8 +36,8 @@ from tests.worked.readings import (
     tensor_limit,
     tensor_parallel,
 )
-from tpsim.answers.run import Run
-from tpsim.machine import timing
+from tpsim.answers.run import TrainingRun
+from tpsim.machine import chip_seconds
 from tpsim.machine.profile import load
 from tpsim.question.question import Workload
 
@@ -129,8 +129,8 @@ def sequences(tokens, seq):
 
 def days(flops, chips, share):
     """Of a run of so many FLOPs on v5p at a share of its peak: one step of all of them."""
-    step_s = timing.compute_s(load("tpu-v5p"), flops / chips, "bf16", share)
-    return Run(step_s, chips, 1, 1, None).days
+    step_s = chip_seconds.compute_s(load("tpu-v5p"), flops / chips, "bf16", share)
+    return TrainingRun(step_s, chips, 1, 1, None).days
 
 
 def outputs_13b():

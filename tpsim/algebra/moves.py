@@ -63,8 +63,8 @@ class Move:
 
         An all-to-all and a permute count the whole array over their axes too.
         """
-        held = self.before.local_elements(dims, axes)
-        return held * self.ranks(axes) if self.kind in GATHERED else held
+        elements = self.before.local_elements(dims, axes)
+        return elements * self.ranks(axes) if self.kind in GATHERED else elements
 
 
 def cut(fine: Sharding, coarse: Sharding) -> Cuts:

@@ -20,6 +20,8 @@ from tpsim.report.answer import Assumption
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.sizes import Sizes
     from tpsim.question.question import Inference, Question
@@ -129,7 +131,7 @@ def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     )
 
 
-def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
+def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> Iterator[ChipMemory]:
     """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
 
     Of a prompt and its reply it is while that step runs that needs more.
@@ -140,7 +142,7 @@ def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[C
         return each
     prompt = prefill_of(question)
     read = chips(prompt, shelf.lowered(prompt).program, sizes_of(prompt))
-    return tuple(
+    return (
         replace(one, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
         if other.peak.total > one.peak.total
         else one

@@ -194,6 +194,7 @@ class Rows:
     overlap  whether these exchanges run beside compute
     dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
              then on a rank of it; rows are made where copies have come, and added up there on the way back
+    counts   how many rows come for each expert is sent ahead of them (exchange), as ranks must that do not pad
     levels   the axes that copies go over, as a placement tells nodes apart
     dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
              what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
@@ -203,6 +204,7 @@ class Rows:
     overlap: Literal["none", "beside"] = "none"
     dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
     levels: tuple[Level, ...] = field(default=(), repr=False)
+    counts: Literal["none", "exchange"] = field(default="none", repr=False)
     dtype: Literal["fp8", "fp8_128"] | None = None
 
 
@@ -280,12 +282,11 @@ class Practice:
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
-        rows = found["rows"] = {name: value for name, value in found["rows"].items() if value is not None}
+        rows = found["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
-        if levels:
-            rows["levels"] = levels
-        else:
-            del rows["dispatch"]
+        plain = {"dispatch": "flat", "counts": "none", "dtype": None}
+        rows |= {"levels": levels} if levels else {}
+        found["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
         usual = {"rows": Rows(), "home": "scatter"}
         return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
 

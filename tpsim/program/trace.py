@@ -247,7 +247,15 @@ class Trace:
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
         filled = next((x.filled for x in xs if x.filled and not ROWS.isdisjoint(type_.dims)), None)
-        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
+        return Array(
+            name,
+            type_,
+            self.region,
+            dtype or next((x.dtype for x in xs if x.role != "index"), xs[0].dtype),
+            role,
+            active=active,
+            filled=filled,
+        )
 
 
 def _streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
@@ -258,11 +266,6 @@ def _streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
         first = found[0]
         found.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
     return tuple(found)
-
-
-def _strongest(xs: Sequence[Array]) -> str:
-    """The dtype of the first operand that is not an index array: masks and one-hots follow the data."""
-    return next((x.dtype for x in xs if x.role != "index"), xs[0].dtype)
 
 
 def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:

@@ -149,6 +149,9 @@ class RowsFields(Strict):
         None,
         description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
     )
+    counts: Literal["none", "exchange"] | None = Field(
+        None, description="whether ranks tell each other how many rows come before they do"
+    )
     dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
 
 

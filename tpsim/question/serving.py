@@ -114,7 +114,7 @@ def served(practice: Practice) -> Practice:
         attention=practice.attention,
         causal=practice.causal,
         overlap=Overlap(tensor="split" if practice.overlap.tensor == "split" else "none"),
-        rows=Rows(dispatch=practice.rows.dispatch, dtype=practice.rows.dtype),
+        rows=Rows(dispatch=practice.rows.dispatch, counts=practice.rows.counts, dtype=practice.rows.dtype),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
-from tpsim.reference.devices import Call, bytes_of
+from tpsim.reference.calls import Call, bytes_of
 from tpsim.reference.works import index_block, numbers, work_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def sums_blocks(op: Op) -> bool:
 
 
 @dataclass(slots=True)
-class Kernel:
+class KernelRun:
     """One run of a kernel, block after block.
 
     known    what has one value from the start, though this kernel would sum it over blocks: what backward reads of rows
@@ -232,7 +232,7 @@ def results(run: Run, ops: Sequence[Op]) -> Mapping[Array, Blocks]:
         if known.issuperset(op.inputs):
             there.append(op)
             known.add(op.output)
-    return Kernel(run, there, _of_rows(run, there)).results()
+    return KernelRun(run, there, _of_rows(run, there)).results()
 
 
 def _of_rows(run: Run, ops: Sequence[Op]) -> dict[Array, Blocks]:
