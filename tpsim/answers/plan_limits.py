@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.machine.curve_file import said
 from tpsim.quantity.units import show
 from tpsim.question.context import reaches
+from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.answers.plan import PlanResult
     from tpsim.question.question import Question
 
 NOT_MODELLED = (
@@ -79,3 +82,21 @@ def _reach(question: Question) -> Iterator[str]:
             f"a window of {tokens:,} tokens reads no more than {needs} of what stands before a device's own tokens; "
             f"{sent} of every layer with one are gathered, as frameworks do"
         )
+
+
+def assumed(plan: PlanResult) -> Iterator[Assumption]:
+    """What a plan rests on beside its scenario's own assumptions: the measured curves used, then every plan's."""
+    curves = dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves)
+    yield from (Assumption(f"as measured: {said(curve)}", "stated") for curve in curves)
+    ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
+    yield from (Assumption(text, "model") for text in ways)
+
+
+def idle_chips(question: Question) -> Iterator[str]:
+    """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
+    yield from question.placement.idle
+    free = [f"layout.{role}" for role in ("tp", "dp") if not question.layout.roles.get(role)]
+    for axis in question.idle_axes:
+        size = question.mesh.axes[axis]
+        remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
+        yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
