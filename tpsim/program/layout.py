@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tpsim.algebra.sharding import Sharding
+from tpsim.algebra.sharding import Line, Sharding
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ LAYERS = "l"
 
 FULL = "full"
 """The name under which `Practice.recompute` has all that a layer makes."""
+
+LINES = ("flat", "rows")
+"""Dims of a table that stand for all dims of a parameter laid out in a line, or for those of its rows."""
 
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
@@ -213,6 +216,8 @@ class Practice:
     keeps                  what a stack keeps beside what its kernels need
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
+    padding                where dp does not divide what ZeRO shards, each parameter lies in a line that is filled up
+                           (flat), or the rows that it has first do (rows); none: such layouts are refused
     context                keys and values of other devices are gathered before attention reads them (gather), or block
                            after block beside what it makes of them (ring); None where none has other tokens
     order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
@@ -238,6 +243,7 @@ class Practice:
     recompute_layers: int | None = None
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
+    padding: Literal["flat", "rows", "none"] = "none"
     context: Literal["gather", "ring"] | None = "gather"
     order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
@@ -284,6 +290,7 @@ PRACTICES: Mapping[str, Practice] = {
         qkv="fused",
         coalesce=True,
         keeps=KEEPS["megatron"],
+        padding="flat",
         context="ring",
         order="zigzag",
         replay="whole",
@@ -293,12 +300,14 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        padding="rows",
         order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
     ),
     "deepspeed": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        padding="flat",
         replay="whole",
         overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
         ahead=Ahead(elements=50_000_000),
@@ -376,6 +385,19 @@ class Layout:
         """True if the residual stream is split over tokens."""
         return "s" in self.table.get("residual", {})
 
+    def home(self, dims: tuple[str, ...], region: str, rows: tuple[str, ...]) -> Sharding:
+        """The type of a parameter, or of what belongs to it, in `region`: laid out in a line where the table says so.
+
+        rows  its dims that frameworks have first: a line of rows is made of these
+
+        >>> str(layout(tp=("X",), dp=("Y",), zero=1, line="flat").home(("h", "f"), "state", ("f",)))
+        '[flat(h,f)_XY]'
+        """
+        row = self.table.get(region, {})
+        for how in (one for one in LINES if one in row):
+            return Line(how, self.type_in(dims, "*"), dims if how == "flat" else rows, row[how]).type
+        return self.type_in(dims, region)
+
     def type_in(self, dims: tuple[str, ...], region: str) -> Sharding:
         """The type of an array with `dims` in `region`; if two dims claim an axis, the first keeps it.
 
@@ -408,6 +430,7 @@ def layout(
     etp: Axes = (),
     whole: Collection[str] = (),
     latents: Collection[str] = (),
+    line: Literal["flat", "rows", "none"] = "none",
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
 
@@ -424,15 +447,16 @@ def layout(
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h
+    line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
     inside, data = (*tp, *heads), (*dp, *cp)
-    split = len(inside) if kv_split is None else kv_split
-    table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
+    kv = len(inside) if kv_split is None else kv_split
+    table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp}}
     table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
     if cp:
         table["*"]["s"] = cp
     if heads:
-        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:split], "r": inside[split:]}
+        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:kv], "r": inside[kv:]}
     if pp:
         table["*"][LAYERS] = pp
     if sequence_parallel:
@@ -440,6 +464,6 @@ def layout(
     if cut:
         table["cut"] = dict(cut)
     sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
-    flat = {dim: axes for dim, axes in sharded.items() if dim not in whole}
-    table |= {name: flat for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
+    split = {dim: axes for dim, axes in sharded.items() if dim not in whole} if line == "none" else {line: data}
+    table |= {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
-from tpsim.program.layout import REGIONS, Layout, layout
+from tpsim.program.layout import PRACTICES, REGIONS, Layout, layout
 from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.context import context_problems, heads_axes
@@ -74,11 +74,13 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
+    line = _line(file, model, shards * sharing) if zero else "none"
+    bare = zero if line == "none" else 0
     cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
+            *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=bare, split=sequence_parallel),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
@@ -87,7 +89,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at)
     copies = shards * sharing
-    whole = whole_dims(model, tp=ways, dp=copies) if zero and copies > 1 else ()
+    left = whole_dims(model, tp=ways, dp=copies) if bare and copies > 1 else ()
     renamed = split.renamed({"tp": tp, "cp": cp, "heads": heads})
     made = layout(
         tp=renamed["tp"],
@@ -100,13 +102,21 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         cut=split.renamed(sends),
         kv_split=split.kv_split,
         **split.renamed({"ep": ep, "etp": etp}),
-        whole=whole,
+        whole=left,
+        line=line,
         latents=[dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies],
     )
     if cached:
         made = Layout({**made.table, "cache": split.renamed(cached)})
-    assumptions = (*split.assumptions, *_whole_notes(model, whole, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
+    assumptions = (*split.assumptions, *_whole_notes(model, left, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
+
+
+def _line(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
+    """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
+    if not model.hidden % shards or model.experts:
+        return "none"
+    return file.practice.padding or PRACTICES[file.practice.base].padding
 
 
 def _work_problems(model: Model, workload: Workload, at: At, *, zero: int, **split: Any) -> Iterator[Problem]:

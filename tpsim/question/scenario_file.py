@@ -158,6 +158,9 @@ class PracticeFields(Strict):
     context: Literal["gather", "ring"] | None = None
     order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
     causal: Literal["skip", "whole"] | None = None
+    padding: Literal["flat", "rows", "none"] | None = Field(
+        default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"
+    )
     clip: Literal["norm", "none"] | None = None
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
