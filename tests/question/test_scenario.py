@@ -446,6 +446,7 @@ def test_a_hidden_size_that_zero_cannot_split_lists_the_legal_dp(tmp_path: Path)
         ("data: 32, tensor: 8", "data: 3, tensor: 8"),
         ("chips: 256\n", ""),
         ("global_batch: 512", "global_batch: 12"),
+        ("practice: megatron", "practice: {padding: none}"),
     )
     text = refusal(tmp_path, *changes)
     assert "hidden 8192 is not divisible by dp 3, which zero 1 splits it over" in text

@@ -13,6 +13,7 @@ from math import lcm, prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.sharding import line_in
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
@@ -237,6 +238,8 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
+    ways = {axis for type_ in types if (line := line_in(type_)) for axis in line.ways}
+    sizes["h"] += bool(ways) and not sizes["h"] % mesh.size(*ways)  # so that there is something to fill up
     tied = old["s"] == old["t"]
     if tied:
         sizes["s"] = lcm(sizes["s"], sizes["t"])

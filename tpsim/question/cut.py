@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
-from tpsim.program.layout import PRACTICES, REGIONS, Layout, layout
+from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
+from tpsim.question.lines import line_of
 from tpsim.question.mesh import tp_place
 from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
@@ -74,7 +75,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
-    line = _line(file, model, shards * sharing) if zero else "none"
+    line = line_of(file, model, shards * sharing) if zero else "none"
     bare = zero if line == "none" else 0
     cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
     _raise_all(
@@ -110,13 +111,6 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         made = Layout({**made.table, "cache": split.renamed(cached)})
     assumptions = (*split.assumptions, *_whole_notes(model, left, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
-
-
-def _line(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
-    """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
-    if not model.hidden % shards or model.experts:
-        return "none"
-    return file.practice.padding or PRACTICES[file.practice.base].padding
 
 
 def _work_problems(model: Model, workload: Workload, at: At, *, zero: int, **split: Any) -> Iterator[Problem]:
