@@ -2,16 +2,20 @@
 
 An action starts when the one before it has ended and its message has arrived. Blocking sends are exchanges: what a rank
 sends and receives between two actions is one exchange; a message flies once both its ranks are in theirs, and an
-exchange lasts until its last message has arrived. Sends that do not block leave when their action ends.
+exchange lasts until its last message has arrived. Sends that do not block leave when their action ends. Where sends
+block in warm-up and flush alone, each end of a message does as it would alone: a rank in warm-up or flush is held up by
+what it sends and takes, and a message to it flies once it is there; in steady state it only waits for what it reads
+(Megatron-LM, schedules.py, forward_backward_pipelining_with_interleaving with overlap_p2p_comm).
 Every order is run whole: nothing is extended from a shorter one.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Pass, made, uncollected
+from tpsim.program.schedules import Blocking, Pass, made, uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,13 +93,14 @@ def run(
     seconds: Callable[[Action], Any],
     sends: Callable[[Pass], Any],
     *,
-    blocking: bool | None = None,
+    blocking: Blocking | None = None,
 ) -> Ran:
     """Every action of every rank.
 
     seconds   of an action; those of one kind take as long
     sends     seconds on the way of the message that a pass makes; those of one act and chunk take as long
-    blocking  True: sends and receives are exchanges that hold their rank up; None: as those do who run the schedule
+    blocking  True: sends and receives are exchanges that hold their rank up; steady: but in steady state; None: as
+              those do who run the schedule
 
     Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
     """
@@ -137,12 +142,15 @@ class _Pass:
     given     per kind of action the place and the way of each message that it makes; wanted: that it takes
     opened    when the gap began in which each rank is
     waits     the messages that a rank in a gap waits for, by number; missing: how many of these have not set off
-    came      the rank that was the first to come to an exchange
+    until     the gap of each rank up to which it is held up by what it sends and takes; since: and from which on
+    caught    of messages that block in warm-up and flush alone, those that are taken there
+    came      when, and in which gap, the later of those ranks came to an exchange that have come
+    lines     of each channel the messages that are to set off, in order; able: those that wait for their turn alone
     messages  that have set off, by number; the last of each channel of sender, receiver and act in `free`
     """
 
     schedule: PipelineSchedule
-    blocking: bool
+    blocking: Blocking
     seconds: list[Any]
     ways: list[Way | None]
     flights: list[Any]
@@ -153,7 +161,12 @@ class _Pass:
     waits: list[list[int]] = field(init=False)
     missing: list[int] = field(init=False)
     ready: list[int] = field(default_factory=list)
-    came: dict[int, int] = field(default_factory=dict)
+    until: list[int] = field(init=False)
+    since: list[int] = field(init=False)
+    caught: set[int] = field(default_factory=set)
+    came: dict[int, tuple[Any, Place]] = field(default_factory=dict)
+    lines: defaultdict[tuple[int, int, str], deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    able: set[int] = field(default_factory=set)
     messages: dict[int, Message] = field(default_factory=dict)
     free: dict[tuple[int, int, str], Message] = field(default_factory=dict)
 
@@ -164,6 +177,7 @@ class _Pass:
             [[(at, way) for at, one in enumerate(action) for way in ways(one)] for action in kinds.examples]
             for ways in (self._given, self._wanted)
         )
+        self._hold()
         self.opened, self.missing, self.waits = [0 for _ in ranks], [0 for _ in ranks], [[] for _ in ranks]
         ends: list[list[Any]] = [[] for _ in ranks]
         gaps: list[list[Gap]] = [[] for _ in ranks]
@@ -212,25 +226,66 @@ class _Pass:
         if place < len(order):
             for at, way in self.wanted[kinds[place]]:
                 waits.append(way * m + order[place][at][2])
-        if self.blocking:
-            given = waits = given + waits
+        meets = given
+        if place <= self.until[rank] or place >= self.since[rank]:
+            meets = waits = given + waits
         for of in waits:
             missing += of not in self.messages
         self.waits[rank], self.missing[rank] = waits, missing
         if not missing:
             self.ready.append(rank)
-        for of in given:
-            late = self.came.setdefault(of, rank) if self.blocking else rank
-            if late != rank or not self.blocking:
-                self._set_off(of, late if self.opened[late] > self.opened[rank] else rank)
+        here = self.opened[rank], (rank, place - 1)
+        for of in meets:
+            if self.blocking == "steady":
+                self._in_turn(of, here, mine=of in given)
+            elif not self.blocking:
+                self._set_off(of, *here)
+            elif of not in self.came:
+                self.came[of] = here
+            else:
+                first = self.came[of]
+                self._set_off(of, *(first if first[0] > here[0] else here))
 
-    def _set_off(self, of: int, late: int) -> None:
+    def _in_turn(self, of: int, here: tuple[Any, Place], *, mine: bool) -> None:
+        """A rank is there to send a message, or to take one: whoever waits for nobody sets off behind its channel's."""
+        sender, receiver, (act, *_) = self.ways[of // self.schedule.microbatches]  # type: ignore[misc]  # it has a way
+        line = self.lines[sender, receiver, act]
+        if mine:
+            line.append(of)
+        meets = [self.came[of]] if of in self.came else []
+        self.came[of] = max((*meets, here), key=lambda one: one[0])
+        if meets or (mine and of not in self.caught):
+            self.able.add(of)
+        while line and line[0] in self.able:
+            first = line.popleft()
+            self._set_off(first, *self.came[first])
+
+    def _hold(self) -> None:
+        """Which gaps hold their rank up: all, none, or those behind actions of warm-up and flush.
+
+        Warm-up is what comes before the last of the forwards that an order begins with, and flush what comes behind
+        the first of the backwards that it ends with.
+        """
+        orders = self.schedule.orders
+        if self.blocking != "steady":
+            self.until = [len(order) if self.blocking else -1 for order in orders]
+            self.since = [len(order) + 1 for order in orders]
+            return
+        acts = [[{part[0] for part in action} for action in order] for order in orders]
+        self.until = [next((at for at, each in enumerate(one) if each != {"F"}), len(one)) - 1 for one in acts]
+        self.since = [max((at for at, each in enumerate(one) if "F" in each), default=-1) + 3 for one in acts]
+        for order, kinds, low, high in zip(orders, self.schedule.kinds.of, self.until, self.since, strict=True):
+            for place in (*range(min(low + 1, len(order))), *range(high, len(order))):
+                for at, way in self.wanted[kinds[place]]:
+                    self.caught.add(way * self.schedule.microbatches + order[place][at][2])
+
+    def _set_off(self, of: int, start: Any, place: Place) -> None:
         """The message flies, behind others of its channel, when the later of its ranks is there."""
         number, j = divmod(of, self.schedule.microbatches)
-        way, start, place = self.ways[number], self.opened[late], len(self.starts[late]) - 1
+        way = self.ways[number]
         sender, receiver, (act, chunk, _) = way  # type: ignore[misc]  # what sets off has a way
         before = self.free.get(channel := (sender, receiver, act))
-        cause: Place | Message | None = (late, place) if place >= 0 else None
+        cause: Place | Message | None = place if place[1] >= 0 else None
         if before is not None and before[2] > start:
             start, cause = before[2], before
         of_pass = made(Pass, (act, chunk, j))

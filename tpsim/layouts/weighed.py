@@ -113,7 +113,7 @@ def _group(
             for (_, layout), peak, room in zip(members, peaks.tolist(), rooms.tolist(), strict=True)
         ]
         if (fit := np.flatnonzero(rooms >= 0)).size:  # of a layout that does not fit nobody asks how fast it were
-            blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking)
+            blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
             asked = partial(bounds.step_s, cells[fit], schedule, pp, v, each, blocking=blocking)
             _bound([family[at] for at in fit.tolist()], asked, group.example.limits)
         yield from family

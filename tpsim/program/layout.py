@@ -12,6 +12,7 @@ from tpsim.algebra.sharding import Line, Sharding
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
+    from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
 
 LAYERS = "l"
@@ -116,17 +117,19 @@ class Overlap:
     tensor     on activations; split: what products read or make travels in pieces, too, beside pieces of them
     gradients  reductions of gradients of parameters
     weights    gathers of parameters, or of what the optimizer has made of them
-    stages     messages between stages; auto: as those who run the schedule do
+    stages     messages between stages; steady: but in warm-up and flush; auto: as those who run the schedule do
     """
 
     tensor: Beside | Literal["split"] = "none"
     gradients: Beside = "none"
     weights: Beside = "none"
-    stages: Literal["auto", "none", "beside"] = "auto"
+    stages: Literal["auto", "none", "steady", "beside"] = "auto"
 
-    def blocks_stages(self, *, usual: bool) -> bool:
-        """True if messages hold up both their stages; usual: what those do who run the schedule."""
-        return usual if self.stages == "auto" else self.stages == "none"
+    def blocks_stages(self, *, usual: Blocking) -> Blocking:
+        """Whether messages hold up both their stages; usual: what those do who run the schedule."""
+        if self.stages in ("auto", "steady"):
+            return usual if self.stages == "auto" else "steady"
+        return self.stages == "none"
 
     def at(self, zero: int) -> Overlap:
         """These switches at a ZeRO stage."""

@@ -105,7 +105,9 @@ class OverlapFields(Strict):
     )
     gradients: Beside | None = Field(None, description="reductions of gradients")
     weights: Beside | None = Field(None, description="gathers of parameters")
-    stages: Literal["auto", "none", "beside"] | None = Field(None, description="auto: as the schedule is run")
+    stages: Literal["auto", "none", "steady", "beside"] | None = Field(
+        None, description="auto: as the schedule is run; steady: beside compute but in warm-up and flush"
+    )
 
 
 class AheadFields(Strict):
