@@ -109,9 +109,7 @@ def test_what_lies_in_a_line_is_what_was_laid_in_it(how):
 
 def test_blocks_laid_out_in_the_wrong_order_are_found(monkeypatch):
     lined = Grid.lined
-    monkeypatch.setattr(
-        Grid, "lined", lambda *args: {device: block[::-1] for device, block in lined(*args).items()}
-    )
+    monkeypatch.setattr(Grid, "lined", lambda *args: {at: block[::-1] for at, block in lined(*args).items()})
     answer = verify(None, overrides=("model.vocab_padded=50260",), **SMALL)
     assert {check.check for check in answer.runs[0].failed} >= {"update"}
 
@@ -132,8 +130,8 @@ def test_padding_none_and_experts_are_refused_with_what_would_do():
         resolve(None, flags={**SMALL, "practice": "xla"})
     assert str(error.value) == (
         "error[hidden-not-divisible]: hidden 1600 is not divisible by dp 12, which zero 1 splits it over\n"
-        " --> command line:1:1\n  |\n1 | --zero 1\n  | ^^^^^^^^ legal dp: 1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, "
-        "80, 100, 160, 200, 320, 400, 800, 1600; or zero: 0\n  = practice: {padding: flat} fills parameters up"
+        " --> command line:1:1\n  |\n1 | --zero 1\n  | ^^^^^^^^ legal dp: 1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, "
+        "64, 80, 100, 160, 200, 320, 400, 800, 1600; or zero: 0\n  = practice: {padding: flat} fills parameters up"
     )
     with pytest.raises(InputError, match="experts are not filled up"):
         resolve(None, flags={**SMALL, "model": "mixtral-8x7b", "dp": 12, "seq": 4096})

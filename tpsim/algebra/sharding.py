@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tpsim.quantity.size import Size, ceil_over, over, product
 
@@ -112,11 +112,13 @@ class Line(str):
     ('[flat(h,f)_{tensor,data}]', '[flat(h,f)_{tensor}]', 42)
     """
 
+    __slots__ = ("merged", "of", "ways")
+
     of: Sharding
     merged: tuple[str, ...]
     ways: tuple[str, ...]
 
-    def __new__(cls, how: str, of: Sharding, merged: Sequence[str], ways: Sequence[str]) -> Line:
+    def __new__(cls, how: str, of: Sharding, merged: Sequence[str], ways: Sequence[str]) -> Self:
         """Named by how it came about and what it is made of."""
         line = super().__new__(cls, f"{how}({','.join(merged)})")
         line.of, line.merged, line.ways = of, tuple(merged), tuple(ways)

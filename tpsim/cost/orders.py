@@ -236,18 +236,22 @@ class _Pass:
             self.ready.append(rank)
         here = self.opened[rank], (rank, place - 1)
         for of in meets:
-            if self.blocking == "steady":
-                self._in_turn(of, here, mine=of in given)
-            elif not self.blocking:
+            if not self.blocking:
                 self._set_off(of, *here)
-            elif of not in self.came:
-                self.came[of] = here
             else:
-                first = self.came[of]
-                self._set_off(of, *(first if first[0] > here[0] else here))
+                self._meet(of, here, mine=of in given)
+
+    def _meet(self, of: int, here: tuple[Any, Place], *, mine: bool) -> None:
+        """A rank comes to an exchange: the message flies when both are there."""
+        if self.blocking == "steady":
+            self._in_turn(of, here, mine=mine)
+        elif of not in self.came:
+            self.came[of] = here
+        else:
+            self._set_off(of, *max(self.came[of], here, key=lambda one: one[0]))
 
     def _in_turn(self, of: int, here: tuple[Any, Place], *, mine: bool) -> None:
-        """A rank is there to send a message, or to take one: whoever waits for nobody sets off behind its channel's."""
+        """The same where messages may wait for nobody: they fly behind those of their channel that set off earlier."""
         sender, receiver, (act, *_) = self.ways[of // self.schedule.microbatches]  # type: ignore[misc]  # it has a way
         line = self.lines[sender, receiver, act]
         if mine:

@@ -473,6 +473,7 @@ def layout(
     if cut:
         table["cut"] = dict(cut)
     sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
-    split = {dim: axes for dim, axes in sharded.items() if dim not in whole} if line == "none" else {line: data}
+    split = {dim: axes for dim, axes in sharded.items() if dim not in whole}
+    split = split if line == "none" else {str(line): data}
     table |= {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

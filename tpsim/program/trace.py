@@ -89,7 +89,7 @@ class Trace:
         return op.output
 
     def leaf(
-        self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role, rows: tuple[str, ...] = ()
+        self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role, *, rows: tuple[str, ...] = ()
     ) -> Array:
         """An array from outside, laid out as `region` says. Parameters are what gradients are taken of."""
         array = Array(name, self.layout.home(dims, region, rows), region, dtype, role, active=role == "param")
@@ -97,7 +97,7 @@ class Trace:
 
     def state(self, name: str, param: Array, dtype: str) -> Array:
         """What an optimizer holds of a parameter, from outside."""
-        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", self._rows(param))
+        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self._rows(param))
 
     def home(self, param: Array, region: str) -> Sharding:
         """The type that what belongs to a parameter has in `region`."""
@@ -206,24 +206,24 @@ class Trace:
 
         streamed  what gathers its blocks last, or scatters them first, does so beside what reads or makes them
         """
-        where = region or self.region, name or x.name
+        region, name = region or self.region, name or x.name
         if x.dims != to.dims and (line := line_in(to) or line_in(x.type)):
-            return self._lined(x, to, line, because, *where)
+            return self._lined(x, to, line, because, region=region, name=name)
         moves = self.path(x, to, self.order)
-        return self._moved(x, to, _streamed(moves) if streamed else moves, because, *where)
+        return self._moved(x, to, _streamed(moves) if streamed else moves, because, region=region, name=name)
 
-    def _lined(self, x: Array, to: Sharding, line: Line, because: str, *where: str) -> Array:
+    def _lined(self, x: Array, to: Sharding, line: Line, because: str, *, region: str, name: str) -> Array:
         """`x` laid out in a line and then split, or brought together and then as it was: each device by itself."""
         if line in to.dims:
             as_it_was = line.of.owing(x.type.owes)
-            x = x if x.type == as_it_was else self.reshard(x, as_it_was, because, region=where[0], name=where[1])
+            x = x if x.type == as_it_was else self.reshard(x, as_it_was, because, region=region, name=name)
             begun = replace(x, type=line.begun.owing(x.type.owes))
-            return self._moved(x, to, self.path(begun, to, self.order), because, *where)
+            return self._moved(x, to, self.path(begun, to, self.order), because, region=region, name=name)
         moves = self.path(x, line.begun.owing(to.owes), self.order)
-        there = self._moved(x, line.of.owing(to.owes), moves, because, *where)
-        return there if there.type == to else self.reshard(there, to, because, region=where[0], name=where[1])
+        there = self._moved(x, line.of.owing(to.owes), moves, because, region=region, name=name)
+        return there if there.type == to else self.reshard(there, to, because, region=region, name=name)
 
-    def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, region: str, name: str) -> Array:
+    def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
         array = replace(x, name=name, type=to, region=region)
         return self.emit(Reshard((x,), array, replace(self.where, kernel=""), because, moves=moves))
 

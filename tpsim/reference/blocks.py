@@ -108,7 +108,6 @@ class Grid:
             to, blocks = line.of, self.unlined(self.placed(array, line.begun, shape), line, shape)
         return self.assemble(blocks, to, shape)[0]
 
-
     def assemble(self, blocks: Blocks, sharding: Sharding, shape: Mapping[str, int]) -> tuple[Block, float]:
         """The global array from its blocks, owed sums and maxima paid, and the largest difference between replicas.
 
