@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from page import ROOT, grid, written
-from steps_bands import bands, covered
+from steps_bands import KINDS, bands, covered, words
 from steps_fit import ampere, by_constants, fitted, left_out, shipped
+from steps_own import DRAWS, after, own_runs, scatter
 from steps_runs import Run, by_set, chosen, runs
+from tpsim.question.save import flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,25 +42,6 @@ def one_constant(several: Sequence[Run]) -> float:
     """Mean error of a model with one rate of FLOPs and nothing else, the rate being that of the set itself, percent."""
     rate = np.exp(np.mean([np.log(run.flops / run.measured) for run in several]))
     return score(several, lambda run: run.flops / rate)[0]
-
-
-def after(several: Sequence[Run], known: int, seconds: Callable[[Run], float]) -> float:
-    """Mean error where the level of a set is corrected by `known` of its runs: mean over draws of them, percent.
-
-    Of more than one the median counts, and four fifths of it: one noisy run is not believed whole.
-    """
-    ratios = np.log([run.measured / seconds(run) for run in several])
-    draws = np.random.default_rng(0)
-    found = []
-    for first in range(len(several)):
-        others = [place for place in range(len(several)) if place != first]
-        drawn = [first, *draws.choice(others, known - 1, replace=False)]
-        level = np.median(ratios[drawn]) * (1 if known == 1 else BELIEVED)
-        found.append(np.abs(np.expm1(level - np.delete(ratios, drawn))).mean())
-    return 100 * float(np.mean(found))
-
-
-BELIEVED = 0.8
 
 
 DELTAS: Sequence[tuple[str, str, str]] = (
@@ -145,7 +128,7 @@ COLUMNS = """\
 - **as shipped**: the constants of the profiles, which were fitted to all of these sets: no forecast.
 - **left out**: with the constants that the other sets of the chip's generation come to. Hopper has no other set: there
   it is what Ampere's constants say, the forecast for a generation of which no run is known.
-- **one run, three runs**: left out, and then the level of the set corrected by so many of its runs, mean over draws.
+- **one run, three runs**: left out, and then moved by so many of its runs: see "One's own runs".
 - **one constant**: a model that knows one rate of FLOPs and nothing else, the rate being the set's own.
 """
 
@@ -158,6 +141,17 @@ that vTrain's small ones, left out, are predicted too fast. Range: over one set 
 """
 
 
+OWN = """\
+What `tpsim hw fit --runs` makes of the constants that other sets come to, with one or three runs of a set: mean error
+of its other runs in percent, mean over draws. Constants are held by how they scatter, which the scored set has no part
+in: between sets by Tukey's jackknife (of n sets, (n - 1)^2 times the covariance of what they come to with one left
+out, in logarithms); for generations other than Ampere, between generations as well; launches as `tpsim hw fit` holds
+guessed ones. A run counts as its noise lets it: the median, over the other sets, of how runs scatter about the level
+of their set. Worst run: by how much a single one makes the error of the others larger, in points of percent, beside
+that noise. On Ampere, which is known, none does by more. Seconds are those of plans at constants as shipped, followed
+from there along their slopes.
+"""
+
 CHANGES = (
     "What changes, in percent: of {all} changes {right} have the right sign, {near} are within a factor of {factor:g}."
 )
@@ -169,14 +163,21 @@ that is predicted fastest is slower than the one that was.
 
 
 BANDS = """\
-Measured over predicted seconds by constants that were not fitted to the set: between the tenth and the ninetieth of a
-hundred, sets weighing alike. A plan has the band of its kind beside its seconds (`hardware/evidence/steps.yaml`); chips
-of a generation whose constants rest on one stack or none have the widest, which Ampere's constants show on Hopper and
-TPU v5.
+Measured over predicted seconds of runs by constants that were not fitted to their set: where eight of ten runs of one
+more set are likely. Levels of sets scatter, and runs about the level of their set, both as normal variables; how levels
+do is known from few sets, which Student's t says. A plan has the band of its kind beside its seconds
+(`hardware/evidence/steps.yaml`). A kind of fewer than twenty runs or three sets has the widest band of all and says
+so; sets of other generations, which Ampere's constants predict, are wrong alike and count by their generation.
+Calibrated: machines that one run had moved by `tpsim hw fit --runs`. A launch that is guessed widens a plan's band by
+the step at the tenth and the ninetieth of such launches, as `tpsim hw fit` lets them differ. In a scenario
+`require: {step_high: < 30 s}` asks for the high end, `step_low` for the other; `tpsim check` looks at neither.
 """
 
 COVERED = """\
-How many runs of a set lie in the band that the other sets of its kind give, which should be 80 %:
+How many runs of a set lie in the band that other sets give, neither its width nor the constants beneath it having
+seen that set: 80 % is what it should be, with the binomial interval of so many runs. Sets weigh alike in the last
+column. Runs of one set are wrong alike, so that these intervals are narrower than what is known. Above 80 % a band is
+wider than it had to be.
 """
 
 
@@ -193,7 +194,7 @@ def scores() -> Iterator[list[str]]:
         constants = left_out(name)
         forecast = by_constants(ampere() if constants is None else constants)
         outside = score(several, forecast)
-        known = [after(several, many, forecast) for many in (1, 3)]
+        known = [after(name, many) for many in DRAWS]
         alone = one_constant(several)
         means.append((score(several, Run.planned)[0], outside[0], *known, alone))
         own, late = cells(score(several, Run.planned)), cells(outside)
@@ -217,18 +218,16 @@ def constants() -> Iterator[list[str]]:
 
 def kinds() -> Iterator[list[str]]:
     """A row of every band."""
-    for one in bands():
-        words = (
-            f"{one['generation']}, {one['nodes']} node{'s' * (one['nodes'] == 'many')}" if "nodes" in one else "others"
-        )
-        yield [words, str(one["runs"]), str(one["sets"]), f"{one['low']:g}", f"{one['high']:g}"]
+    for kind, one in zip(KINDS, bands(), strict=True):
+        yield [words(kind), str(one["runs"]), str(one["sets"]), f"{one['low']:g}", f"{one['high']:g}"]
 
 
 def evidence() -> str:
     """The bands as plans read them."""
-    rows = ["{" + ", ".join(f"{name}: {value}" for name, value in one.items()) + "}" for one in bands()]
+    rows = ["{" + ", ".join(f"{name}: {flow(value)}" for name, value in one.items()) + "}" for one in bands()]
     head = "# Written by benchmarks/steps.py; where the figures are from says docs/steps.md."
-    return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows)]) + "\n"
+    shares = [f"  {name}: {flow(value)}" for name, value in scatter().model_dump().items()]
+    return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows), "shares:", *shares]) + "\n"
 
 
 def page() -> str:
@@ -258,11 +257,14 @@ def page() -> str:
         "## Constants",
         CONSTANTS.rstrip(),
         grid(["generation", "constant", "as shipped", "fitted", "range"], constants()),
+        "## One's own runs",
+        OWN.rstrip(),
+        grid(["set", "runs", "left out", "one run", "three runs", "worst run", "noise"], own_runs()),
         "## Bands",
         BANDS.rstrip(),
         grid(["kind", "runs", "sets", "low", "high"], kinds()),
         COVERED.rstrip(),
-        grid(["kind", "runs", "inside, %", "95 % interval"], covered()),
+        grid(["kind", "runs", "sets", "inside, %", "95 % interval", "sets alike, %"], covered()),
         "## Changes",
         CHANGES.format(all=len(found), right=right, near=near, factor=NEAR),
         grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),

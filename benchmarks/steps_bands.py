@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import ampere, by_constants, left_out
+from steps_fit import LAUNCH, USUAL
+from steps_own import KNOWN, constants, corrected, effects, of_generation, scatter, start
 from steps_runs import Run, by_set, chosen
+from tpsim.calibrate import shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
-Kind = tuple[str | None, str | None]
-"""A generation, and whether a run takes one node; none: any."""
+    Logs = np.ndarray[Any, np.dtype[np.float64]]
+    Ends = tuple[float, float]
 
-KINDS: Sequence[Kind] = (("ampere", "one"), ("ampere", "many"), (None, None))
+KINDS = ("calibrated", "one", "many", "others")
+"""Machines that own runs have moved; Ampere on one node and on many; any other generation."""
 
 NODE = 8
 """GPUs of a node; a TPU slice is one."""
+
+STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
+"""The ninetieth of a hundred of Student's t with one to nine degrees of freedom."""
+
+NORMAL = 1.2816
+"""The ninetieth of a hundred of a normal variable."""
+
+FEWEST_RUNS = 20
+FEWEST_SETS = 3
+"""A kind of fewer has the widest band of all; other generations count by generation, whose sets are wrong alike."""
 
 
 def nodes(run: Run) -> str:
@@ -27,50 +40,113 @@ def nodes(run: Run) -> str:
     return "one" if run.devices <= run.row.get("slice", NODE) else "many"
 
 
-def of_kind(kind: Kind) -> list[tuple[Run, float]]:
-    """Runs of a kind, with measured over predicted seconds by constants that were not fitted to them.
+@cache
+def off(name: str, without: str = "") -> Logs:
+    """Logarithms of measured over predicted seconds of a set, by what its generation's other sets come to.
 
-    Other generations are predicted by Ampere's.
+    without  a set that has no part in that either; other generations are predicted by Ampere's constants
     """
-    generation, many = kind
-    found = []
+    sets = [one for one in of_generation(KNOWN) if one not in (name, without)]
+    moves = _moves(name, constants(tuple(sets)))
+    return np.log([run.measured for run in by_set()[name]] / effects(name).seconds(moves))
+
+
+def _moves(name: str, told: Mapping[str, float]) -> dict[str, float]:
+    """From where a set's effects are taken to these constants, in logarithms."""
+    begun = start(name)
+    return {
+        (shares.LAUNCH if one == LAUNCH else one): float(np.log(value / begun.get(one, USUAL)))
+        for one, value in told.items()
+        if one in begun or one == LAUNCH
+    }
+
+
+@cache
+def of_kind(kind: str, without: str = "") -> Mapping[str, Logs]:
+    """The sets of a kind but one, each with its logarithms of measured over predicted seconds."""
+    found = {}
     for name, several in by_set().items():
-        own = chosen()["sets"][name]["generation"] == "ampere"
-        if own == (generation is None):
+        mine = kind == "calibrated" or (chosen()["sets"][name]["generation"] == KNOWN) == (kind in ("one", "many"))
+        at = [place for place, run in enumerate(several) if kind not in ("one", "many") or nodes(run) == kind]
+        if name == without or not mine or not at:
             continue
-        seconds = by_constants((left_out(name) or ()) if own else ampere())
-        found += [(run, run.measured / seconds(run)) for run in several if many in (None, nodes(run))]
+        if kind == "calibrated":
+            found[name] = -np.log(np.concatenate([now for _, now in corrected(name, 1, *filter(None, [without]))]))
+        else:
+            found[name] = off(name, without)[at]
     return found
 
 
-def ends(found: Sequence[tuple[Run, float]]) -> tuple[float, float]:
-    """The tenth and the ninetieth of a hundred, sets weighing alike."""
-    counts = Counter(run.row["set"] for run, _ in found)
-    order = sorted(found, key=lambda one: one[1])
-    share = np.cumsum([1 / counts[run.row["set"]] for run, _ in order]) / len(counts)
-    low, high = (order[int(np.searchsorted(share, part - 1e-9))][1] for part in (0.1, 0.9))
-    return round(low, 3), round(high, 3)
+def ends(found: Mapping[str, Logs]) -> Ends:
+    """Between which eight of ten runs of one more set are likely, in logarithms.
+
+    Levels of sets scatter, and runs about their set: both as normal variables, the first known from few.
+    """
+    levels = np.array([one.mean() for one in found.values()])
+    about = np.mean([one.var(ddof=1) for one in found.values() if len(one) > 1])
+    wide = STUDENT[len(levels) - 2] * (levels.var(ddof=1) * (1 + 1 / len(levels)) + about) ** 0.5
+    return float(levels.mean() - wide), float(levels.mean() + wide)
+
+
+def few(kind: str, found: Mapping[str, Logs]) -> bool:
+    """True for a kind that says too little of itself."""
+    generations = {chosen()["sets"][name]["generation"] for name in found}
+    sets = len(generations) if kind == "others" else len(found)
+    return sets < FEWEST_SETS or sum(map(len, found.values())) < FEWEST_RUNS
+
+
+def band(kind: str, without: str = "") -> Ends:
+    """Of a kind, with a set left out: its own, or the widest of all."""
+    found = of_kind(kind, without)
+    if not few(kind, found):
+        return ends(found)
+    every = ((one, of_kind(one, without)) for one in KINDS)
+    return max((ends(sets) for one, sets in every if not few(one, sets)), key=lambda pair: pair[1] - pair[0])
 
 
 def bands() -> Iterator[dict[str, Any]]:
     """A band for each kind of runs, as hardware/evidence has it."""
-    for generation, many in KINDS:
-        found = of_kind((generation, many))
-        low, high = ends(found)
-        named = {"generation": generation, "nodes": many} if generation else {}
-        yield {**named, "low": low, "high": high, "runs": len(found), "sets": len({run.row["set"] for run, _ in found})}
+    for kind in KINDS:
+        found, (low, high) = of_kind(kind), np.exp(band(kind))
+        named: dict[str, Any] = {"generation": KNOWN, "nodes": kind} if kind in ("one", "many") else {}
+        named |= {"calibrated": True} if kind == "calibrated" else {}
+        runs = sum(len(by_set()[name]) if kind == "calibrated" else len(one) for name, one in found.items())
+        yield {**named, "low": round(float(low), 3), "high": round(float(high), 3), "runs": runs, "sets": len(found)}
+
+
+def by_launch(name: str, kind: str) -> tuple[Logs, Logs]:
+    """How far a guessed launch of a set's host may move each of its runs of a kind to either side, in logarithms."""
+    of, sets = effects(name), [one for one in of_generation(KNOWN) if one != name]
+    moves = _moves(name, constants(tuple(sets))) if kind != "calibrated" else {}
+    at = [place for place, run in enumerate(by_set()[name]) if kind not in ("one", "many") or nodes(run) == kind]
+    wide = NORMAL * scatter(name).launch if kind != "calibrated" else 0.0
+    there = moves.get(shares.LAUNCH, 0.0)
+    low, high = (
+        np.log(of.seconds({**moves, shares.LAUNCH: there + by}) / of.seconds(moves))[at] for by in (-wide, wide)
+    )
+    return low, high
 
 
 def covered() -> Iterator[list[str]]:
-    """Of each set of each kind the share of runs inside the band that the others of the kind give."""
+    """Of each set of each kind the share of runs inside the band that others give, and whose guesses widen it."""
     for kind in KINDS:
-        found = of_kind(kind)
-        inside = total = 0
-        for name in dict.fromkeys(run.row["set"] for run, _ in found):
-            others = [one for one in found if one[0].row["set"] != name]
-            own = [ratio for run, ratio in found if run.row["set"] == name]
-            low, high = ends(others)
-            inside, total = inside + sum(low <= ratio <= high for ratio in own), total + len(own)
-        share, spread = inside / total, 1.96 * (inside * (total - inside) / total**3) ** 0.5
-        words = " ".join(filter(None, kind)) or "other generations"
-        yield [words, str(total), f"{100 * share:.0f}", f"{100 * (share - spread):.0f} to {100 * (share + spread):.0f}"]
+        inside, shares_ = [], []
+        for name, own in of_kind(kind).items():
+            low, high = band(kind, name)
+            least, most = by_launch(name, kind)
+            if kind == "calibrated":
+                least = most = np.zeros(1)
+            there = (-np.hypot(low, least) <= own) & (own <= np.hypot(high, most))
+            # Of a calibrated set every draw counts as its part of a run.
+            inside.append((there.mean(), len(by_set()[name]) if kind == "calibrated" else len(own)))
+        total = sum(many for _, many in inside)
+        share = sum(part * many for part, many in inside) / total
+        spread = 1.96 * (share * (1 - share) / total) ** 0.5
+        mean = np.mean([part for part, _ in inside])
+        shares_ = [f"{100 * share:.0f}", f"{100 * (share - spread):.0f} to {100 * (share + spread):.0f}"]
+        yield [words(kind), str(total), str(len(inside)), *shares_, f"{100 * mean:.0f}"]
+
+
+def words(kind: str) -> str:
+    """Of a kind."""
+    return {"one": f"{KNOWN}, one node", "many": f"{KNOWN}, many nodes"}.get(kind, kind)

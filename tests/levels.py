@@ -27,6 +27,7 @@ class WireLevel:
     shape: tuple[int, ...] = ()
     wrap: Wrap = NOWHERE
     slices: Slices = ANY
+    shared: bool = False
 
 
 def hierarchy_route(levels: Sequence[Wires], inner: Size, n: Size) -> Route:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpsim.answers.plan import plan
+from tpsim.question.context import reaches
 
 DATA = Path(__file__).parent / "data"
 
@@ -43,15 +44,15 @@ def wire(model, context, *, n=8, phase="forward", **practice):
 
 
 @pytest.mark.parametrize(
-    ("model", "n", "gathered", "heads"),
+    ("model", "queries", "n", "gathered", "heads"),
     [
-        ("llama-3-8b", 8, 469_762_048, 293_601_280),
-        ("llama-3-70b", 8, 469_762_048, 528_482_304),
-        ("gpt-3", 8, 5_637_144_576, 1_409_286_144),
-        ("qwen3-235b", 4, 201_326_592, 855_638_016),
+        ("llama-3-8b", 4, 8, 469_762_048, 293_601_280),
+        ("llama-3-70b", 8, 8, 469_762_048, 528_482_304),
+        ("gpt-3", 1, 8, 5_637_144_576, 1_409_286_144),
+        ("qwen3-235b", 16, 4, 201_326_592, 855_638_016),
     ],
 )
-def test_keys_and_values_or_heads_are_sent_and_the_ratio_is_that_of_heads(model, n, gathered, heads):
+def test_keys_and_values_or_heads_are_sent_and_the_ratio_is_that_of_heads(model, queries, n, gathered, heads):
     """Heads cost (r + 1)/n of gathered keys and values, for r queries per kv head."""
     keys = wire(model, "gather", n=n)
     assert keys.keys() == {"all_gather"}
@@ -59,6 +60,7 @@ def test_keys_and_values_or_heads_are_sent_and_the_ratio_is_that_of_heads(model,
     exchanged = wire(model, "heads", n=n)
     assert exchanged.keys() == {"all_to_all"}
     assert sum(exchanged["all_to_all"]) == heads
+    assert heads * n == gathered * (queries + 1)
 
 
 def test_each_of_queries_keys_values_and_what_they_make_is_exchanged_by_its_own_bytes():
@@ -79,6 +81,56 @@ def test_backward_scatters_cotangents_of_keys_and_values_and_gathers_these_again
 def test_heads_over_four_and_keys_over_two_send_what_each_of_them_does():
     both = wire("llama-3-8b", {"gather": "outer", "heads": "inner"}, n={"outer": 2, "inner": 4})
     assert {kind: sum(each) for kind, each in both.items()} == {"all_to_all": 251_658_240, "all_gather": 67_108_864}
+
+
+def shared(model, **fields):
+    """Attention's rows of a plan of one sequence on 8 devices, forward: array -> V and wire of a call."""
+    scenario = {
+        "tpsim": "scenario/1",
+        "name": "shared",
+        "model": model,
+        "hardware": "dgx-h100",
+        "mesh": {"context": 8},
+        "practice": {"base": "ideal", "order": "contiguous"},
+        "workload": {"seq": SEQ, "global_batch": 1, "dtype": "bf16"},
+    }
+    result = plan({**scenario, **fields})
+    rows = (row for row in result.rows if (row.phase, row.block, row.op) == ("forward", "attention", "activation"))
+    sent = {}
+    for row in rows:
+        assert sent.setdefault(row.array.removeprefix("attention."), moved(row)) == moved(row)  # alike in all layers
+    return result, sent
+
+
+def moved(row):
+    return row.collective, row.logical_bytes, row.wire_bytes_per_device
+
+
+def test_latents_of_deepseek_v3_are_71_times_less_than_the_heads_that_are_made_of_them():
+    """576 numbers of a token, or 40,960 where each of 128 heads has its own rotated key, as frameworks lay them."""
+    _, latents = shared("deepseek-v3", layout={"cp": "context", "context": "gather"})
+    assert {kind for kind, *_ in latents.values()} == {"all_gather"}
+    volume, wire = (sum(one[at] for one in latents.values()) for at in (1, 2))
+    assert (volume, wire) == (150_994_944, 132_120_576)
+    table = {"*": {"s": "context"}, "latent": {"t": "context"}, "heads": {"s": "context"}}
+    _, heads = shared("deepseek-v3", shardings=table)
+    each = (("k", 1), ("v", 1), ("rotated_keys", 128))  # here one rotated key is for all heads
+    expanded = [sum(heads[name][at] * times for name, times in each) for at in (1, 2)]
+    assert expanded == [10_737_418_240, 9_395_240_960]
+    assert expanded[0] / volume == pytest.approx(71.1, abs=0.05)
+
+
+def test_a_window_would_need_a_hundredth_of_what_is_gathered_for_it_and_the_plan_says_so():
+    """A local layer of Gemma 3: the neighbour's last 1,023 tokens, 8,380,416 bytes, against all keys and values."""
+    found, sent = shared("tests/data/hf/gemma-3-27b.json", layout={"cp": "context", "context": "gather"})
+    assert sent["keys"][2] + sent["values"][2] == 939_524_096
+    ((tokens, needed, gathered),) = reaches(found.question)
+    assert (tokens, needed, gathered) == (1024, 8_380_416, 939_524_096)
+    (said,) = (text for text in found.not_modelled if "window" in text)
+    assert "1,024 tokens reads no more than 8.38 MB" in said
+    assert "939.5 MB of every layer with one are gathered" in said
+    heads, _ = shared("tests/data/hf/gemma-3-27b.json", layout={"cp": "context", "context": "heads"})
+    assert not reaches(heads.question)
 
 
 RUNS = [row for row in json.loads((DATA / "measured_memory.json").read_text())["rows"] if row.get("context", 1) > 1]
@@ -117,9 +169,18 @@ def test_peaks_of_published_runs_that_exchange_heads_are_within_1_percent(row):
     assert result.memory.peak_bytes / 2**30 == pytest.approx(row["gib"], rel=0.01)
 
 
-@pytest.mark.parametrize(("level", "tokens"), [("nvlink", 549), ("network", 4945)])
-def test_hops_hide_behind_blocks_from_so_many_tokens_of_a_device(level, tokens):
-    """peak/(r*w), for r queries per kv head over links of w: 989 TFLOP/s, r 4, and 450 or 50 GB/s; nothing masked.
+@pytest.mark.parametrize(
+    ("machine", "level", "network", "queries", "tokens"),
+    [
+        ("dgx-h100", "nvlink", "50 GB/s", 4, 549),
+        ("dgx-h100", "network", "50 GB/s", 4, 4945),
+        ("dgx-h100", "network", "50 GB/s", 1, 19_780),
+        ("dgx-a100", "nvlink", "12.5 GB/s", 1, 1040),
+        ("dgx-a100", "network", "12.5 GB/s", 1, 24_960),
+    ],
+)
+def test_hops_hide_behind_blocks_from_so_many_tokens_of_a_device(machine, level, network, queries, tokens):
+    """peak/(r*w), for r queries per kv head over links of w: 989 TFLOP/s and 450 or 50 GB/s, 312 and 300 or 12.5.
 
     A little less where the pause behind a kernel counts.
     """
@@ -129,8 +190,8 @@ def test_hops_hide_behind_blocks_from_so_many_tokens_of_a_device(level, tokens):
             {
                 "tpsim": "scenario/1",
                 "name": "hops",
-                "model": {**MODELS["llama-3-8b"], "layers": 1, "params": None},
-                "hardware": {"extends": "dgx-h100", "levels": {"network": {"link": {"bandwidth": "50 GB/s"}}}},
+                "model": {**MODELS["llama-3-8b"], "layers": 1, "kv_heads": 32 // queries, "params": None},
+                "hardware": {"extends": machine, "levels": {"network": {"link": {"bandwidth": network}}}},
                 "mesh": {"context": 8},
                 "placement": {"context": level},
                 "layout": {"cp": "context", "context": "ring"},

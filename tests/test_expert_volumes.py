@@ -6,6 +6,8 @@ and a rank injects V*(n-1)/n^2. Gathering the tokens instead costs ranks * T * h
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 import tpsim
@@ -23,8 +25,6 @@ from tpsim.machine.timing import pause_s
 from tpsim.program.dims import completed
 from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
-from tpsim.question.routing import filled
-from tpsim.question.scenario_file import Assume
 
 MODEL = mixture()
 EXCHANGED = layout(dp=("E",), ep=("E",))
@@ -32,18 +32,36 @@ GATHERED = Layout({"*": {"b": ("E",), "n": ("E",)}, "routed": {"b": ()}})
 FOLDED = layout(dp=("E",), tp=("X",), sequence_parallel=True, ep=("E", "X"))
 SPLIT = layout(dp=("E",), tp=("X",), sequence_parallel=True, ep=("E",), etp=("X",))
 
+HF = "tests/data/hf"
 PUBLISHED = {
-    "Mixtral-8x7B": (4096, 8, 2, 8, 4096, 536_870_912, 58_720_256, 234_881_024, 8192),
-    "Mixtral-8x22B": (6144, 8, 2, 8, 4096, 805_306_368, 88_080_384, 352_321_536, 8192),
-    "Qwen3-235B": (4096, 128, 8, 8, 4096, 2_147_483_648, 234_881_024, 234_881_024, 2048),  # a tie: top is the ranks
-    "Qwen3-235B over 32": (4096, 128, 8, 32, 4096, 8_589_934_592, 260_046_848, 1_040_187_392, 8192),
-    "Qwen3-30B": (2048, 128, 8, 8, 4096, 1_073_741_824, 117_440_512, 117_440_512, 2048),
-    "gpt-oss-120b": (2880, 128, 4, 8, 8192, 1_509_949_440, 165_150_720, 330_301_440, 2048),
-    "DeepSeek-V2": (5120, 160, 6, 8, 4096, 2_013_265_920, 220_200_960, 293_601_280, 1228.8),
-    "DeepSeek-V3": (7168, 256, 8, 64, 4096, 30_064_771_072, 462_422_016, 3_699_376_128, 8192),
-    "Llama-4-Maverick": (5120, 128, 1, 64, 8192, 5_368_709_120, 82_575_360, 5_284_823_040, 4096),
+    "Mixtral-8x7B": ("mixtral-8x7b", 8, 4096, 536_870_912, 58_720_256, 234_881_024, 8192),
+    "Mixtral-8x22B": ("mixtral-8x22b", 8, 4096, 805_306_368, 88_080_384, 352_321_536, 8192),
+    "Qwen3-235B": (
+        "qwen3-235b-a22b",
+        8,
+        4096,
+        2_147_483_648,
+        234_881_024,
+        234_881_024,
+        2048,
+    ),  # a tie: top is the ranks
+    "Qwen3-235B over 32": ("qwen3-235b-a22b", 32, 4096, 8_589_934_592, 260_046_848, 1_040_187_392, 8192),
+    "Qwen3-30B": (f"{HF}/qwen3-30b.json", 8, 4096, 1_073_741_824, 117_440_512, 117_440_512, 2048),
+    "gpt-oss-120b": ("gpt-oss-120b", 8, 8192, 1_509_949_440, 165_150_720, 330_301_440, 2048),
+    "DeepSeek-V2": (f"{HF}/deepseek-v2.json", 8, 4096, 2_013_265_920, 220_200_960, 293_601_280, 1228.8),
+    "DeepSeek-V3": ("deepseek-v3", 64, 4096, 30_064_771_072, 462_422_016, 3_699_376_128, 8192),
+    "Llama-4-Maverick": (f"{HF}/llama-4-maverick.json", 64, 8192, 5_368_709_120, 82_575_360, 5_284_823_040, 4096),
 }
-"""Hidden size, experts, top, ranks, tokens of a rank; V and wire of one exchange, wire of a gather, rows per expert."""
+"""Model, ranks, tokens of a rank; V and wire of one exchange, wire of a gather, rows per expert."""
+
+
+def asked(model, tokens, *, mesh=None, layout=None, **fields):
+    """The plan of a sequence of so many tokens on each rank."""
+    mesh = {"expert": 8} if mesh is None else mesh
+    where = {"layout": layout} if layout else {}
+    work = {"seq": tokens, "global_batch": mesh.get("expert", 1), "dtype": "bf16", **fields.pop("workload", {})}
+    base = {"tpsim": "scenario/1", "name": "rows", "hardware": "dgx-h100", "practice": "ideal"}
+    return tpsim.plan({**base, "model": model, "mesh": mesh, **where, **fields, "workload": work})
 
 
 def program(where):
@@ -53,9 +71,12 @@ def program(where):
 PROGRAMS = {name: program(where) for name, where in (("exchanged", EXCHANGED), ("gathered", GATHERED))}
 
 
-def sizes_of(hidden, experts, top, tokens, *, peaks=None, factor=1, **axes):
-    dims = MODEL.dims(sequences=axes.get("E", 1), seq=tokens)
+def sizes_of(hidden, experts, top, tokens, *, peaks=None, factor=1, copies=None, **axes):
+    """Of copies how many a token has for nodes, which R tells apart, and for ranks."""
+    dims = MODEL.dims(sequences=prod(axes.values()) if copies else axes.get("E", 1), seq=tokens)
     own = {"h": hidden, "n": experts, "i": experts, "k": top, "q": factor}
+    if copies:
+        own |= {"nn": axes["R"], "kn": copies["node"], "nr": axes["R"] * axes["E"], "kr": copies["rank"]}
     loops = {"layers": 1, "microbatches": 1, "chunks": 1}
     return Sizes(completed({**dims, **own}), {**dict.fromkeys(ORDER, 1), **axes}, loops, peaks=peaks or {})
 
@@ -66,15 +87,20 @@ def call(of, array):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_an_exchange_of_rows_is_of_the_bytes_that_are_worked_out_by_hand(name):
-    hidden, experts, top, ranks, tokens, volume, wire, gathered, rows = PUBLISHED[name]
-    sizes = sizes_of(hidden, experts, top, tokens, E=ranks)
+    """Each of four in a training layer; gates are one number of each row: 1/h of it, 0.014 % of DeepSeek-V3's."""
+    model, ranks, tokens, volume, wire, gathered, rows = PUBLISHED[name]
+    plan = asked(model, tokens, mesh={"expert": ranks}, layout={"dp": "expert", "ep": "expert"})
+    sent = {}
+    for row in plan.rows:
+        sent.setdefault(row.array, set()).add((row.collective, row.logical_bytes, row.wire_bytes_per_device))
     for array in ("dispatch.rows", "combine.rows", "d.combine.rows", "d.dispatch.rows"):
-        one = call(PROGRAMS["exchanged"], array)
-        assert (one.logical_bytes(sizes), one.wire_bytes(sizes)) == (volume, wire)
-    assert call(PROGRAMS["gathered"], "router.in").wire_bytes(sizes) == gathered
-    assert sizes.dims["c"] == pytest.approx(rows, rel=1e-12)
-    gates = call(PROGRAMS["exchanged"], "dispatch.gates")
-    assert gates.logical_bytes(sizes) * hidden == volume
+        assert sent[array] == {("all_to_all", volume, wire)}
+    assert plan.sizes.dims["c"] == pytest.approx(rows, rel=1e-12)
+    hidden = plan.question.model.hidden
+    assert {one[1] * hidden for one in sent["dispatch.gates"]} == {volume}
+    table = {"*": {"b": "expert", "n": "expert"}, "routed": {"b": []}}
+    others = asked(model, tokens, mesh={"expert": ranks}, shardings=table)
+    assert {row.wire_bytes_per_device for row in others.rows if row.array == "router.in"} == {gathered}
 
 
 def test_an_exchange_sends_less_than_a_gather_if_a_token_has_fewer_experts_than_there_are_ranks():
@@ -90,30 +116,35 @@ ARRAYS = (("exchanged", "dispatch.rows"), ("gathered", "router.in"))
 
 def test_folding_mixtral_8x22b_sends_a_quarter_of_what_experts_that_are_split_send():
     """tp 4 with sequence parallelism, dp 2, 1024 tokens of each rank: mcore's reference mapping, and folded."""
-    sizes = sizes_of(6144, 8, 2, 4096, E=2, X=4)
-    split = [(one.kind, one.logical_bytes(sizes), one.wire_bytes(sizes)) for one in forward_rows(program(SPLIT))]
+
+    def sent(**experts):
+        shared = {"dp": "expert", "tp": "tensor", "sequence_parallel": True, **experts}
+        plan = asked("mixtral-8x22b", 4096, mesh={"expert": 2, "tensor": 4}, layout=shared)
+        rows = (row for row in plan.rows if row.array in ("dispatch.rows", "combine.rows") and row.phase == "forward")
+        return [(row.collective, row.logical_bytes, row.wire_bytes_per_device) for row in rows]
+
     exchange, gather = ("all_to_all", 50_331_648, 12_582_912), ("all_gather", 100_663_296, 75_497_472)
-    assert split == [exchange, gather, ("reduce_scatter", *gather[1:]), exchange]
-    folded = [(one.kind, one.logical_bytes(sizes), one.wire_bytes(sizes)) for one in forward_rows(program(FOLDED))]
+    split, folded = sent(ep="expert", etp="tensor"), sent(ep=["expert", "tensor"])
+    assert sorted(split) == sorted([exchange, gather, ("reduce_scatter", *gather[1:]), exchange])
     assert folded == [("all_to_all", 201_326_592, 22_020_096)] * 2
     assert sum(one[2] for one in split) == 4 * sum(one[2] for one in folded) == 176_160_768
 
 
-def forward_rows(of):
-    names = {"dispatch.rows", "combine.rows"}
-    return [one for one in collectives(of, coalesce=False) if one.where.act == "F" and one.array in names]
-
-
-@pytest.mark.parametrize(("hidden", "expert", "experts", "ranks"), [(4096, 14336, 8, 8), (7168, 2048, 256, 64)])
-def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same_ones(hidden, expert, experts, ranks):
-    """Mixtral-8x7B at 8, DeepSeek-V3 at 64: 176,160,768 parameters of a layer, over 2 of 16 or 128 ranks in f32."""
-    of = program(layout(dp=("R", "E"), ep=("E",)))
-    sizes = sizes_of(hidden, experts, 2, 64, R=2, E=ranks)
-    sizes.dims["y"] = expert
-    reduced = [one for one in collectives(of, coalesce=True) if one.op == "gradient" and one.axes == ("R",)]
-    assert [(one.logical_bytes(sizes), one.wire_bytes(sizes)) for one in reduced] == [(704_643_072,) * 2]
-    router = next(one for one in collectives(of, coalesce=False) if one.array == "grad.Wr")
-    assert (router.axes, router.logical_bytes(sizes)) == (("R", "E"), 4 * hidden * experts)
+@pytest.mark.parametrize(("model", "ranks"), [("mixtral-8x7b", 8), ("deepseek-v3", 64)])
+def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same_ones(model, ranks):
+    """176,160,768 parameters of a rank and layer, of both, over 2 of 16 or 128 ranks in f32; the router over all."""
+    mesh, work = {"replica": 2, "expert": ranks}, {"global_batch": 2 * ranks, "grad_dtype": "f32"}
+    shared = {"layout": {"dp": ["replica", "expert"], "ep": "expert"}, "practice": {"base": "ideal"}, "workload": work}
+    plan = asked(model, 64, mesh=mesh, **shared)
+    experts = [row for row in plan.rows if row.block == "experts" and row.op == "gradient" and row.axis == "replica"]
+    layers = {}
+    for row in experts:
+        layers[row.layer] = layers.get(row.layer, 0) + row.wire_bytes_per_device
+    assert {*layers.values()} == {704_643_072}
+    routers = {row.logical_bytes for row in plan.rows if row.array == "grad.Wr"}
+    sizes = plan.question.model
+    assert routers == {4 * sizes.hidden * sizes.experts.experts}
+    assert {row.axis for row in plan.rows if row.array == "grad.Wr"} == {"replica,expert"}
 
 
 # Loads -----------------------------------------------------------------------------------------------------------
@@ -160,9 +191,14 @@ def tpsim_route(machine):
 )
 def test_chance_fills_the_fullest_rank_as_simulations_have_it(experts, top, ranks, tokens, peak):
     """1 + sqrt(2 ln R / (tokens * top)); simulated 1.013, 1.076, 1.080, 1.055, 1.140, 1.013 and 1.121."""
-    sizes = sizes_of(64, experts, top, tokens, E=ranks)
-    assume = Assume.model_validate({"routing": {"load": "uniform"}})
-    assert filled(assume, MODEL, EXCHANGED, sizes.dims, sizes.axes) == pytest.approx(peak, abs=5e-4)
+    blocks = {"experts": {"ffn": "moe", "experts": experts, "top": top, "hidden": 64}, "attention": ATTENTION}
+    model = {"extends": "mixtral-8x7b", "blocks": blocks, "params": None, "active": None}
+    where = {"mesh": {"expert": ranks}, "layout": {"dp": "expert", "ep": "expert"}}
+    plan = asked(model, tokens, **where, assume={"routing": {"load": "uniform"}})
+    assert plan.sizes.peaks["c"] == pytest.approx(peak, abs=5e-4)
+
+
+ATTENTION = {"attention": "gqa", "heads": 32, "kv_heads": 8, "head_dim": 128}
 
 
 def test_experts_keep_their_rows_and_what_is_as_wide_as_they_are():

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import steps
 import tpsim
-from steps_runs import by_set, runs
+from steps_runs import by_set, chosen, runs
+from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.machine.evidence import evidence
 
 
@@ -21,14 +23,21 @@ from tpsim.machine.evidence import evidence
 def listed():
     """The page's seconds of every run."""
     each = r"^\| (\S+) \| [^|]+ \| [^|]+ \| [\d.e+]+ \| ([\d.e+]+) \| [+-]"
-    return {name: float(seconds) for name, seconds in re.findall(each, steps.PAGE.read_text(), re.MULTILINE)}
+    text = steps.PAGE.read_text().split("\n## Runs\n")[1]
+    return {name: float(seconds) for name, seconds in re.findall(each, text, re.MULTILINE)}
+
+
+def parts(title):
+    """The cells of the tables below a title of the page, by the first of a row."""
+    part = steps.PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+    tables = [text for text in part.split("\n\n") if text.startswith("|")]
+    cells = [[line[2:-2].split(" | ") for line in text.splitlines()[2:]] for text in tables]
+    return [{first: [cell.strip() for cell in rest] for first, *rest in table} for table in cells]
 
 
 def rows(title):
-    """The cells of a table of the page, by the first of a row."""
-    part = steps.PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
-    cells = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")]
-    return {first: rest for first, *rest in cells[2:]}
+    """Those of the first table."""
+    return parts(title)[0]
 
 
 def named(name):
@@ -63,21 +72,61 @@ def test_steps_of_a_table_are_within_6_percent_in_the_mean_and_within_9_with_it_
     assert (float(mean) < 6, float(outside) < 9) == (True, True)
 
 
-@pytest.mark.parametrize(("full", "selective"), [("001", "002"), ("003", "004"), ("005", "006"), ("007", "008")])
-def test_what_selective_recompute_saves_over_full_is_within_3_percent(full, selective):
-    pair = [f"korthikanti_2022-{number}" for number in (selective, full)]
-    told, seen = (figure(pair[0]) / figure(pair[1]) for figure in (listed().get, lambda name: named(name).measured))
-    assert told == pytest.approx(seen, rel=0.03)
+def test_what_selective_recompute_saves_over_full_is_within_3_percent_in_the_mean_and_4_at_most():
+    off = []
+    for full, selective in (("001", "002"), ("003", "004"), ("005", "006"), ("007", "008")):
+        pair = [f"korthikanti_2022-{number}" for number in (selective, full)]
+        told, seen = (figure(pair[0]) / figure(pair[1]) for figure in (listed().get, lambda name: named(name).measured))
+        off.append(abs(told / seen - 1))
+    assert (np.mean(off) < 0.03, max(off) < 0.04) == (True, True)
 
 
 def test_bands_are_those_of_the_page_and_lie_about_the_step():
-    shown = [tuple(map(float, cells)) for cells in rows("Bands").values() if len(cells) == WHOLE and "." in cells[-1]]
+    shown = [tuple(map(float, cells)) for cells in parts("Bands")[0].values()]
     assert [(one.runs, one.sets, one.low, one.high) for one in evidence().steps] == shown
     assert all(one.low < 1 < one.high for one in evidence().steps)
 
 
-WHOLE = 4
-"""Cells of a row of a band behind its kind."""
+def test_no_kind_of_runs_lies_in_its_band_by_less_than_80_percent_beyond_chance():
+    """Nor far more: the least that the interval of so many runs allows is at most a tenth above."""
+    for kind, (_, _, inside, interval, _) in parts("Bands")[1].items():
+        low, high = map(float, interval.split(" to "))
+        assert (low - 5 <= 80 <= high, 70 <= float(inside) <= 90) == (True, True), kind
+
+
+def test_own_runs_better_a_set_and_a_single_one_makes_none_of_a_known_generation_worse_than_its_noise():
+    found = {name: [float(one or 0) for one in cells] for name, cells in rows("One's own runs").items()}
+    _, before, one, three, *_ = found.pop("mean over sets")
+    assert (one < 9, three < 7.5, three < one < before) == (True, True, True)
+    known = [name for name, asked in chosen()["sets"].items() if asked["generation"] in evidence().shares.known]
+    assert len(known) == evidence().shares.sets
+    for name in known:
+        *_, worse, noise = found[name]
+        assert worse < noise
+
+
+def test_a_guessed_launch_widens_a_band_and_a_known_one_does_not():
+    guessed, known = (
+        tpsim.plan("megatron-22b-a100", overrides=[f"assume.kernel_launch={{value: 40 us, kind: {kind}}}"])
+        for kind in ("guess", "measured")
+    )
+    plain = tpsim.plan("megatron-22b-a100").band
+    assert guessed.step.time_s == known.step.time_s
+    assert known.band.of == plain.of == guessed.band.of.removesuffix(", wider by its guessed launch")
+    assert guessed.band.high_s > known.band.high_s
+
+
+def test_an_end_of_the_band_can_be_required_and_no_lock_holds_it():
+    held, broken = (
+        tpsim.plan("megatron-22b-a100", overrides=[f"require.step_high=< {seconds} s", "require.step=< 2 s"])
+        for seconds in (9, 1.1)
+    )
+    assert (held.ok, broken.ok) == (True, False)
+    (line,) = (one for one in broken.lines if one.label == "band")
+    assert "; require step_high < 1.1 s is violated" in line.text
+    assert not line.ok
+    locked = [set(asked_facts({"x": plan}, Path()).scenarios["x"].results) for plan in (held, broken)]
+    assert all("require.step" in one and "require.step_high" not in one for one in locked)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("megatron-22b-a100", "one node"), ("gpt-neox-20b-a100", "several nodes")])
@@ -85,7 +134,9 @@ def test_a_plan_has_the_band_of_its_kind(name, kind):
     plan = tpsim.plan(name)
     many = {"one node": "one", "several nodes": "many"}[kind]
     ends = next(one for one in evidence().steps if (one.generation, one.nodes) == ("ampere", many))
-    assert (plan.band.low_s, plan.band.high_s) == (plan.step.time_s * ends.low, plan.step.time_s * ends.high)
+    assert (plan.band.low_s, plan.band.high_s) == pytest.approx(
+        (plan.step.time_s * ends.low, plan.step.time_s * ends.high)
+    )
     assert kind in plan.band.text
 
 

@@ -62,6 +62,35 @@ def test_a_token_takes_as_much_of_the_cache_as_published_shapes_say(model, due):
     assert plan.memory.cache_bytes == 8 * due
 
 
+CONFIGS = "tests/data/hf"
+WINDOWS = {
+    "Gemma-3-27B": (f"{CONFIGS}/gemma-3-27b.json", 131_072, 11_173_625_856, 0.168),
+    "Gemma-2-27B": (f"{CONFIGS}/gemma-2-27b.json", 8_192, 2_315_255_808, 0.75),
+    "gpt-oss-120b": (f"{CONFIGS}/gpt-oss-120b.json", 131_072, 4_836_556_800, 0.5005),
+    "Llama-4-Maverick": (f"{CONFIGS}/llama-4-maverick.json", 1_048_576, 52_747_567_104, 0.2559),
+}
+"""Published configs -> tokens, bytes of a sequence's cache, and their share of what it were without windows."""
+
+
+@pytest.mark.parametrize(("config", "tokens", "due", "share"), WINDOWS.values(), ids=WINDOWS)
+def test_the_cache_of_a_window_holds_what_it_reads_and_no_more(config, tokens, due, share):
+    """10 of 62 layers of Gemma 3 read all tokens, the others 1,024; of the others half, or a quarter, read all."""
+    plan = served(config, tp=1, context=tokens)
+    assert plan.memory.cache_bytes == due
+    kinds = plan.question.model.stack
+    reads_all = sum(layers for kind, layers in kinds if not plan.question.model.kinds[kind].attention.window)
+    whole = plan.serve.cache_bytes_per_token * tokens * plan.question.model.layers // reads_all
+    assert due / whole == pytest.approx(share, rel=2e-3)
+
+
+def test_short_contexts_fill_no_window_and_new_tokens_are_held_beside_it():
+    """Of 18 layers with a window of 128 tokens and 18 that read all: 2,048 bytes a token and layer."""
+    sizes = {tokens: served("gpt-oss-120b", tp=1, **work).memory.cache_bytes for tokens, work in WORKS.items()}
+    assert sizes == {64: 36 * 64 * 2048, 130: 18 * (130 + 128) * 2048, 1000: 18 * (1000 + 131) * 2048}
+
+
+WORKS = {64: {"context": 64}, 130: {"context": 130}, 1000: {"context": 1000, "tokens": 4}}
+
 LATENT = """\
 tpsim: model/2
 name: deepseek-v3-without-experts
@@ -92,6 +121,16 @@ def test_deepseek_v3_decodes_with_two_experts_a_chip_and_everything_else_on_all(
     assert plan.serve.cache_bytes_per_token == 70_272
     assert plan.memory.cache_bytes == 128 * 4989 * 70_272
     assert {row.collective for row in plan.rows} == {"all_to_all"}
+
+
+@pytest.mark.parametrize(
+    ("config", "due"), [("deepseek-v2", 69_120), ("deepseek-v2-lite", 31_104), ("kimi-k2", 70_272)]
+)
+def test_a_latent_and_its_rotated_key_are_all_that_is_kept_of_a_token(config, due):
+    """576 numbers a layer, in bf16; of DeepSeek-V3's heads, which 320 numbers have each, 71 times as much."""
+    assert served(f"{CONFIGS}/{config}.json", tp=1, context=8).serve.cache_bytes_per_token == due
+    heads = served(attention(128, 128, 160, 61), tp=1, context=8).serve.cache_bytes_per_token
+    assert heads == 4_997_120 == pytest.approx(71.1 * 70_272, rel=1e-3)
 
 
 def test_latents_take_70_kb_a_token_and_are_copied_where_heads_are_split(latents):
@@ -172,91 +211,6 @@ def test_a_cache_split_by_tokens_pays_a_max_a_sum_and_a_weighted_sum():
     softmax = [volumes[name] for name in ("max", "sum_exp", "mixed")]
     assert softmax == [8_192, 8_192, 1_048_576]
     assert sum(softmax) == 1_064_960  # what one packed call would carry
-
-
-BOOK = "book-tpu-v5e-ring"
-GQA = {"extends": "llama-2-13b", "kv_heads": 8, "params": None}
-
-
-@pytest.mark.parametrize(
-    ("model", "batch", "due_s"),
-    [
-        *(("llama-2-13b", 1, 4.985e-3), ("llama-2-13b", 16, 20.305e-3), ("llama-2-13b", 64, 69.329e-3)),
-        *((GQA, 1, 4.168e-3), (GQA, 8, 5.598e-3), (GQA, 64, 17.037e-3)),
-    ],
-)
-def test_llama_13b_on_eight_v5e_takes_what_its_bytes_take(model, batch, due_s):
-    """How to Scale Your Model, chapter on inference: 26e9 bytes of weights, 6.7e9 or 1.34e9 of cache per sequence."""
-    plan = served(model, BOOK, batch=batch, context=8192, overrides=["cost_model=book"])
-    fewer = (2 * 5120**2 * 2 - 2 * 5120 * 1024 * 2) * 40 / 6.56e12 if model is GQA else 0  # weights of keys and values
-    assert plan.step.compute_s == pytest.approx(due_s - fewer, rel=0.04)  # tpsim counts activations, too
-
-
-def test_llama_70b_in_int8_serves_32_sequences_from_eight_v5e():
-    """The same book: 112e9 bytes, 17.07 ms on 4x2, half of that on 4x4; it divides by a rounded 17 ms."""
-    fields = {
-        "batch": 32,
-        "context": 8192,
-        "param_dtype": "int8",
-        "cache_dtype": "int8",
-        "overrides": ["cost_model=book"],
-    }
-    plan = served(hw=BOOK, **fields)
-    held = 8 * plan.memory.static_bytes
-    assert 8 * plan.memory.cache_bytes == 42_949_672_960
-    assert held == pytest.approx(112e9, rel=0.015)
-    assert -(-held // 16_000_000_000) == 8  # 7.1 chips of 16 GB: the book's rounded 112e9 are 7
-    assert plan.step.compute_s == pytest.approx(17.07e-3, rel=0.07)  # activations, too: one copy per chip
-    assert 32 / plan.step.compute_s == pytest.approx(1874, rel=0.07)
-
-
-BOOKISH = {
-    "extends": "llama-3-8b",
-    "hidden": 4096,
-    "ffn": {"kind": "swiglu", "hidden": 16_384},
-    "heads": 32,
-    "head_dim": 256,
-    "layers": 64,
-    "vocab": 32_128,
-    "vocab_padded": 32_128,
-    "params": None,
-}
-
-
-@pytest.mark.parametrize(("kv_heads", "due"), [(8, 7), (1, 56)])
-def test_sixteen_v5e_have_room_for_seven_long_sequences_and_for_eight_times_as_many_of_one_kv_head(kv_heads, due):
-    """The same book, question 2: 18.4e9 parameters and the cache in int8, 128,000 tokens."""
-    fields = {"context": 128_000, "param_dtype": "int8", "cache_dtype": "int8", "overrides": ["layout.cache=sequence"]}
-    plan = served({**BOOKISH, "kv_heads": kv_heads}, BOOK, 16, **fields)
-    assert plan.serve.largest_batch == due
-
-
-PALM = {
-    "extends": "llama-3-8b",
-    "hidden": 18_432,
-    "ffn": {"kind": "swiglu", "hidden": 73_728},
-    "heads": 64,
-    "layers": 118,
-    "vocab": 256_000,
-    "vocab_padded": 256_000,
-    "params": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("kv_heads", "head_dim", "by", "batch", "published"),
-    [
-        (64, 128, "heads", 128, 1320),
-        (1, 256, "heads", 128, 660),
-        (1, 256, "batch", 128, 43_000),
-        (1, 256, "batch", 512, 10_700),
-    ],
-)
-def test_palm_on_64_v4_holds_the_contexts_that_were_published(kv_heads, head_dim, by, batch, published):
-    """Pope et al. 2022, table 1: the longest context with 30 % of memory for the cache; a band, as it is a reading."""
-    model = {**PALM, "kv_heads": kv_heads, "head_dim": head_dim}
-    plan = served(model, "tpu-v4", 64, batch=batch, context=1, overrides=[f"layout.cache={by}"])
-    assert 0.3 * plan.memory.capacity_bytes / plan.memory.cache_bytes == pytest.approx(published, rel=0.1)
 
 
 def test_a_reply_takes_its_prompt_and_a_step_per_token_at_the_mean_of_its_contexts():

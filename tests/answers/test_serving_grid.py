@@ -36,6 +36,18 @@ def test_every_element_is_the_plan_of_its_batch_and_context(by, more):
         assert found.tokens_per_s_chip[at] == pytest.approx(plan.serve.tokens_per_s_chip)
 
 
+@pytest.mark.parametrize("load", ["balanced", "uniform"])
+def test_layers_of_several_kinds_and_rows_of_experts_are_those_of_each_element(load):
+    """A model of windows, of experts that get as many rows as there are sequences, in two kinds of layers."""
+    asked = {**SCENARIO, "model": "gpt-oss-120b", "layout": {"tp": "tensor", "ep": "tensor"}}
+    found = tpsim.grid(asked, batches=[8, 256], contexts=[64, 4096], overrides=[f"assume.routing.load={load}"])
+    for at in [(0, 1), (1, 0)]:
+        sizes = [f"workload.batch={found.batch[at]:.0f}", f"workload.context={found.context[at]:.0f}"]
+        plan = tpsim.plan(asked, overrides=[*sizes, f"assume.routing.load={load}"])
+        assert found.step_s[at] == pytest.approx(plan.step.time_s, rel=1e-12)
+        assert found.peak_bytes[at] == pytest.approx(plan.memory.peak_bytes, rel=1e-12)
+
+
 def test_more_sequences_never_take_less_and_room_ends_where_the_plan_says():
     most = tpsim.plan(SCENARIO, overrides=["workload.context=4096"]).serve.largest_batch
     found = tpsim.grid(SCENARIO, batches=np.arange(1, most + 2), contexts=4096)

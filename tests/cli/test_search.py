@@ -23,7 +23,7 @@ def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsi
         "machine   dgx-h100, 4 chips",
         "practice  megatron: no recompute, overlap (tensor beside, gradients none, weights none, stages auto)",
         "searched  zero, sequence_parallel, schedule, chunks, microbatches, dp, tp",
-        "held      recompute none, pp 1",
+        "held      recompute none, pp 1, cp 1",
         "",
     ]
     assert lines[10].split() == [

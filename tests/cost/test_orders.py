@@ -218,8 +218,8 @@ def test_work_flights_and_waits_of_a_rank_fill_its_time(one, f, b, w, c):
     name, p, v, m = one
     found = ran(name, p, m, (f, b, w), c, v=v)
     for rank in range(p):
-        assert min(min(gap.flight_s, gap.wait_s) for gap in found.gaps[rank]) >= 0
-        gaps = sum(gap.flight_s + gap.wait_s for gap in found.gaps[rank])
+        assert all(gap.flight_s >= 0 <= gap.wait_s for gap in found.gaps(rank))
+        gaps = sum(gap.flight_s + gap.wait_s for gap in found.gaps(rank))
         assert m * (f + b + w) + gaps == pytest.approx(found.done(rank), rel=1e-9)
 
 

@@ -86,17 +86,17 @@ def test_flags_that_a_scenario_cannot_do_without_may_be_varied_instead():
 
 @pytest.mark.parametrize("vary", ["mesh=foo", "layout.tp=tensor", "layout.dp=data", "layout.pp=pipe"])
 def test_what_a_searched_mesh_sets_itself_is_not_varied(vary):
-    message = f"{vary.partition('=')[0]} follows from tp, dp and pp where the mesh is searched"
+    message = f"{vary.partition('=')[0]} follows from tp, dp, pp, cp and ep where the mesh is searched"
     assert refused(vary, tp=2) == (vary, "mesh-is-searched", message, "give these: --tp 8, or --vary tp=4,8")
 
 
 def test_a_placement_is_not_varied_where_the_mesh_is_searched():
     _, slug, message, remedy = refused("placement.tensor=nvlink,network")
     assert (slug, message) == ("mesh-is-searched", "placement.tensor cannot be varied where the mesh is searched")
-    assert remedy == "vary tp, dp, pp; or hold it: --placement"
+    assert remedy == "vary tp, dp, pp, cp, ep; or hold it: --placement"
 
 
 def test_an_override_of_a_mesh_that_is_searched_is_refused_not_ignored():
     value, slug, message, _ = refused(overrides=["mesh.tensor=8"])
     assert (value, slug) == ("8", "mesh-is-searched")
-    assert message == "mesh.tensor follows from tp, dp and pp where the mesh is searched"
+    assert message == "mesh.tensor follows from tp, dp, pp, cp and ep where the mesh is searched"

@@ -6,12 +6,13 @@ from collections import Counter
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.layouts.space import spaces
-from tpsim.layouts.walk import Alive, _alive, alive, settled
+from tpsim.layouts.walk import _alive, _most, alive, settled
 from tpsim.layouts.weighed import weigh
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -109,10 +110,11 @@ def weighed(scenario, work, chips, vary, every):
 
 def test_kernels_alone_take_no_longer_than_all_that_is_issued(planned):
     fitting = [one for one, _ in planned if one.room_bytes >= 0]
+    for one in fitting:
+        one.family.bound(nearer=False)
     alone = [one.step_s for one in fitting]
     for one in fitting:
-        if one.nearer:
-            one.nearer()
+        one.family.bound(nearer=True)
     assert all(0 < kernels <= one.step_s * (1 + 1e-12) for kernels, one in zip(alone, fitting, strict=True))
 
 
@@ -187,22 +189,32 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
 def test_orders_hold_no_more_once_they_have_settled(schedule, p):
     for v in (2, 3) if SCHEDULES[schedule].several else (1,):
         m = settled(schedule, p, v, 100 * p)
-        few, many = alive(schedule, p, v, m), _alive(schedule, p, v, m + 2 * p)
-        assert {sort: [_with(one, 2 * p) for one in each] for sort, each in few.items()} == many
+        of = (0, *(1,) * (p * v - 2), 2)
+        few, many = alive(schedule, p, m, of), _alive(schedule, p, m + 2 * p, of)
+        assert few.keys() == many.keys()
+        for ranked, each in few.items():
+            assert [_with(one, 2 * p) for one in each] == [_with(one, 0) for one in many[ranked]]
 
 
 def _with(one, others):
     """What is alive beside an action with so many microbatches more."""
-    more = one.more or ((0, 0),) * len(one.beside)
-    beside = ((sort, f + df * others, w + dw * others) for (sort, f, w), (df, dw) in zip(one.beside, more, strict=True))
-    return Alive(one.now, tuple(beside))
+    counts = one.counts if one.more is None else one.counts + one.more * others
+    return one.now, {*map(tuple, counts.tolist())}
 
 
 def test_what_is_alive_is_listed_once_per_action():
-    found = alive("1f1b", 4, 1, 8)
-    assert {sort: len(each) for sort, each in found.items()} == {"first": 2, "middle": 2, "last": 2}
-    (forward,) = (one for one in found["first"] if one.now == ("first", "F"))
-    assert forward.beside == (("first", 3, 0),)
+    found = alive("1f1b", 4, 8, (0, 1, 1, 2))
+    assert {ranked: len(each) for ranked, each in found.items()} == {(0,): 2, (1,): 2, (2,): 2}
+    (forward,) = (one for one in found[0,] if one.now == (0, "F"))
+    assert forward.counts.tolist() == [[3, 0, 0, 0, 0, 0]]
+
+
+def test_of_what_is_alive_only_that_is_listed_which_nothing_surpasses():
+    rows = np.array([[3, 1], [2, 2], [1, 2], [0, 5], [3, 0]])
+    assert _most(rows).tolist() == [[3, 1], [2, 2], [0, 5]]
+    beside = np.array([[0, 3, 1], [1, 2, 2], [1, 1, 2], [0, 0, 5], [1, 2, 1]])
+    assert _most(beside).tolist() == [[0, 3, 1], [1, 2, 2], [0, 0, 5]]
+    assert _most(np.array([[4, 0], [7, 0]])).tolist() == [[7, 0]]
 
 
 def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():

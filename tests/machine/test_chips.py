@@ -154,7 +154,7 @@ def test_no_machine_repeats_what_its_chip_says(name):
 def test_every_chip_is_listed_with_the_machines_that_are_made_of_it():
     made = {one["chip"]: one["machines"] for one in hw_list().chips}
     assert sorted(made) == spec.names("chips")
-    assert made["gb200"] == ["gb200-nvl72", "p6e-gb200"]
+    assert made["gb200"] == ["gb200-hosts", "gb200-nvl72", "p6e-gb200"]
     assert [chip for chip, machines in made.items() if not machines] == []
 
 
@@ -166,6 +166,26 @@ def test_the_file_of_a_chip_is_held_against_its_form_and_leaves_the_rest_to_mach
     (problem,) = hw_validate(path).problems
     assert (problem.message, problem.remedy) == ('"capcity" is not a field of a memory', 'did you mean "capacity"?')
     assert problem.place.line == 6
+
+
+def test_the_file_of_a_chip_is_refused_for_what_machines_made_of_it_would_be(tmp_path):
+    path = tmp_path / "mine.yaml"
+    levels = "levels: {nvlink: {algorithms: {rnig: {efficiency: 0.5}}}}\n"
+    path.write_text(f"{CHIP}  peak: {{bf61: {{value: 1 PFLOP/s, source: nobody, kind: stated}}}}\n{levels}", "utf-8")
+    wrong = [(problem.message, problem.place.line) for problem in hw_validate(path).problems]
+    assert wrong == [
+        ('"nobody" is not a source', 7),
+        ('"bf61" is not a dtype', 7),
+        ('"rnig" is not an algorithm', 8),
+    ]
+
+
+def test_strictly_each_figure_of_a_chips_file_states_its_kind_and_source(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(CHIP + "    bandwidth: {value: 4 TB/s, kind: stated}\n", encoding="utf-8")
+    assert hw_validate(path).ok
+    wrong = [problem.message for problem in hw_validate(path, strict=True).problems]
+    assert wrong == ["chip.memory.capacity has no kind", "chip.memory.bandwidth has no source"]
 
 
 def test_a_chip_on_a_fabric_that_it_is_not_built_for_is_warned_of(tmp_path):

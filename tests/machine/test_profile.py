@@ -159,7 +159,7 @@ def test_a_misspelt_field_is_shown_with_a_caret(tmp_path):
         "   |\n"
         "11 |       bandwith: 45 GB/s\n"
         '   |       ^^^^^^^^ did you mean "bandwidth"?\n'
-        "   = fields here: bandwidth, efficiency, hop_latency"
+        "   = fields here: bandwidth, uplink, efficiency, hop_latency"
     )
 
 

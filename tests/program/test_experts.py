@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.models import MIXTURE, mixture
-from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.algebra.sharding import ShardingError
 from tpsim.program import dispatch
 from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import ROOT, lower
@@ -180,5 +180,5 @@ def test_rows_that_do_not_lie_as_their_tokens_are_refused():
     x = trace.leaf("x", ("b", "s", "h"), "routed", "bf16", "activation")
     rows = dispatch.to_experts(trace, dispatch.dispatch(trace, "rows", x, chosen), "rows")
     with pytest.raises(ShardingError) as error:
-        dispatch.combine(trace, "out", rows, chosen, Sharding(x.dims, x.type.on))
+        dispatch.combine(trace, "out", rows, chosen, x)
     assert str(error.value) == "out: rows[n_R, c, h] does not lie as its tokens [b_R, s, i]; bring it back first"

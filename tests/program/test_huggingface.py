@@ -59,6 +59,31 @@ COUNTS = {
 """Parameters, those that work for a token, and these without the embedding; sources in tests/data/hf/SOURCES.md."""
 
 
+STATED = {
+    "mixtral-8x7b": (46.7e9, 12.9e9),
+    "mixtral-8x22b": (141e9, 39e9),
+    "qwen3-235b": (235e9, 22e9),
+    "qwen3-30b": (30.5e9, 3.3e9),
+    "qwen3-coder-480b": (480e9, 35e9),
+    "qwen3-32b": (32.8e9, None),
+    "deepseek-v3": (671e9, 36.7e9),
+    "deepseek-v2": (236e9, 21e9),
+    "deepseek-v2-lite": (15.7e9, None),
+    "kimi-k2": (1.03e12, 32e9),
+    "llama-4-scout": (108e9, 17e9),
+    "llama-4-maverick": (400e9, 17e9),
+    "gpt-oss-120b": (116.8e9, 5.1e9),
+    "gpt-oss-20b": (20.9e9, 3.6e9),
+    "phi-3-mini": (3.8e9, None),
+    "phi-3-medium": (14e9, None),
+    "gemma-3-27b": (27e9, None),
+}
+"""What sources state, rounded, of all parameters and of those that work for a token (tests/data/hf/SOURCES.md).
+
+Llama 4 Scout: the card's 109e9 count its vision part. DeepSeek-V2-Lite's 2.4e9 are 2.45e9 here, cut off.
+"""
+
+
 def mlp(model: Any) -> Any:
     (kind,) = model.kinds.values()
     return kind.ffn
@@ -90,6 +115,21 @@ def test_the_computed_parameters_are_the_published_ones_to_a_tenth_of_a_percent(
 def test_the_parameters_of_a_family_are_counted_to_the_last_one(name: str) -> None:
     shown = model_show(CONFIGS / f"{name}.json")
     assert (shown.parameters["total"], shown.active, shown.active_without_embedding) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_the_parameters_of_a_family_are_those_that_its_source_states(name: str) -> None:
+    """Rounded as the source has them; active ones with the embedding or without it, as sources differ in that."""
+    total, active, without = COUNTS[name]
+    stated, working = STATED[name]
+    assert total == pytest.approx(stated, rel=6e-3)
+    if working:
+        assert min(abs(one / working - 1) for one in (active, without)) < 0.02
+
+
+def test_qwen3_32b_has_31_2e9_parameters_beside_its_tables() -> None:
+    groups = model_show(CONFIGS / "qwen3-32b.json").parameters
+    assert groups["total"] - groups["embedding"] - groups["output"] == 31_206_298_624
 
 
 def test_what_predicts_further_tokens_is_counted_beside_the_rest() -> None:
@@ -187,7 +227,43 @@ def test_a_key_that_no_rule_reads_is_refused_if_a_model_could_mean_it(imported: 
 
 
 def test_other_keys_are_listed(imported: Any) -> None:
-    assert imported(config("llama-3-8b", favourite="blue")).notes == ("not read: favourite",)
+    silent = "not read, for it changes no size: attention_dropout, rms_norm_eps, rope_theta"
+    notes = imported(config("llama-3-8b", favourite="blue", attention_dropout=0.1)).notes
+    assert notes == ("not read: favourite", silent)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("alibi", True),
+            ("multi_query", True),
+            ("d_model", 512),
+            ("mamba_d_conv", 4),
+            ("block_types", ["local"]),
+        ),
+        *(("swa", True), ("pre_norm", False), ("use_rms_norm", False), ("position_embedding_type", "alibi")),
+    ],
+)
+def test_keys_of_other_models_are_refused_in_a_config_of_this_one(imported: Any, key: str, value: Any) -> None:
+    with pytest.raises(InputError, match=rf"unread-key.*\b{key}\b"):
+        imported(config("llama-3-8b", **{key: value}))
+
+
+def test_a_window_has_two_names_and_the_usual_length_where_a_config_leaves_it_out(imported: Any) -> None:
+    def windows(**changes: Any) -> set[int | None]:
+        return {one.window for one in imported(config("gemma-2-2b", **changes)).model.attentions}
+
+    assert windows(sliding_window=..., sliding_window_size=512) == {512, None}
+    assert windows(sliding_window=...) == {4096, None}
+    assert windows(sliding_window=None) == {None}
+    with pytest.raises(InputError, match="sliding_window and sliding_window_size are two names of one size and differ"):
+        windows(sliding_window_size=512)
+
+
+def test_a_config_says_in_what_its_weights_are_published(imported: Any) -> None:
+    notes = imported(config("gpt-oss-20b")).notes
+    assert "experts are published in mxfp4: workload.expert_dtype" in notes
 
 
 def test_a_layer_that_is_no_attention_is_refused_by_its_name(imported: Any) -> None:

@@ -77,8 +77,9 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         for name, practice in PRACTICES.items()
     }
     rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
-    assert all(one == {"gates": "experts", "overlap": "none"} for one in rows.values())
-    assert ideal["rows"] == {"gates": "experts", "overlap": "beside"}
+    plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "levels": (), "dtype": None}
+    assert all(one == plain for one in rows.values())
+    assert ideal["rows"] == {**plain, "overlap": "beside"}
     assert switches == {
         "ideal": {},
         "megatron": {

@@ -11,6 +11,12 @@ from tpsim.question.scenario import resolve
 
 SCENARIO = "mixtral-8x7b-h100"
 ELSEWHERE = "layout.ep names idle, which is no axis of dp or cp or tp"
+NODE = "practice.rows.dispatch=node"
+WIDE = ["model=qwen3-235b-a22b", "workload.microbatches=1", "placement={}"]
+ONE_AXIS = [*WIDE, "mesh={all: 64}", "layout={dp: all, ep: all}"]
+TWO_AXES = [*WIDE, "mesh={node: 8, gpu: 8}", "layout={dp: [node, gpu], ep: [node, gpu]}"]
+TURNED = [*TWO_AXES, "layout.ep=[gpu, node]"]
+REPEATED = [*TWO_AXES, "layout={dp: node, tp: gpu, ep: [node, gpu]}", "mesh={node: 16, gpu: 4}"]
 
 
 def refusal(*overrides, scenario=SCENARIO):
@@ -30,7 +36,13 @@ def refusal(*overrides, scenario=SCENARIO):
         (["assume.routing.load=0.5"], "0.5"),
         (["assume.routing.load=most"], "most"),
         (["practice.rows.gates=nowhere"], "nowhere"),
-        (["practice.rows.dispatch=node"], "one row for all experts of a token on a node) is not modelled yet"),
+        (["practice.rows.dispatch=nowhere"], "nowhere"),
+        (["practice.rows.dispatch=node"], "experts lie on one node (expert on nvlink), so there is no node to copy to"),
+        ([*ONE_AXIS, NODE], "all lies inside nodes (nvlink) and between them, so it does not tell nodes apart"),
+        ([*TURNED, NODE], "write layout.ep: [node, gpu]"),
+        ([*REPEATED, NODE], "every device along gpu has all tokens, so no copies of them go there"),
+        (["assume.routing.copies={node: 0.5}"], "0.5"),
+        (["assume.routing.copies=many"], "many"),
         (["practice.rows.overlap=pair"], "exchanges beside another microbatch) is not modelled yet"),
     ],
 )

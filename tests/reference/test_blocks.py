@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
-from math import prod
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from tests.models import LLAMA
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Practice, layout
+from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.model import Attention, Kind, Latent, Mlp
 from tpsim.program.op import Reshard
 from tpsim.program.serving import Serving, lower_serving
@@ -81,20 +81,32 @@ def test_what_predicts_further_tokens_is_for_training_alone():
     assert not [op.output.name for op in served.ops if "mtp" in op.output.name]
 
 
-def test_tokens_that_devices_share_travel_as_latents():
-    """C8: 576 numbers of each token instead of 40,960 of its heads; ZeRO shards what is made of latents."""
-    where = layout(cp=("C",), tp=("X",), zero=2, sequence_parallel=True, latents=("u", "x"))
-    sharded = run(DEEPSEEK, where, Practice(), Mesh({"C": 2, "X": 2}))
+CUBE = Mesh({"D": 2, "C": 2, "X": 2})
+KEYS = ("attention.latents", "attention.rotated_keys")
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_tokens_that_devices_share_travel_as_latents(zero):
+    """One gather of latents and one of rotated keys forward, their scatters backward; ZeRO shards what they are."""
+    shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": True, "latents": ("u", "x")}
+    where = layout(**shared, zero=zero)
+    sharded = run(DEEPSEEK, where, Practice(), CUBE)
     assert difference(sharded, whole(DEEPSEEK.name, Practice())) < 1e-10
-    assert {"u": ("C",), "x": ("C",)}.items() <= where.table["state"].items()
-    sizes = {"b": 1, "t": 131072, "x": 512, "a": 64}
-    gathers = [
-        prod(sizes[dim] for dim in op.output.dims) * DTYPE_BYTES["bf16"]
-        for op in sharded.program.ops
-        if isinstance(op, Reshard) and op.moves and op.output.name in ("attention.latents", "attention.rotated_keys")
-        if (op.where.act, op.where.index("layers"), op.where.index("microbatches")) == ("F", 0, 0)
-    ]
-    assert sum(gathers) == 150_994_944
+    if zero:
+        assert {"u": ("D", "C"), "x": ("D", "C")}.items() <= where.table["state"].items()
+    for act, sends in (("F", ["all_gather [b_D, t_C, x]", "all_gather [b_D, t_C, a]"]), ("B", SCATTERS)):
+        moves = [
+            f"{move.kind} {move.before}"
+            for op in sharded.program.ops
+            if isinstance(op, Reshard) and op.output.name.removeprefix("d.") in KEYS and op.where.act == act
+            for move in op.moves
+            if move.kind != "slice"
+        ]
+        assert Counter(moves) == dict.fromkeys(sends, 2 * 3)  # microbatches, layers and what predicts a token more
+
+
+SCATTERS = ["reduce_scatter [b_D, t, x]{U_CX}", "reduce_scatter [b_D, t, a]{U_CX}"]
+"""Over C alone: what heads owe over X is settled where the latent was made."""
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -156,6 +157,18 @@ def test_keys_and_values_that_come_block_after_block_make_what_they_make_togethe
     where, mesh = RINGS[way]
     ring = run(LLAMA, where, Practice(context="ring", order=order), mesh)
     assert difference(ring, whole(LLAMA, Practice())) < 1e-10
+
+
+@pytest.mark.parametrize("how", ["gather", "ring"])
+def test_scores_that_fall_with_the_distance_fall_alike_wherever_tokens_are(how):
+    """ALiBi: no position is in the stream, so that a device must know those of its own and of others' tokens."""
+    alibi = replace(LLAMA, positions="alibi")
+    where = layout(cp=("C",), dp=("D",), tp=("X",), sequence_parallel=True, zero=1)
+    sharded = run(alibi, where, Practice(context=how, order="zigzag"), MESH)
+    assert difference(sharded, whole(alibi, Practice())) < 1e-10
+    none = whole(replace(LLAMA, positions="none"), Practice())
+    losses = [float(one.value(one.program.results["loss"])) for one in (whole(alibi, Practice()), none)]
+    assert abs(losses[0] - losses[1]) > 1e-6
 
 
 def streamed_calls(ring):

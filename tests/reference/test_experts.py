@@ -59,6 +59,11 @@ def test_experts_whose_states_are_sharded_give_what_one_device_gives(zero):
     assert difference(sharded, whole(model=SHARED, practice=PRACTICES["megatron"])) < 1e-10
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_states_of_experts_over_the_ranks_that_have_the_same_ones_give_what_one_device_gives(zero):
+    assert difference(run(layout(dp=("R", "E"), ep=("E",), zero=zero), CUBE), whole()) < 1e-10
+
+
 @pytest.mark.parametrize("recompute", [("full",), ("dispatch.rows",)], ids=["layers", "rows"])
 def test_rows_that_are_recomputed_travel_again(recompute):
     again = Practice(recompute=recompute)
@@ -210,8 +215,8 @@ def test_a_dispatch_without_its_transpose_is_found(monkeypatch):
 
     dispatch = backward.dispatch
 
-    def wrong(trace, name, x, chosen, born):
-        return trace.lin(name, dispatch(trace, name, x, chosen, born), scales=[backward.Scale(0.5)])
+    def wrong(trace, name, x, chosen, like):
+        return trace.lin(name, dispatch(trace, name, x, chosen, like=like), scales=[backward.Scale(0.5)])
 
     monkeypatch.setattr(backward, "dispatch", wrong)
     found = {one.parameter: one.difference for one in slopes(run(layout(), {}))}

@@ -42,14 +42,14 @@ def on_devices(devices, placement, change):
 
 
 def claimed(placement, change, V):
-    """What `machine` claims: of all wires, and of each level the busiest link."""
+    """What `machine` claims: of all wires, of each level the busiest link, and of the busiest uplink of a node."""
     parts = _groups(placement.route(change.axes))
     found = changing(parts, V, placement.change(change))
     levels = [part[0].level for part in parts]
     totals = {
         name: max(one.link_total for one, at in zip(found.parts, levels, strict=True) if at == name) for name in levels
     }
-    return found.whole, totals
+    return found.whole, totals, max(found.uplinks)
 
 
 def _groups(route):
@@ -59,6 +59,12 @@ def _groups(route):
 
 NODES = (level("switch", 4, name="in"), level("switch", name="out"))
 TREE = (level("switch", 2, name="in"), level("switch", 2, name="mid"), level("switch", name="out"))
+SHARED = (level("switch", 4, name="in"), level("switch", name="out", shared=True))
+LEAVES = (
+    level("switch", 2, name="in"),
+    level("switch", 2, name="mid", shared=True),
+    level("switch", name="out", shared=True),
+)
 SITES = {
     "line": ({"X": 2, "Y": 4}, [level("line", 8)], None),
     "odd line": ({"X": 3, "Y": 5}, [level("line", 15)], None),
@@ -90,6 +96,11 @@ SITES = {
     "two nodes": ({"X": 2, "Y": 4}, list(NODES), None),
     "nodes by both axes": ({"X": 4, "Y": 6}, list(NODES), None),
     "a tree of three levels": ({"X": 2, "Y": 2, "Z": 3}, list(TREE), None),
+    "nodes that share uplinks": ({"X": 2, "Y": 4}, list(SHARED), None),
+    "nodes by both axes that share uplinks": ({"X": 4, "Y": 6}, list(SHARED), None),
+    "groups that share uplinks": ({"X": 2, "Y": 4, "W": 2}, list(SHARED), None),
+    "groups beside nodes that share uplinks": ({"W": 2, "X": 2, "Y": 4}, list(SHARED), None),
+    "leaves that share uplinks, and nodes": ({"X": 2, "Y": 2, "Z": 3}, list(LEAVES), None),
     "cables in nodes": ({"X": 2, "Y": 4}, [level("mesh", 4, name="in"), level("switch", name="out")], None),
     "hosts in nodes": ({"X": 3, "Y": 4}, [level("host", 4, name="in"), level("switch", name="out")], None),
     "slices": ({"X": 3, "Y": 4}, [level("torus", 4, name="in"), level("switch", name="out")], None),
@@ -113,7 +124,8 @@ def every_change_is_as_claimed(mesh, levels, binding):
             after, wanted, call = on_devices(devices, placement, change)
             assert after == wanted
             V = 4 * CHUNK * placement.mesh.devices * placement.mesh.size(*change.axes) // placement.mesh.size(*axes)
-            whole, totals = claimed(placement, change, V)
+            whole, totals, uplink = claimed(placement, change, V)
+            assert call.uplink == uplink, want
             assert {name: call.levels[name].total for name in totals} == totals, want
             assert Fraction(sum(map(int, call.sent)), len(call.sent)) == whole.carried, want
             if all(segment.stride == 1 or segment.topology == "host" for segment in placement.route(change.axes)):
@@ -125,14 +137,14 @@ def test_on_a_ring_of_eight_each_link_of_the_busiest_carries_two_blocks():
     _, placement = placed({"X": 2, "Y": 4}, level("ring", 8))
     change = changed(["X", "Y"], ["Y", "X"])
     assert placement.change(change).targets() == [0, 4, 1, 5, 2, 6, 3, 7]
-    whole, _ = claimed(placement, change, 8)
+    whole, *_ = claimed(placement, change, 8)
     assert (whole.steps, whole.link_total, whole.carried) == (3, 2, Fraction(3 + 1 + 2 + 2 + 1 + 3, 8))
 
 
 def test_half_of_a_block_goes_each_way_round_where_both_are_as_long():
     """Round a ring of 4 only 1 and 2 change places where two axes do; 0 and 2 would meet their like on either way."""
     _, placement = placed({"X": 2, "Y": 2}, level("ring", 4))
-    whole, _ = claimed(placement, changed(["X", "Y"], ["Y", "X"]), 4)
+    whole, *_ = claimed(placement, changed(["X", "Y"], ["Y", "X"]), 4)
     assert (whole.steps, whole.link_total) == (1, 1)
     plan = permutes.routed([Segment("wires", "wires", "ring", 4)], [2, 1, 0, 3])
     assert sorted((send.source, send.way, send.size) for send in plan.steps[0]) == [

@@ -19,9 +19,9 @@ CHUNK = 12
 """Elements per device and dim: halves, thirds and quarters of a chunk are whole."""
 
 
-def level(topology, *shape, name="wires"):
+def level(topology, *shape, name="wires", shared=False):
     """A level of the network; a torus closes every axis longer than two."""
-    return WireLevel(name, topology, shape, Wrap(always=topology == "torus"))
+    return WireLevel(name, topology, shape, Wrap(always=topology == "torus"), shared=shared)
 
 
 def placed(mesh, *levels, binding=None):

@@ -123,6 +123,10 @@ ANSWERS = {
             COUNT,
         ),
         "min_slice_chips": Answer(smallest_slice, COUNT),
+        "free_hbm": Answer(
+            lambda: load("tpu-v5e").chip.memory_capacity.value - held("W[P_ZY]", "Z=16,Y=8", f"P={EXPERTS}", "int8"),
+            COUNT,
+        ),
     },
     "IN-14": {
         "T_2D": Answer(lambda: two_dimensional().moves(), formula=2 * B * D / (X * W_V5P) + 4 * B * F / (Y * W_V5P)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import sympy
 
@@ -25,6 +26,7 @@ from tests.worked.readings import (
     equal,
     equal_as_a_formula,
     given,
+    held,
     intensity,
     local,
     many,
@@ -34,6 +36,9 @@ from tests.worked.readings import (
     tensor_limit,
     tensor_parallel,
 )
+from tpsim.answers.run import Run
+from tpsim.machine import timing
+from tpsim.machine.profile import load
 from tpsim.question.question import Workload
 
 
@@ -122,6 +127,19 @@ def sequences(tokens, seq):
     return equal(Workload(global_batch=symbol("batch"), seq=seq).tokens, tokens, "batch")
 
 
+def days(flops, chips, share):
+    """Of a run of so many FLOPs on v5p at a share of its peak: one step of all of them."""
+    step_s = timing.compute_s(load("tpu-v5p"), flops / chips, "bf16", share)
+    return Run(step_s, chips, 1, 1, None).days
+
+
+def outputs_13b():
+    """Bytes of what every matrix of an MLP makes of 3e6 tokens, of 40 layers."""
+    dims = "B=3000000,D=5120,F=13824"
+    return 40 * (2 * held("H[B,F]", "X=1", dims) + held("Out[B,D]", "X=1", dims))
+
+
+@cache
 def data_parallel_13b():
     return tpsim.plan(model="llama-2-13b", hw="tpu-v5p", dp=4096, batch=4096, seq=2048)
 
@@ -141,7 +159,10 @@ ANSWERS = {
         "T_math": Answer(lambda: block_backward().math(), formula=8 * B * D * F / (X * C_V5P)),
         "T_comms": Answer(lambda: block_backward().moves(), formula=8 * D * F / W_V5P),
     },
-    "TR-05": {"chips": Answer(lambda: equal(three_axes().math(B=16e6), three_axes().moves(), "X"))},
+    "TR-05": {
+        "chips": Answer(lambda: equal(three_axes().math(B=16e6), three_axes().moves(), "X")),
+        "days": Answer(lambda: days(6.3e24, 16e6 / 850, 0.5), COUNT),
+    },
     "TR-06": {
         "Y_llama": Answer(lambda: tensor_limit(tensor_parallel(), F=30_000)),
         "Y_gemma": Answer(lambda: tensor_limit(tensor_parallel(), F=50_000)),
@@ -176,6 +197,8 @@ ANSWERS = {
         "min_batch_fsdp": Answer(lambda: equal(three_axes().math(X=4096), three_axes().moves(), "B")),
         "dp_fits": Answer(lambda: data_parallel_13b().memory.states_fit, COUNT),
         "fsdp_compute_bound": Answer(fsdp_compute_bound),
+        "hbm_total": Answer(lambda: data_parallel_13b().chips * data_parallel_13b().memory.capacity_bytes, COUNT),
+        "acts": Answer(outputs_13b, COUNT),
     },
     "AT-05": {"max_dp": Answer(lambda: sequences(4_194_304, 4096), COUNT)},
     "AT-07": {
@@ -190,5 +213,6 @@ ANSWERS = {
         "per_pod": Answer(lambda: local("x[B_P]", "B", 4_194_304, P=4), COUNT),
         "dcn_bound": Answer(slice_tokens, BOOK_MANY),
         "compute_bound": Answer(four_pods_compute_bound, BOOK_MANY),
+        "days": Answer(lambda: days(6.3e24, 35_840, 0.4), COUNT),
     },
 }

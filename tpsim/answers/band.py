@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import prod
+from math import exp, hypot, log, prod
 from typing import TYPE_CHECKING
 
 from tpsim.machine.evidence import evidence
@@ -12,7 +12,9 @@ from tpsim.quantity.units import show
 from tpsim.report.record import Count, Record, Seconds
 
 if TYPE_CHECKING:
-    from tpsim.machine.evidence import EvidenceFile
+    from collections.abc import Callable
+
+    from tpsim.machine.evidence import BandFields, EvidenceFile
     from tpsim.question.question import Question
 
 
@@ -37,17 +39,45 @@ class Band(Record):
         return f"{low} to {high} in 8 of 10 published runs {self.of} ({self.runs} runs of {self.sets} sets)"
 
 
-def band(question: Question, time_s: Seconds) -> Band:
-    """The band of a step of so many seconds, from errors that the shipped constants were not fitted by."""
+NORMAL = 1.2816
+"""The ninetieth of a hundred of a normal variable, in deviations."""
+
+
+def band(question: Question, time_s: float, at_launch: Callable[[float], float]) -> Band:
+    """The band of a step of so many seconds, from errors that its constants were not fitted by.
+
+    at_launch  seconds of the step with this launch of its host: a guessed one widens the band
+    """
     unlike = "".join(f" with {sort}" for sort, there in _unlike(question).items() if there)
-    several = question.mesh.devices > prod(question.machine.levels[0].shape)
-    generation = "" if unlike else question.machine.chip.generation
-    found = _evidence().band(generation, "many" if several else "one")
+    found = _of_kind(question, known=not unlike)
+    ends, guessed = (log(found.low), log(found.high)), ""
+    launch = question.assume.kernel_launch
+    if launch and launch.kind == "guess":
+        wide = NORMAL * _evidence().shares.launch
+        off = [log(at_launch(launch.value * exp(by)) / time_s) for by in (-wide, wide)]
+        ends, guessed = (-hypot(ends[0], off[0]), hypot(ends[1], off[1])), ", wider by its guessed launch"
+    low, high = (time_s * exp(one) for one in ends)
+    return Band(low, high, _words(found, unlike) + guessed, found.runs, found.sets)
+
+
+def _of_kind(question: Question, *, known: bool) -> BandFields:
+    """The band of its kind; of what no published run has, the last one."""
+    chip, first = question.machine.chip, question.machine.levels[0]
+    nodes = "many" if question.mesh.devices > prod(first.shape) else "one"
+    measured = any(one.kind == "measured" for one in chip.constants() if one.path.endswith(SHARE))
+    return _evidence().band(chip.generation if known else "", nodes, calibrated=known and measured)  # type: ignore[arg-type]  # one of the two
+
+
+SHARE = "matmul_efficiency"
+"""What own runs move first of all: measured, it makes a machine calibrated."""
+
+
+def _words(found: BandFields, unlike: str) -> str:
+    if found.calibrated:
+        return "on machines that one of their own runs had moved"
     if found.generation is None:
-        kind = f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
-    else:
-        kind = f"on {'one node' if found.nodes == 'one' else 'several nodes'} of {found.generation} chips"
-    return Band(time_s * found.low, time_s * found.high, kind, found.runs, found.sets)
+        return f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
+    return f"on {'one node' if found.nodes == 'one' else 'several nodes'} of {found.generation} chips"
 
 
 def _unlike(question: Question) -> dict[str, bool]:

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.reshard import Routes
-from tpsim.program.dims import RAGGED
+from tpsim.program.dims import ROWS
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, sizes_of
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 def cheapest_path(question: Question) -> Paths:
     """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split.
 
-    Ragged rows split as they come.
+    Ragged rows split as they come. Nothing goes over stages, which hold other layers.
     """
     sizes, seconds = sizes_of(question), pricer(question)
-    dims = question.workload.dims(question.model)
+    order = [axis for axis in question.mesh.order if axis not in question.layout.stages]
+    dims = {dim: size for dim, size in sizes.dims.items() if isinstance(size, int)}
 
     def routes(dtype: str) -> Routes:
         def price(move: Move) -> Any:
@@ -34,10 +35,10 @@ def cheapest_path(question: Question) -> Paths:
             except InputError:
                 return inf  # no closed form is known for this move on these wires: not a way to offer
 
-        return Routes(question.mesh.order, price, even)
+        return Routes(order, price, even)
 
     def even(type_: Sharding) -> bool:
-        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim != RAGGED)
+        return all(question.mesh.divides(type_, dim, dims) for dim in type_.dims if dim not in ROWS)
 
     known = {dtype: routes(dtype) for dtype in DTYPE_BYTES}
     return lambda x, to, _order: known[x.dtype].path(x.type, to)

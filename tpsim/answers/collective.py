@@ -256,7 +256,8 @@ class CollectiveResult(Answer):
         told = dict.fromkeys(one for timed in self.timings for one in timed.curves)
         measured = [Assumption(f"as measured: {said(one)}", "stated") for one in told]
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
-        derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks)]
+        shared = timing.limits(self.machine, self.placement.route(["ranks"]))
+        derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks, *shared)]
         return [*derived, *measured, *guesses]
 
     @property

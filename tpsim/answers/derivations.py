@@ -15,6 +15,7 @@ from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import said as curve_said
+from tpsim.machine.timing import limits
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
@@ -117,14 +118,19 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
     said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
-    levels = {segment.level for segment in route_over(result.question, row.call.parts[0].move)}
+    route = route_over(result.question, row.call.parts[0].move)
+    levels = {segment.level for segment in route}
     calls = number(sum(one.count for one in rows))
     return Derivation(
         what=f"time of one {row.collective} over {row.axis} ({way})",
         dimension="seconds",
         text=said,
         value=float(timing.time_s),
-        because=(f"{calls:,} call{'s' * (calls != 1)} per step", *_taken(timing, result.question.cost_model)),
+        because=(
+            f"{calls:,} call{'s' * (calls != 1)} per step",
+            *_taken(timing, result.question.cost_model),
+            *limits(result.question.machine, route),
+        ),
         sources=(
             *(f"as measured: {curve_said(one)}" for one in timing.curves),
             *_of_levels(result, levels, timing.algorithm, timing.protocol),

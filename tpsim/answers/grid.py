@@ -12,6 +12,7 @@ from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, highest
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, sizes_of
+from tpsim.question.routing import routed
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
 from tpsim.report.answer import Answer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
-    from tpsim.question.question import Question
+    from tpsim.question.question import Inference, Question
 
     Array = NDArray[np.float64]
 
@@ -50,16 +51,17 @@ def grid(
     """
     question = resolve(scenario, overrides=overrides, flags=flags)
     rows, columns = (np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in (batches, contexts))
-    _check(question, rows, columns)
+    work = _check(question, rows, columns)
     b, t = np.broadcast_arrays(rows[:, None], columns[None, :])
-    return _priced(question, np.ascontiguousarray(b), np.ascontiguousarray(t))
+    return _priced(question, work, np.ascontiguousarray(b), np.ascontiguousarray(t))
 
 
-def _priced(question: Question, batch: Array, context: Array) -> GridResult:
+def _priced(question: Question, work: Inference, batch: Array, context: Array) -> GridResult:
     whole = sizes_of(question)
-    sizes = replace(whole, dims={**whole.dims, "b": batch, "t": context})
+    dims, peaks = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
+    sizes = replace(whole, dims=dims, peaks=peaks)
     program = Shelf().lowered(question).program
-    found = traced(program, question.practice)
+    found = traced(program, question.practice, question.model.stack)
     step = found.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
     (chunk,) = question.stages.chunks
     held = memory(program, sizes).static_bytes + highest(Courses(program, sizes).changes(chunk, "F"))
@@ -67,8 +69,8 @@ def _priced(question: Question, batch: Array, context: Array) -> GridResult:
     return GridResult(question, batch, context, step.time_s + 0 * batch, peak + 0 * batch)
 
 
-def _check(question: Question, batch: Array, context: Array) -> None:
-    """Refuse what is no decoding, what is no number of sequences or tokens, and what needs numbers one by one."""
+def _check(question: Question, batch: Array, context: Array) -> Inference:
+    """The workload. What is no decoding, no number of sequences or tokens, or needs numbers one by one, is refused."""
     work, laid, mesh = question.inference, question.layout, question.mesh
     if work is None or work.kind != "decode":
         message = f"a grid is of steps of decoding, and {question.name} is a workload {question.workload.kind}"
@@ -89,6 +91,7 @@ def _check(question: Question, batch: Array, context: Array) -> None:
     if (context < work.seq).any():
         message = f"a context of {context.min():g} tokens is less than the {work.seq} that are new in a step"
         raise InputError.one("too-many-tokens", message, remedy=f"write at least {work.seq}")
+    return work
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def _checked(name: str, *, strict: bool) -> Checked:
     asked = strict or spec.is_shipped(["hardware"], path)
     try:
         if spec.load(Path(path)).data.get("tpsim") == CHIP:
-            check(path)
+            check(path, strict=asked)
             return Checked(name, asked, None, ())
         machine, document = read(path)
     except InputError as error:

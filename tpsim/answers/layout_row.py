@@ -28,7 +28,7 @@ class Row(Record):
     """
 
     told: ClassVar[tuple[str, ...]] = (
-        *("rank", "tp", "dp", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
+        *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
         *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
         *("at_least_s", "behind", "tied", "loses", "run?"),
@@ -46,6 +46,8 @@ class Row(Record):
 
     tp = Of[Count]("planned.weighed.layout.tp", "ways of tensor parallelism")
     dp = Of[Count]("planned.weighed.layout.dp", "ways of data parallelism")
+    cp = Of[Count]("planned.weighed.layout.cp", "ways of context parallelism")
+    ep = Of[Count]("planned.weighed.layout.ep", "devices that experts lie on")
     pp = Of[Count]("planned.weighed.layout.pp", "stages")
     chunks = Of[Count]("planned.weighed.layout.chunks", "of layers on each stage")
     microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
@@ -153,7 +155,8 @@ LEAST, MOST = 1e-4, 3
 def in_words(row: Row) -> str:
     """A layout: ``tp 8, dp 4, pp 2 (1f1b), 16 microbatches of 1, ZeRO 1, sequence parallel, recompute none``."""
     turns = f" ({row.schedule}{f', {row.chunks} chunks' if row.chunks > 1 else ''})" if row.schedule else ""
-    parts = [f"tp {row.tp}", f"dp {row.dp}", f"pp {row.pp}{turns}"]
+    shared = [f"{role} {ways}" for role, ways in (("cp", row.cp), ("ep", row.ep)) if ways > 1]
+    parts = [f"tp {row.tp}", f"dp {row.dp}", *shared, f"pp {row.pp}{turns}"]
     parts += [f"{row.microbatches} microbatches of {row.microbatch_size}", f"ZeRO {row.zero}"]
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]

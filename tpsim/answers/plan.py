@@ -28,6 +28,7 @@ from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.prices import pricer, sizes_of
+from tpsim.question.question import relaunched
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import prefill_of
 from tpsim.question.shelf import Lowered, Shelf, lowered
@@ -210,6 +211,7 @@ class PlanResult(Answer):
         """What the scenario requires, and whether it holds."""
         values = {
             "step": self.step.time_s,
+            **({"step_low": self.band.low_s, "step_high": self.band.high_s} if self.band else {}),
             "exposed": self.step.exposed_s,
             "bubble": self.step.bubble_s / self.step.time_s,
             "memory": self.memory.static_bytes,
@@ -223,7 +225,11 @@ class PlanResult(Answer):
     @cached_property
     def band(self) -> Band | None:
         """Where eight of ten published runs like it would lie; left out of inference."""
-        return None if self.question.inference else band(self.question, self.step.time_s)
+        return None if self.question.inference else band(self.question, float(self.step.time_s), self._at_launch)
+
+    def _at_launch(self, seconds: float) -> float:
+        """Seconds of the step with that launch of its host."""
+        return float(priced(relaunched(self.question, seconds), self.shelf).step.time_s)
 
     @cached_property
     def serve(self) -> Serve | None:

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.quantity.units import show
+from tpsim.question.context import reaches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.question.question import Question
 
 NOT_MODELLED = (
@@ -30,8 +34,6 @@ NOT_SERVED = (
     "jitter, stragglers, failures",
 )
 """The same of a plan of inference."""
-
-WINDOWS = "caches of windows as short as these: all of their tokens are held, and read"
 
 ALONE = "kernels run one after another, each at the slower of matrix unit and memory"
 ADAMW = "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer"
@@ -64,7 +66,16 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
     if question.inference:
-        windowed = any(getattr(one, "window", None) for one in question.model.attentions)
-        return (*NOT_SERVED, *((WINDOWS,) if windowed else ()), *host)
+        return (*NOT_SERVED, *host)
     norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
-    return (*NOT_MODELLED, *host, *norm)
+    return (*NOT_MODELLED, *host, *norm, *_reach(question))
+
+
+def _reach(question: Question) -> Iterator[str]:
+    """Of a window whose keys are gathered whole what a device would need of its neighbour."""
+    for tokens, needed, gathered in sorted(reaches(question)):
+        needs, sent = (show(float(size), "bytes") for size in (needed, gathered))
+        yield (
+            f"a window of {tokens:,} tokens reads no more than {needs} of what stands before a device's own tokens; "
+            f"{sent} of every layer with one are gathered, as frameworks do"
+        )

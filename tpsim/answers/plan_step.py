@@ -43,14 +43,14 @@ class PlanStep(Step):
         without recompute or replication: more than 6 x parameters x tokens by what attention does.
         """
         question = self.plan.question
-        peak = question.machine.chip.peak[question.products].value
+        peak = question.machine.peak(question.products).value
         return float(self.counted[0] / (self.time_s * self.plan.chips * peak))
 
     @property
     def hfu(self) -> float:
         """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
         question = self.plan.question
-        peak = question.machine.chip.peak[question.products].value
+        peak = question.machine.peak(question.products).value
         return float(self.counted[1] / (self.time_s * peak))
 
     @cached_property

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.layouts.weighed import Weighed
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import sizes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
-    from tpsim.layouts.weighed import Weighed, Weighing
+    from tpsim.layouts.weighed import Family, Weighing
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
@@ -61,56 +64,50 @@ class Ranking:
     spare: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.fitting = [one for one in self.weighing.found if one.room_bytes >= 0]
-        self.known: dict[int, Planned] = {}
-        self.stuck: set[Hashable] = set()
+        self.known: dict[tuple[int, int], Planned] = {}
 
     def _plan(self, one: Weighed) -> Planned | None:
         """Its plan; none if its schedule deadlocks, as then do all that take turns so."""
-        if _turns(one) in self.stuck:
+        if not one.family.legal[one.at]:
             return None
-        if id(one) not in self.known:
+        key = id(one.family), one.at
+        if key not in self.known:
             try:
-                self.known[id(one)] = Planned(one, priced(one.space.question(one.layout, self.shelf), self.shelf))
+                self.known[key] = Planned(one, priced(one.space.question(one.layout, self.shelf), self.shelf))
             except InputError as error:
                 if error.problems[0].slug != "deadlock":
                     raise
                 self._refuse(one)
                 return None
-        return self.known[id(one)]
+        return self.known[key]
 
     def _refuse(self, one: Weighed) -> None:
         """Take a layout, and all whose stages take turns alike, out of those that are legal."""
-        self.stuck.add(_turns(one))
-        stay = [other for other in self.weighing.found if _turns(other) != _turns(one)]
-        self.weighing.refused["deadlock"] += len(self.weighing.found) - len(stay)
-        self.weighing.found = stay
-        self.fitting = [other for other in stay if other.room_bytes >= 0]
+        turns = _turns(one.family, one.layout.pp)
+        for other in self.weighing.families:
+            if _turns(other, other.pp) == turns:
+                alike = other.legal & (other.microbatches == one.layout.microbatches)
+                self.weighing.refused["deadlock"] += int(alike.sum())
+                other.legal &= ~alike
 
     def smallest(self) -> Planned | None:
         """Where no layout fits: the plan of the one that wants the least room."""
-        found = [] if self.fitting else sorted(self.weighing.found, key=lambda one: -one.room_bytes)
-        return next(filter(None, map(self._plan, found)), None)
+        if self.weighing.fitting:
+            return None
+        queue = _queue(self.weighing.families, lambda one: (-one.room_bytes, one.step_s), lambda one: one.legal)
+        return next(filter(None, (self._plan(one) for _, one in queue)), None)
 
-    def surely(self, one: Weighed) -> bool:
-        """True if it fits though its peak were off by as much as it may be."""
-        return one.room_bytes >= self.spare[id(one.space)]
+    def surely(self, family: Family) -> Any:
+        """Whether each fits though its peak were off by as much as it may be."""
+        return family.fitting & (family.room_bytes >= self.spare[id(family.space)])
 
     def _queue(self, by: By, *, sure: bool = False) -> Iterator[tuple[float, Weighed]]:
         """Those that may meet every demand, with what they come to at least: the best first."""
-        able = (one for one in self.fitting if one.may_do and (not sure or self.surely(one)))
-        queue = [(_least(one, by), at, one) for at, one in enumerate(able)]
-        heapify(queue)
-        while queue:
-            said, at, one = queue[0]
-            if one.nearer:
-                one.nearer()
-            if (least := _least(one, by)) != said:
-                heapreplace(queue, (least, at, one))
-                continue
-            heappop(queue)
-            if one.may_do:
-                yield least[0], one
+
+        def able(one: Family) -> Any:
+            return (self.surely(one) if sure else one.fitting) & one.may_do
+
+        return _queue(self.weighing.families, lambda one: _least(one, by), able)
 
     def best(self, by: By, top: int, *, sure: bool = False) -> Ranked:
         """The best: planned by what they come to at least, until no other can be among them.
@@ -134,7 +131,7 @@ class Ranking:
     @property
     def _unable(self) -> int:
         """How many fit and surely violate what the scenario requires."""
-        return sum(not one.may_do for one in self.fitting)
+        return sum(int((one.fitting & ~one.may_do).sum()) for one in self.weighing.families)
 
     def front(self, by: By) -> Ranked:
         """Those to which no other is better by one measure and holds less: the best first, then less and less."""
@@ -151,10 +148,39 @@ class Ranking:
         return Ranked(_front(found, by), made, inf, 0)
 
 
-def _turns(one: Weighed) -> Hashable:
-    """How the stages of a layout take turns, which decides whether they deadlock."""
-    layout = one.layout
-    return id(one.space), layout.schedule, layout.pp, layout.chunks, layout.microbatches
+def _turns(one: Family, pp: int) -> Hashable:
+    """How the stages of layouts take turns, which decides, with the microbatches, whether they deadlock."""
+    return id(one.space), one.schedule, pp, one.chunks
+
+
+Measures = Callable[["Family"], tuple[Any, Any]]
+"""What the layouts of a family come to at least, and what decides between those that are equal."""
+
+
+def _queue(
+    families: Sequence[Family], least: Measures, able: Callable[[Family], Any]
+) -> Iterator[tuple[float, Weighed]]:
+    """The layouts that are able, the least first. When a family comes to its turn, it is looked at nearer."""
+    queue = [
+        (float(least(one)[0][some].min()), -inf, at) for at, one in enumerate(families) if (some := able(one)).any()
+    ]
+    heapify(queue)
+    rows: dict[int, Any] = {}
+    while queue:
+        said, _, number = queue[0]
+        family = families[number]
+        if number in rows:
+            yield said, Weighed(family, int(rows[number][0]))
+            rows[number] = rows[number][1:]
+        else:
+            family.bound(nearer=True)
+            some = np.flatnonzero(able(family))
+            rows[number] = some[np.lexsort([one[some] for one in least(family)[::-1]])]
+        if rows[number].size:
+            first, second = (float(one[rows[number][0]]) for one in least(family))
+            heapreplace(queue, (first, second, number))
+        else:
+            heappop(queue)
 
 
 def _front(found: list[Planned], by: By) -> list[Planned]:
@@ -166,8 +192,8 @@ def _front(found: list[Planned], by: By) -> list[Planned]:
     return front
 
 
-def _least(one: Weighed, by: By) -> tuple[float, ...]:
-    """What a layout comes to at least, and what decides between those that are equal."""
+def _least(one: Family, by: By) -> tuple[Any, Any]:
+    """What layouts come to at least, and what decides between those that are equal."""
     if by == "memory":
         return one.peak_bytes, one.step_s
     return one.step_s * _per_second(by, one.tokens, one.price), one.peak_bytes
@@ -189,7 +215,7 @@ class Planned:
         """What it comes to; less is better."""
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
-        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.weighed.price)
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.weighed.family.price)
 
     @cached_property
     def parts(self) -> dict[str, float]:
@@ -206,5 +232,5 @@ def _parts(plan: PlanResult) -> dict[str, float]:
     return found
 
 
-WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages"}
+WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages", "cp": "context"}
 """Roles of mesh axes, as losses name them."""

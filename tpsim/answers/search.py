@@ -87,7 +87,7 @@ def search(
     spare = {id(space): spare_bytes(one) for space, one in zip(several, questions, strict=True)}
     ranking = Ranking(weighing, shelf, plans, spare)
     best = ranking.best(by, top)
-    close = sum(not ranking.surely(one) for one in ranking.fitting)
+    close = sum(int((one.fitting & ~ranking.surely(one)).sum()) for one in weighing.families)
     doubted = best.best and best.best[0].plan.memory.fits is None
     sure = ranking.best(by, 1, sure=True) if doubted else None
     found = SearchResult(by, several, questions, weighing, best, close, sure, ranking.smallest(), (*words, *asked))
@@ -166,12 +166,12 @@ class SearchResult(Answer):
     @property
     def legal(self) -> Count:
         """Those that `plan` does not refuse."""
-        return len(self.weighing.found)
+        return self.weighing.legal
 
     @cached_property
     def fitting(self) -> Count:
         """Legal ones whose peak the memory of a chip holds."""
-        return sum(one.room_bytes >= 0 for one in self.weighing.found)
+        return self.weighing.fitting
 
     @property
     def complete(self) -> bool:
@@ -189,7 +189,8 @@ class SearchResult(Answer):
     def searched(self) -> list[str]:
         """What was searched."""
         names = dict.fromkeys([*self.spaces[0].only, *self.spaces[0].varied])
-        return [name for name in names if name not in self.held]
+        none = {"ep"} if not any(one.model.experts for one in self.questions) else set()
+        return [name for name in names if name not in {*self.held, *none}]
 
     @property
     def held(self) -> Mapping[str, Any]:

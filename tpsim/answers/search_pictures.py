@@ -26,7 +26,12 @@ def pictures(result: SearchResult) -> Iterator[Picture]:
         return
     best = result.rows[0].plan
     capacity, most_s = float(best.memory.capacity_bytes), FAR * float(best.step.time_s)
-    fitting = [(one.step_s, one.peak_bytes) for one in result.weighing.found if one.step_s and one.room_bytes >= 0]
+    drawn = ((one, one.fitting & (one.step_s > 0)) for one in result.weighing.families)
+    fitting = [
+        both
+        for one, some in drawn
+        for both in zip(one.step_s[some].tolist(), one.peak_bytes[some].tolist(), strict=True)
+    ]
     front = _points(result.pareto or ())
     curves = [
         Curve("fits, and is no faster than drawn", _spread(fitting, most_s, capacity), "cloud"),

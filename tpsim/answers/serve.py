@@ -35,7 +35,8 @@ class Serve(Record):
     tokens_per_s_chip    new tokens of all sequences per second and chip; of a prompt alone those that are read
     bytes_bound_share    of compute, what kernels take that are as long as their bytes: of weights and of the cache
     largest_batch        the sequences for which memory has room, in whole multiples of what the layout splits; 0: none
-    cache_bytes_per_token  of a sequence, all layers and all chips together, copies not counted
+    cache_bytes_per_token  that a sequence adds, all layers and all chips together, copies not counted; to the cache of
+                         a window, which holds no more, nothing
     """
 
     told: ClassVar[tuple[str, ...]] = (
@@ -115,8 +116,9 @@ def whole_stack(plan: PlanResult) -> Sizes:
 
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
-    """Bytes of all layers' caches for each token of a sequence, however they are split."""
-    leaves = [op for op in lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"]
+    """Bytes that each token of a sequence adds to all layers' caches, however split: nothing to those of windows."""
+    caches = [op for op in lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"]
+    leaves = [op for op in caches if "t" in op.output.dims]
     return total(
         product(sizes.dims[dim] for dim in op.output.dims if dim not in ("b", "t"))
         * DTYPE_BYTES[op.output.dtype]

@@ -124,7 +124,7 @@ def rate(result: PlanResult, name: str) -> Derivation:
     """A number of the step that is no time, made of its times: a share of peak, a rate, or where the bound turns."""
     time, tokens = show(float(result.step.time_s), "seconds"), f"{result.tokens:,} tokens"
     dtype = result.question.products
-    peak = result.question.machine.chip.peak[dtype]
+    peak = result.question.machine.peak(dtype)
     counted = result.step.flops_counted
     useful, run = (show(float(flops), "flops") for flops in result.step.counted)
     text = {
@@ -155,7 +155,7 @@ def _turning(result: PlanResult) -> str:
 def _roofline(result: PlanResult) -> Iterator[str]:
     """The constants that kernels meet; an efficiency that the scenario assumes replaces the chip's."""
     chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
-    yield constant_said(chip.peak[result.question.products])
+    yield constant_said(result.question.machine.peak(result.question.products))
     yield constant_said(chip.memory_bandwidth)
     yield constant_said(chip.memory_efficiency)
     if stated is not None:

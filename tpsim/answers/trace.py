@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.orders import Message
     from tpsim.cost.pipeline import Pipelined
+    from tpsim.program.schedules import Pass
 
 MOST_EVENTS = 20_000
 """Events beyond which only the first and the last microbatches are written: viewers become slow."""
@@ -52,10 +53,11 @@ def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
         for name, start, end, *_ in course.updates(step, stage):
             yield _lasting(name, stage.rank, COMPUTE, start, end)
         yield from _memory(step, stage.rank, held, window, last)
-    sent = [one for one in step.ran.messages if _is_shown(one.of.microbatch, window, last)]
+    messages = zip(step.ran.passes, step.ran.messages, strict=True)
+    sent = [(of, one) for of, one in messages if _is_shown(of.microbatch, window, last)]
     takers = _takers(step)
-    for number, message in enumerate(sent):
-        yield from _message(step, message, number, takers)
+    for number, (of, message) in enumerate(sent):
+        yield from _message(of, message, number, *takers[of])
 
 
 def _is_shown(microbatch: int, window: int, last: int) -> bool:
@@ -115,10 +117,9 @@ def _takers(step: Pipelined) -> dict[Any, tuple[int, Any]]:
     }
 
 
-def _message(step: Pipelined, message: Message, number: int, takers: dict[Any, tuple[int, Any]]) -> Iterator[Event]:
-    """A message on its sender's lane, and the flow from there to the action that reads it."""
-    of, sender = message.of, step.ran.schedule.rank(message.of.chunk)
-    receiver, start = takers[of]
+def _message(of: Pass, message: Message, number: int, receiver: int, start: Any) -> Iterator[Event]:
+    """A message of a pass on its sender's lane, and the flow from there to the action that reads it when it starts."""
+    sender = message.channel.sender
     args = {"chunk": of.chunk, "microbatch": of.microbatch, "to": receiver}
     yield _lasting(f"send {of.act} {of.microbatch}", sender, SENDS[of.act], message.start, message.end, **args)
     flow = {"name": "message", "cat": "message", "id": number}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
+from tpsim.question.requirements import BANDED
 from tpsim.report.bars import Bar
 from tpsim.report.table import Line
 
@@ -23,13 +24,14 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
     idle = "".join(f"; {text}" for text in plan.idle)
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
+    about_band = "".join(broken.pop(end, "") for end in BANDED)
     said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
     brief = inference_brief(plan, plan.serve) if plan.serve else _time_brief(plan)
     yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
     held, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
     if plan.band:
-        yield Line(plan.band.text, "band")
+        yield Line(plan.band.text + about_band, "band", not about_band)
     if plan.run:
         yield Line(plan.run.text, "run")
     if plan.change:

@@ -76,6 +76,14 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
         because=tuple(_shares(here, ranks(route))),
         **shared,
     )
+    if here.uplink:
+        yield Derivation(
+            what=f"bytes on the busiest uplink of a node of {what}",
+            dimension="bytes",
+            expression=_of_several(here.uplink * symbol("V") / LARGE),
+            because=tuple(timing.limits(machine, route)),
+            **shared,
+        )
     if kind == "all_gather":
         return
     ratio = _simplified(load.link / gather.link)

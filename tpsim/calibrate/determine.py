@@ -101,6 +101,33 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
     return problem.answer(*problem.pruned(x, chosen))
 
 
+def held(
+    predict: Callable[[Array], Array], covariance: Array, seconds: Sequence[float], noise: float
+) -> tuple[Array, Array]:
+    """Where parameters come to that all move, each by what is told of it beside what was known; one deviation of each.
+
+    predict     logarithms of values over their starts -> predicted seconds of every point
+    covariance  of these logarithms, before anything was measured
+    noise       standard deviation of a measured time about what the model can say of it, relative
+
+    It is begun at the start and one deviation to either side of it, for what a parameter does may begin only there.
+    """
+    spread = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+    names = [str(at) for at in range(len(spread))]
+    apart = tuple(Parameter(name, 1.0, 1.0) for name in names)
+    problem = _Problem(
+        lambda values: predict(spread @ np.log([values[name] for name in names])),
+        apart,
+        np.log(np.asarray(seconds, dtype=np.float64)),
+        noise,
+    )
+    every = list(range(len(apart)))
+    begun = (np.zeros(len(apart)), *np.eye(len(apart)), *-np.eye(len(apart)))
+    x = min((problem.settled(one, every) for one in begun), key=problem.misfit)
+    left = spread @ np.linalg.inv(problem.descent(x, every)[1]) @ spread.T
+    return spread @ x, np.sqrt(np.diag(left))
+
+
 @dataclass(frozen=True, slots=True)
 class _Problem:
     """A fit's question; x is log(value/start) of every parameter."""
@@ -108,6 +135,7 @@ class _Problem:
     predict: Predict
     parameters: tuple[Parameter, ...]
     measured: Array
+    noise: float = NOISE
 
     @property
     def spreads(self) -> Array:
@@ -136,7 +164,7 @@ class _Problem:
 
     def told(self, x: Array) -> list[int]:
         """The parameters that the data can tell, the best told first."""
-        left = self.sensitivities(x, range(len(self.parameters))) * self.spreads / NOISE
+        left = self.sensitivities(x, range(len(self.parameters))) * self.spreads / self.noise
         chosen: list[int] = []
         for _ in range(min(left.shape)):
             norms = np.linalg.norm(left, axis=0)
@@ -186,22 +214,22 @@ class _Problem:
         """One standard deviation of log(value) of the chosen ones; misfit beyond the noise widens it."""
         if not chosen:
             return np.zeros(0)
-        wider = max(1.0, MEDIAN_TO_DEVIATION * float(np.median(np.abs(self.residuals(x)))) / NOISE)
+        wider = max(1.0, MEDIAN_TO_DEVIATION * float(np.median(np.abs(self.residuals(x)))) / self.noise)
         inverse = np.linalg.inv(self.descent(x, chosen)[1])
         return wider * np.sqrt(np.diag(inverse))
 
     def misfit(self, x: Array) -> float:
         """Twice the negative logarithm of the likelihood: Huber's loss of the residuals, and the pull to the start."""
-        off = np.abs(self.residuals(x)) / NOISE
+        off = np.abs(self.residuals(x)) / self.noise
         return float(
             np.sum(np.where(off <= HUBER, off**2, HUBER * (2 * off - HUBER))) + np.sum((x / self.spreads) ** 2)
         )
 
     def descent(self, x: Array, chosen: Sequence[int]) -> tuple[Array, Array]:
         """Gradient downhill and curvature of half the misfit, along the chosen parameters."""
-        off = self.residuals(x) / NOISE
+        off = self.residuals(x) / self.noise
         weights = np.minimum(1.0, HUBER / np.maximum(np.abs(off), HUBER))
-        J = self.sensitivities(x, chosen) / NOISE
+        J = self.sensitivities(x, chosen) / self.noise
         pull = self.spreads[chosen] ** -2.0
         return J.T @ (weights * off) - pull * x[chosen], J.T @ (weights[:, None] * J) + np.diag(pull)
 
@@ -209,7 +237,7 @@ class _Problem:
         """The fit as its values."""
         names = [one.name for one in self.parameters]
         deviations = self.deviations(x, chosen)
-        matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / NOISE, axis=0) >= TELLING
+        matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / self.noise, axis=0) >= TELLING
         return Fit(
             values=self.values(x),
             moved={names[at]: float(by) for at, by in zip(chosen, deviations, strict=True)},

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.answers.hw_rows import curve_record
+from tpsim.calibrate.profile_text import DIGITS, extending, figure, item, source_key
 from tpsim.machine.curve_file import fields_of
 from tpsim.machine.profile_fields import DEFAULT
-from tpsim.quantity.spec import is_path, path_from
 from tpsim.quantity.spec.document import VALUE, merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
-from tpsim.question.save import flow
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run import Run
     from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
-
-DIGITS = 5
 
 KIBI = 1024
 BANDS: Mapping[str, float] = {"floor": 64 * KIBI, "middle": KIBI**2, "knee": 128 * KIBI**2, "plateau": float("inf")}
@@ -72,8 +68,7 @@ class FitResult(Answer):
     @property
     def source(self) -> str:
         """The key of the profile's source; the base may have earlier fits."""
-        keys = (f"{SOURCE}{'' if at == 1 else f'-{at}'}" for at in count(1))
-        return next(key for key in keys if key not in self.calibrated.base.sources)
+        return source_key(SOURCE, self.calibrated.base)
 
     @cached_property
     def points(self) -> list[dict[str, Any]]:
@@ -146,14 +141,12 @@ class FitResult(Answer):
 
         It extends the base; the same logs and base give the same text there.
         """
-        base = path_from(folder, self.base) if is_path(self.base) else self.base
-        comments = [line.replace("\n", " ") for line in _comments(self)]
-        lines = [*comments, "tpsim: hardware/1", f"extends: {flow(base)}", f"name: {flow(self.name)}"]
         title = f"tpsim hw fit of {', '.join(name for name, _ in self.logs)}"
-        lines += ["sources:", f"  {self.source}: {flow({'title': title, 'sha256': [one for _, one in self.logs]})}"]
-        lines += ["levels:", *(line for level in _levels(self) for line in _item(level))]
+        source = {self.source: {"title": title, "sha256": [one for _, one in self.logs]}}
+        lines = extending(folder, self.base, self.name, _comments(self), source)
+        lines += ["levels:", *(line for level in _levels(self) for line in item(level))]
         curves = [fields_of(one, self.machine.levels) for one in self.machine.measured]
-        lines += ["measured:", *(line for curve in curves for line in _item(curve))] if curves else []
+        lines += ["measured:", *(line for curve in curves for line in item(curve))] if curves else []
         return "\n".join(lines) + "\n"
 
 
@@ -161,18 +154,18 @@ class FitResult(Answer):
 
 
 def _comments(result: FitResult) -> Iterator[str]:
-    yield f"# {result.verdict}"
-    yield "# |predicted/measured - 1|, median and 90th percentile:"
-    yield f"#   {'sizes':<8}  {'points':>6}  {result.base:>20}  {'figures':>16}  {'with curves':>16}"
+    yield f"{result.verdict}"
+    yield "|predicted/measured - 1|, median and 90th percentile:"
+    yield f"  {'sizes':<8}  {'points':>6}  {result.base:>20}  {'figures':>16}  {'with curves':>16}"
     for row in result.bands:
         was, figures, now = (
             f"{row[f'{key}_median']:.1%} {row[f'{key}_p90']:.1%}" for key in ("base", "figures", "fitted")
         )
-        yield f"#   {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}"
+        yield f"  {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}"
     for run in result.calibrated.runs:
         how = ", ".join(filter(None, [run.library, run.launch, f"{len(run.V)} points"]))
-        yield f"# measured: {run} ({how}) in {run.log}"
-    yield from (f"# warning: {text}" for text in result.warnings)
+        yield f"measured: {run} ({how}) in {run.log}"
+    yield from (f"warning: {text}" for text in result.warnings)
 
 
 def _levels(result: FitResult) -> Iterable[dict[str, Any]]:
@@ -206,35 +199,14 @@ def _by_harness(launch: Any) -> dict[str, Any]:
 
 def _figure(constant: Constant, row: Mapping[str, Any] | None, result: FitResult) -> dict[str, Any]:
     """A figure as a profile writes it: what was measured if its row says that it moved, else the guess that it is."""
-    now = show(constant.value, constant.dimension, DIGITS)
     if row is None:
-        return {"value": now, "kind": constant.kind, "note": constant.note}
-    return {
-        "value": float(now) if constant.dimension == "ratio" else now,
-        "source": result.source,
-        "kind": "measured",
-        "note": f"{show(row['base'], constant.dimension, DIGITS)} in {result.base}; +-{row['relative_error']:.1%}",
-    }
-
-
-def _item(part: Mapping[str, Any]) -> Iterator[str]:
-    """A level, or a curve, as an item of a list."""
-    first, *others = _block(part)
-    yield f"  - {first}"
-    yield from (f"    {line}" for line in others)
-
-
-def _block(part: Mapping[str, Any]) -> Iterator[str]:
-    """A map in YAML: maps of maps, and lists of maps, line by line, anything else on one line."""
-    for key, value in part.items():
-        if isinstance(value, dict) and any(isinstance(one, dict) for one in value.values()):
-            yield f"{flow(key)}:"
-            yield from (f"  {line}" for line in _block(value))
-        elif isinstance(value, list) and len(value) > 1 and all(isinstance(one, dict) for one in value):
-            yield f"{flow(key)}:"
-            yield from (f"  - {flow(one)}" for one in value)
-        else:
-            yield f"{flow(key)}: {flow(value)}"
+        return {
+            "value": show(constant.value, constant.dimension, DIGITS),
+            "kind": constant.kind,
+            "note": constant.note,
+        }
+    note = f"{show(row['base'], constant.dimension, DIGITS)} in {result.base}; +-{row['relative_error']:.1%}"
+    return figure(constant.value, constant, result.source, note)
 
 
 # How far off it is -----------------------------------------------------------------------------------------------

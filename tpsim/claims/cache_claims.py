@@ -11,7 +11,9 @@ import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below, judged
+from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import layout
+from tpsim.question.routing import routed
 from tpsim.question.shelf import program_of
 from tpsim.reference.execute import Run, execute
 from tpsim.reference.leaves import leaves
@@ -60,7 +62,7 @@ class _Replies:
     def gaps(self) -> Iterator[float]:
         """Of each step, how far what it hands out lies from what a prompt does."""
         read = self._run(self._read(self.prompt), {}, {"s": self.prompt, "t": self.prompt}, None)
-        caches = {name: self._roomy(read.value(array)) for name, array in self._caches(read).items()}
+        caches = {name: self._roomy(read.value(x), x.dims[1]) for name, x in self._caches(read).items()}
         for step in range(STEPS):
             past = self.prompt + step * self.work.seq
             tokens = past + self.work.seq
@@ -70,7 +72,7 @@ class _Replies:
             known = {name: whole.value(array) for name, array in self._caches(whole).items()}
             yield max(
                 _gap(_sampled(decoded)[:, -1], _sampled(whole)),
-                *(_gap(caches[name][:, :tokens], known[name]) for name in known),
+                *(_gap(caches[name][:, : known[name].shape[1]], known[name]) for name in known),
             )
 
     def _read(self, tokens: int) -> Question:
@@ -82,8 +84,9 @@ class _Replies:
     def _run(
         self, question: Question, caches: Mapping[str, Block], tokens: Mapping[str, int], laid: Layout | None
     ) -> Run:
-        sizes = {**self.work.dims(question.model), **tokens, "p": self.room, "m": 1}
-        sizes |= {"c": sizes["b"] * sizes["s"]} if "c" in sizes else {}  # rows for all tokens that choose one expert
+        dims, _ = routed(question, self.work.dims(question.model), question.mesh.axes)
+        sizes = {**self.work.read(dims, self.room), **tokens, "p": self.room, "m": 1}
+        sizes |= {dim: sizes["b"] * sizes["s"] for dim in ROWS if dim in sizes}  # for all tokens that choose alike
         past = sizes.get("past", 0)
         drawn = leaves(sizes)("tokens", (sizes["b"], self.room))[:, past : past + sizes["s"]]
         stack = tuple(run for chunk in question.stages.chunks for run in chunk.stack)
@@ -91,8 +94,10 @@ class _Replies:
         mesh = question.mesh if laid is None else Mesh({})
         return execute(program, mesh, sizes, leaves(sizes, {"tokens.0": drawn, **caches}))
 
-    def _roomy(self, cache: Block) -> Block:
-        """A cache with room behind its tokens; nothing may read what stands there."""
+    def _roomy(self, cache: Block, tokens: str) -> Block:
+        """A cache with room behind its tokens; nothing may read what stands there. That of a window is as it is."""
+        if tokens == HELD:
+            return cache
         others = [(0, 0)] * (cache.ndim - 2)
         return np.pad(cache, [(0, 0), (0, self.room - self.prompt), *others], constant_values=NOTHING)
 

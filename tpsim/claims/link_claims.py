@@ -29,17 +29,24 @@ class LinkClaim:
 
     what   the call in words
     calls  one for each array that travels in it; none if they were not made
+    uplink  bytes that devices counted on the busiest uplink of a node, of the call where that is most
     """
 
     what: str
     claim: Claim
     machine: Machine
     calls: Sequence[Call]
+    uplink: int
 
     @property
     def priced(self) -> Timing:
         """Its steps and bytes."""
         return self.claim.row.timing
+
+    @property
+    def shared(self) -> bool:
+        """True if devices of a node share an uplink of the machine."""
+        return any(level.shared for level in self.machine.levels)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -73,10 +80,11 @@ class LinkClaim:
 def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
     claims = [
-        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ledger.of(claim)])
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in found], _up(found))
         for ledger in ledgers
         for claim in ledger.claims
         if claim.machine
+        for found in [ledger.of(claim)]
     ]
     known = [claim for claim in claims if claim.scheduled]
     names = sorted({part.algorithm for claim in known for part in claim.parts})
@@ -84,11 +92,24 @@ def links_check(ledgers: Sequence[Ledger]) -> Check:
     even = sum(claim.even for claim in known)
     seen = f"steps and link bytes of {counted(len(known), 'call')} are those of their messages{algorithms}"
     seen += f", {even} of them counted on the links of the devices too" if even else ""
-    left = len(claims) - len(known)
+    alone = [claim for claim in claims if not claim.scheduled and claim.calls and claim.shared]
+    seen += f", {len(alone)} messages and permutes held by the uplinks of nodes" if alone else ""
+    left = len(claims) - len(known) - len(alone)
     seen += f"; {left} are not of a schedule (permutes, or priced by the book)" if left else ""
     streamed = [name for name in names if name in STREAMED]
     seen += f"; {', '.join(streamed)}: streamed, the total of a link is held" if streamed else ""
-    return judged("links", seen, [text for claim in known for text in _wrong_links(claim)], tried=len(known))
+    wrong = [text for claim in known for text in _wrong_links(claim)]
+    wrong += [_uplink_text(claim) for claim in alone if claim.priced.uplink != claim.uplink]
+    return judged("links", seen, wrong, tried=len(known) + len(alone))
+
+
+def _up(calls: Sequence[Sequence[Call]]) -> int:
+    """Bytes on the busiest uplink of the calls that devices made, those that travel together added up."""
+    return max((sum(one.uplink for one in together) for together in zip(*calls, strict=False)), default=0)
+
+
+def _uplink_text(claim: LinkClaim) -> str:
+    return f"{claim.what}: uplink of a node claimed {claim.priced.uplink}, counted {claim.uplink}"
 
 
 def _wrong_links(claim: LinkClaim) -> Iterator[str]:
@@ -103,6 +124,7 @@ def _on_devices(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fractio
     """What devices counted, against the schedule; of arrays that travel together the bytes add up."""
     for call in claim.calls:
         yield "steps of devices", run.steps, Fraction(call.steps)
+    yield "devices' uplink of a node", run.uplink, Fraction(sum(call.uplink for call in claim.calls))
     for name, level in run.levels.items():
         total, serial = (sum(getattr(call.levels[name], what) for call in claim.calls) for what in ("total", "serial"))
         yield f"devices' link total on {name}", level.total, Fraction(total)
@@ -114,6 +136,7 @@ def _whole(priced: Timing, run: Load) -> Iterator[tuple[str, Any, Fraction]]:
     yield "steps", priced.steps, Fraction(run.steps)
     yield "carried bytes", priced.carried, run.carried
     yield "link total", priced.link_total, run.link_total
+    yield "uplink of a node", priced.uplink, run.uplink
     if not priced.stages:
         waits = run.link_total if priced.algorithm in STREAMED else max(level.serial for level in run.levels.values())
         yield "link serial", priced.link_serial, waits

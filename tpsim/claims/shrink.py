@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 from math import lcm, prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
@@ -17,16 +18,21 @@ from tpsim.algebra.sharding import line_in
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import Piece
 from tpsim.fabric.wires import joined
+from tpsim.program.copies import DIMS_OF, parts_of
+from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
+from tpsim.question.scenario_file import CopiesFields
 from tpsim.question.shelf import lowered
+from tpsim.reference.routing import turned_copies, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from fractions import Fraction
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.fabric.wires import SegmentTopology
@@ -69,7 +75,9 @@ def shrink(question: Question) -> Question:
     mesh = placement.mesh
     program = lowered(question).program
     old = question.workload.dims(question.model)
-    dims = shrunk_dims(program, old, question.mesh, mesh)
+    levels = question.practice.rows.levels
+    goals = dict(parts_of(levels, mesh.axes))
+    dims = shrunk_dims(program, old, question.mesh, mesh, apart={DIMS_OF[of][0]: n for of, n in goals.items()})
     taking_turns = shrunk_schedule(question, mesh)
     microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
     split = shrunk_split(stages, taking_turns.ranks, taking_turns.chunks) if taking_turns else ()
@@ -80,7 +88,7 @@ def shrink(question: Question) -> Question:
         workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
     return replace(
         question,
-        stated=_balanced(question),
+        stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),
         model=shrunk_model(question.model, dims, sum(split) or LAYERS * len(question.model.kinds)),
         practice=shrunk_practice(question),
         mesh=mesh,
@@ -93,8 +101,10 @@ def shrink(question: Question) -> Question:
     )
 
 
-def _balanced(question: Question) -> Stated:
+def _balanced(question: Question, copies: Mapping[str, Fraction]) -> Stated:
     """What is stated, but for the load of experts: tokens choose evenly, so that every call has the mean.
+
+    copies  of each token, for nodes or ranks, where these are fewer than its experts
 
     Raises InputError where rows are dropped: which ones hangs on the number of devices.
     """
@@ -104,7 +114,11 @@ def _balanced(question: Question) -> Stated:
         raise InputError.one(
             "capacity-per-device", message, stated.at("assume", "routing"), "verify it with drop: none"
         )
-    assume = question.assume.model_copy(update={"routing": type(routing)()})
+    even = type(routing)()
+    if copies:  # exact, as no file could state them
+        exact = CopiesFields.model_construct(node=copies.get("node"), rank=copies.get("rank"))
+        even = even.model_copy(update={"copies": exact})
+    assume = question.assume.model_copy(update={"routing": even})
     return replace(stated, file=stated.file.model_copy(update={"assume": assume}))
 
 
@@ -224,7 +238,14 @@ def _too_many(placement: Placement) -> InputError:
 # Dims ------------------------------------------------------------------------------------------------------------
 
 
-def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Mesh) -> dict[str, int]:
+def shrunk_dims(
+    program: Program,
+    old: Mapping[str, int],
+    before: Mesh,
+    mesh: Mesh,
+    *,
+    apart: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, int]:
     """The least size of every dim that all types of `program` divide, with `FEW` elements and two per shard.
 
     A dim that had fewer keeps what it had.
@@ -235,11 +256,13 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
     head's image under rotation is as long as the head (e = d), and it is even, because rotation turns pairs. There are
     positions for all tokens, and more than that if there were more. The tokens that a device has of a sequence, or of
     its sequences where some are decoded, choose every expert alike often.
+
+    apart  nodes, or ranks, that they go to alike often, too
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
-    ways = {axis for type_ in types if (line := line_in(type_)) for axis in line.ways}
-    sizes["h"] += bool(ways) and not sizes["h"] % mesh.size(*ways)  # so that there is something to fill up
+    filled = {axis for type_ in types if (line := line_in(type_)) for axis in line.ways}
+    sizes["h"] += bool(filled) and not sizes["h"] % mesh.size(*filled)  # so that there is something to fill up
     tied = old["s"] == old["t"]
     if tied:
         sizes["s"] = lcm(sizes["s"], sizes["t"])
@@ -249,11 +272,19 @@ def shrunk_dims(program: Program, old: Mapping[str, int], before: Mesh, mesh: Me
     sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
     if "i" in sizes:
         sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["i"])
+        if "gr" in sizes:  # as many groups in the same number, each with experts enough
+            sizes["gt"] = max(1, old["gt"] * sizes["gr"] // old["gr"])
+            sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["gr"] * -(-sizes["k"] // sizes["gt"]))
         more = "s" if tied else "b"  # of tokens that are decoded there are no more than there were
         parts = lcm(*(mesh.size(*type_.axes(more)) for type_ in types if more in type_.dims))
-        each = sizes["k"] * sizes[more] // parts
-        sizes[more] *= lcm(sizes["n"], each) // each
+        each = (1 if apart else sizes["k"]) * sizes[more] // parts
+        sizes |= apart
+        sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], each) // each
     sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
+    if HELD in sizes:  # of a window as many are held as it has, and new tokens behind the first
+        ways = lcm(*(mesh.size(*type_.axes(HELD)) for type_ in types if HELD in type_.dims))
+        behind = 0 if tied else sizes["s"] - 1
+        sizes["w"] = -(-(sizes["w"] + behind) // ways) * ways - behind
     enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
     sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
     return sizes

@@ -11,6 +11,7 @@ from tpsim.claims.wiring import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
 from tpsim.question.prices import route_over
+from tpsim.question.routing import routed
 from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
@@ -53,7 +54,8 @@ def trial(question: Question, full: PlanResult) -> Trial:
     inputs = leaves(sizes)
     program = _program(plan)
     beside = dict(question.practice.keeps)
-    even = evenly(program.order, question.mesh.size(*program.sharing))
+    apart = bool(question.practice.rows.levels)
+    even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart)
     how = {"schedule": question.orders, "beside": beside, "choose": even}
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **how)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=even))
@@ -95,7 +97,8 @@ def run(
 
 def dims_of(question: Question) -> Mapping[str, int]:
     """Elements of every dim of the question's program."""
-    return question.workload.dims(question.model)
+    dims, _ = routed(question, question.workload.dims(question.model), question.mesh.axes)
+    return {dim: size for dim, size in dims.items() if isinstance(size, int)}
 
 
 def _program(plan: PlanResult) -> Program:

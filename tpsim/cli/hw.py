@@ -66,14 +66,15 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
         ctx.exit(NO)
 
 
-@hw.command(short_help="A profile from measured collectives.")
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True)
+@hw.command(short_help="A profile from what was measured.")
+@click.argument("logs", metavar="[LOG]...", nargs=-1)
+@click.option("--runs", metavar="FILE", help="Measured steps: CSV of scenario, seconds and, if known, memory.")
 @click.option(
     "--base",
     required=True,
     metavar="MACHINE",
     shell_complete=names.machines,
-    help="Library name or .yaml: what logs leave open stays so.",
+    help="Library name or .yaml: what logs or runs leave open stays so.",
 )
 @click.option(
     "--level", metavar="LEVEL", help="Where the ranks lay: nvlink, or nvlink,network. Default: innermost first."
@@ -82,8 +83,8 @@ def validate(ctx: click.Context, names: tuple[str, ...], strict: bool, output: O
 @click.option("--ranks", type=click.IntRange(min=2), metavar="N", help="Of logs that do not say theirs, as of OSU.")
 @click.option("--collective", metavar="NAME", help="Of logs that do not say theirs.")
 @partial(output_options, formats=(*FORMATS, "yaml"))
-def fit(logs: tuple[str, ...], level: str | None, output: Output, **asked: Any) -> None:
-    r"""Fit launches, latencies and bandwidths to measured collectives.
+def fit(output: Output, **asked: Any) -> None:
+    r"""Fit launches, latencies and bandwidths to measured collectives, or shares of peak to measured steps.
 
     LOG is what nccl-tests or rccl-tests print (debug lines may stand between), the JSON that nccl-tests writes with
     -J, or what the OSU micro-benchmarks print; - is stdin. Two points will do: what they cannot determine stays as the
@@ -91,10 +92,16 @@ def fit(logs: tuple[str, ...], level: str | None, output: Output, **asked: Any) 
 
     \b
     tpsim hw fit all_reduce.txt all_gather.txt --base dgx-h100 -o my-h100.yaml
+
+    With --runs, steps move what the chips reach of their peaks in products, memory and fused attention, held by how
+    these differ between published runs: one step moves them a little, several more.
+
+    \b
+    tpsim hw fit --runs runs.csv --base dgx-h100 -o my-h100.yaml
     """
-    from tpsim.calibrate.fit import hw_fit
+    from tpsim.calibrate.measured import hw_fit_any
     from tpsim.pages.fit import page
 
-    result = hw_fit(logs, level=level, **asked)
+    result = hw_fit_any(**asked)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
-    output.write(result, lambda verbose: page(result, verbose=verbose, profile=profile, level=level))
+    output.write(result, lambda verbose: page(result, verbose=verbose, profile=profile, level=asked["level"]))

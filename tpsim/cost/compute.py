@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.timing import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
+from tpsim.program.layout import IN_LAYERS, STORED_AS
 from tpsim.quantity.size import ceil_over, largest, total, where_equal
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, effi
 
 def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of its products, whatever their bytes: whole waves of tiles where the machine has a tile."""
+    dtype = STORED_AS[dtype] if dtype in IN_LAYERS and not one.in_layers else dtype
     if one.fused:
         backward = one.where.phase == "backward"
         return attention_s(machine, one.run_flops(sizes), dtype, backward=backward, efficiency=efficiency)

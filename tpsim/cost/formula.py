@@ -31,13 +31,13 @@ def _factored(expression: Any) -> str:
     return str(sympy.factor(expression))
 
 
-def evaluated(line: str, values: Mapping[str, int]) -> Fraction:
+def evaluated(line: str, values: Mapping[str, int | Fraction]) -> Fraction:
     """What a printed formula comes to when its symbols have these values, exactly.
 
-    >>> evaluated("16*b*(t - 1)/t", {"b": 3, "t": 8})
-    Fraction(42, 1)
+    >>> evaluated("16*b*(t - 1)/t", {"b": 3, "t": 8}), evaluated("8*top", {"top": Fraction(7, 4)})
+    (Fraction(42, 1), Fraction(14, 1))
     """
     import sympy
 
-    number = sympy.sympify(line, locals={name: sympy.Integer(value) for name, value in values.items()})
+    number = sympy.sympify(line, locals={name: sympy.Rational(value) for name, value in values.items()})
     return Fraction(int(number.p), int(number.q))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.kinds import Layers
     from tpsim.program.layout import Dtypes, Practice
     from tpsim.program.model import Model
     from tpsim.program.op import Program
@@ -62,12 +63,16 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A program made ready for many evaluations: equal collectives and equal kernels are merged."""
+    """A program made ready for many evaluations: equal collectives and equal kernels are merged.
+
+    of  the model's stack of layers, by their kinds
+    """
 
     program: Program
     groups: tuple[tuple[Collective, ...], ...]
     kernels: tuple[tuple[Kernel, ...], ...]
     actions: Actions
+    of: Layers
 
     def priced(
         self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, efficiency: float | None = None
@@ -106,7 +111,7 @@ class Traced:
 
         layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
         actions = self.actions
-        only = Chunk(0, stack(actions.practice, layers), True, True)
+        only = Chunk(0, stack(actions.practice, layers, self.of), True, True)
         timed = Timed()
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
         for (first, last), same in groupby(turns):
@@ -129,15 +134,15 @@ def _elements(_call: Collective) -> Any:
     )
 
 
-def traced(program: Program, practice: Practice) -> Traced:
-    """`program` with its equal collectives and equal kernels merged."""
+def traced(program: Program, practice: Practice, of: Layers) -> Traced:
+    """`program` with its equal collectives and equal kernels merged; of: the model's stack of layers."""
     groups = alike(collectives(program, coalesce=practice.coalesce)).values()
     works: dict[Hashable, list[Kernel]] = {}
     for one in kernels(program, practice):
         works.setdefault(one.shape, []).append(one)
     calls = [one for group in groups for one in group]
     actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, _elements)
-    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions)
+    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions, of)
 
 
 def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:
@@ -162,16 +167,20 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
     """
     _refuse_unswitched(machine)
     routes: dict[str, Route] = dict.fromkeys(minor_first, ())
+    inside: Size = 1
     left: dict[str, Size] = {axis: axes[axis] for axis in minor_first}
     *inner, top = machine.levels
     for level in inner:
         used: Size = 1
         for axis in minor_first:
             here = smallest(left[axis], over(prod(level.shape), used))
-            routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used),)
+            sharing = inside if level.shared else None
+            routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used, sharing),)
             left[axis], used = over(left[axis], here), used * here
+        inside = inside * used
+    sharing = inside if top.shared else None
     return {
-        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis]))
+        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis], 1, sharing))
         for axis in minor_first
     }
 
@@ -207,7 +216,7 @@ class Study:
         placed = layout(tp=(TENSOR,), dp=(DATA,), etp=each, zero=zero, sequence_parallel=sequence_parallel)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
         program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
-        return traced(program, practice)
+        return traced(program, practice, self.model.stack)
 
     def priced(self, found: Traced, *, tp: Size, dp: Size, batch: Size) -> Priced:
         """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.

@@ -15,7 +15,7 @@ from tpsim.cost.memory import local_bytes
 from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
-from tpsim.program.tokens import MASKS, TOKENS, last_pairs, peak
+from tpsim.program.tokens import MASKS, TOKENS, keys_of, last_pairs, peak
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ class Kernel:
         """True if it makes or reads attention's scores."""
         return _on_scores(self.products)
 
+    @property
+    def in_layers(self) -> bool:
+        """True for a product of a layer with one of its weights."""
+        return not self.on_scores and self.where.block in {"attention", "mlp", "experts", "shared"}
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)
@@ -85,13 +90,18 @@ class Kernel:
     def seen(self, flops: Any, sizes: Sizes) -> Any:
         """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
         s, t, w = (sizes.dims.get(dim, 1) for dim in "stw")
-        return over(flops * last_pairs(self.mask, s, t, w), s * t) if self.mask else flops
+        held = sizes.dims[keys_of(self.scores.dims)] if self.mask else t
+        return over(flops * last_pairs(self.mask, s, t, w), s * held) if self.mask else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:
         """The axes that split the tokens of its scores."""
-        scores = next(x for op in self.products for x in (*op.inputs, op.output) if {*x.dims} >= TOKENS)
-        return tuple(axis for dim in sorted(TOKENS) for axis in scores.type.axes(dim))
+        return tuple(axis for dim in sorted(TOKENS & {*self.scores.dims}) for axis in self.scores.type.axes(dim))
+
+    @property
+    def scores(self) -> Array:
+        """Of attention: what it has for each query and key."""
+        return next(x for op in self.products for x in (*op.inputs, op.output) if keys_of(x.dims))
 
     def peak(self, sizes: Sizes) -> Any:
         """What the device with most rows has over the mean."""
@@ -134,7 +144,8 @@ class Kernel:
         multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
-        return (masked, self.fused and self.where.phase, self.joined, repr(multiplied), repr(moved))
+        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined)
+        return (masked, *how, repr(multiplied), repr(moved))
 
 
 def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
@@ -326,7 +337,7 @@ OUTSIDE = -1
 
 
 def _on_scores(products: Iterable[Einsum]) -> bool:
-    return any({*x.dims} >= TOKENS for op in products for x in (*op.inputs, op.output))
+    return any(keys_of(x.dims) for op in products for x in (*op.inputs, op.output))
 
 
 def _selects_slots(op: Op) -> bool:

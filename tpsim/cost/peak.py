@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.kept import held_bytes
@@ -87,10 +88,10 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     known = {
         kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
     }
-    taken = [(place, one) for place, kind in enumerate(kinds) for one in known[kind]]
-    places, run = zip(*taken, strict=True)
-    held = list(accumulate((one.left for one in run), initial=0))
-    tops = [before + one.top for before, one in zip(held, run, strict=False)]
+    places = [place for place, kind in enumerate(kinds) for _ in known[kind]]
+    run = [one for kind in kinds for one in known[kind]]
+    held = list(accumulate(map(attrgetter("left"), run), initial=0))
+    tops = list(map(add, held, map(attrgetter("top"), run)))
     passed = tops.index(max(tops))
     before: Held = Held()
     for one, times in Counter(run[:passed]).items():

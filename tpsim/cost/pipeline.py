@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.orders import Message, Place, Ran, run
+from tpsim.cost.orders import Channel, Gap, Message, Place, Ran, run
 from tpsim.cost.rollup import wires_s
 from tpsim.cost.timed import Timed
 from tpsim.program.lives import in_microbatch
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tpsim.cost.pieces import Clock
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Act
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
@@ -144,17 +143,26 @@ class Work:
 
     @cached_property
     def kinds(self) -> list[Timed]:
-        """What an action of each kind takes."""
-        return list(map(self._timed, self.schedule.kinds.examples))
+        """What an action of each kind takes; those of chunks alike take as long."""
+        chunks, last = [replace(chunk, rank=0) for chunk in self.stages.chunks], self.schedule.microbatches - 1
+        examples = self.schedule.kinds.examples
+        alike = [tuple([(act, chunks[at], j == 0, j == last) for act, at, j in action]) for action in examples]
+        known = {key: self._timed(action) for key, action in dict(zip(alike, examples, strict=True)).items()}
+        return [known[key] for key in alike]
 
     def _timed(self, action: Action) -> Timed:
-        """Passes of one chunk and microbatch are one list of tasks; chunks alike take as long."""
+        """Passes of one chunk and microbatch are one list of tasks."""
         whole, last = Timed(), self.schedule.microbatches - 1
         for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
             acts = "".join(part.act for part in parts)
             tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
             whole = whole.then(self.clock.timed(tasks))
         return whole
+
+    @cached_property
+    def settling(self) -> frozenset[int]:
+        """The kinds of actions behind which gradients are reduced."""
+        return frozenset(kind for kind, timed in enumerate(self.kinds) if timed.settled)
 
     @cached_property
     def own(self) -> list[Own]:
@@ -191,10 +199,9 @@ class Work:
         free: Any = 0
         path: list[tuple[int, Timed]] = []
         kinds = self.schedule.kinds.of[rank]
-        settling = [kind for kind, timed in enumerate(self.kinds) if timed.settled]
-        for place, kind in enumerate(kinds if not set(kinds).isdisjoint(settling) else ()):
-            timed = self.kinds[kind]
-            if timed.settled:
+        for place, kind in enumerate(kinds if not self.settling.isdisjoint(kinds) else ()):
+            if kind in self.settling:
+                timed = self.kinds[kind]
                 late, own = free + timed.busy.seconds, ran.starts[rank][place] + timed.tail.seconds
                 path = path if late > own else []
                 path.append((place, timed))
@@ -222,8 +229,8 @@ class Work:
 
     def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
-        rank, gaps, own = full.rank, ran.gaps[full.rank], self.own[full.rank]
-        walked = self._walked(ran, full)
+        rank, gaps, own = full.rank, ran.gaps(full.rank), self.own[full.rank]
+        walked = self._walked(gaps, full)
         rows = full.spread(
             [
                 replace(row, exposed_s=self._exposed_s(row, walked[id(row.call)]), pulls=pulls.get(id(row.call), 0))
@@ -236,7 +243,7 @@ class Work:
         host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
         return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end, host_s)
 
-    def _walked(self, ran: Ran, full: Full) -> Counter[int]:
+    def _walked(self, gaps: Iterable[Gap], full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
         exposed: Counter[Any] = Counter(full.tail.exposed)
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
@@ -246,9 +253,8 @@ class Work:
         sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
         # A rank at an end of the stack sends one way only, and receives the other way.
         calls: dict[str, int] = dict.fromkeys("FB", next(iter(sent.values()), 0)) | sent
-        for message, flight_s, _ in ran.gaps[full.rank]:
-            if message:
-                exposed[calls[message.of.act]] += flight_s
+        for message, flight_s, _ in gaps:
+            exposed[calls[message.channel.act]] += flight_s
         return exposed
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:
@@ -291,12 +297,10 @@ class Work:
                 pulls.update(self.kinds[one].through.times(count).calls)
         return pulls
 
-    def _found(self, path: Iterable[Place | Message]) -> Counter[int | tuple[Act, int, int]]:
-        """How often each kind of action stands on a path, and the messages of an act from one rank to another."""
+    def _found(self, path: Iterable[Place | Message]) -> Counter[int | Channel]:
+        """How often each kind of action stands on a path, and the messages of each channel."""
         of = self.schedule.kinds.of
-        return Counter(
-            (one.of.act, *self._ends_of(one.of)) if isinstance(one, Message) else of[one[0]][one[1]] for one in path
-        )
+        return Counter(one.channel if isinstance(one, Message) else of[one[0]][one[1]] for one in path)
 
     def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""

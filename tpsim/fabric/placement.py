@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,19 @@ class Placement:
             for piece in self.pieces[axis]:
                 found.setdefault(piece.carrier, []).append(piece)
         used = [carrier for name, carrier in self.carriers.items() if name in found]
-        return tuple(_segment(self.levels, carrier, found[carrier.name]) for carrier in used)
+        return tuple(self._shared(_segment(self.levels, carrier, found[carrier.name]), carrier) for carrier in used)
+
+    def _shared(self, segment: Segment, carrier: Carrier, alike: Sequence[str] = ()) -> Segment:
+        """The segment with the devices of a node that use it at once, where they share a way into its level.
+
+        Those are all that the mesh has in a node, as all groups do alike; of them those that are on the same place of
+        the axes that are `alike`.
+        """
+        if not carrier.shared:
+            return segment
+        others = (piece for axis, pieces in self.pieces.items() if axis not in alike for piece in pieces)
+        inside = (piece.n for piece in others if self.carriers[piece.carrier].level < carrier.level)
+        return replace(segment, sharing=prod(inside))
 
     def hop(self, axes: Sequence[str], source: int, target: int) -> Route:
         """The wires between two devices that differ by their places on some mesh axes alone, as a stretch of two.
@@ -91,7 +103,7 @@ class Placement:
         level = self.levels[carrier.level]
         if joined(carrier.topology):
             groups = carrier.extent // PAIR if carrier.topology == "host" else 1
-            return (Segment(level, carrier.name, carrier.topology, PAIR, groups),)
+            return (self._shared(Segment(level, carrier.name, carrier.topology, PAIR, groups), carrier, axes),)
         around = carrier.closed and piece.n * piece.stride == carrier.extent and distance == piece.n - 1
         if len(apart) > 1 or not (distance == 1 or around):
             named = ", ".join(axes)

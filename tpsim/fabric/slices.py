@@ -21,6 +21,7 @@ class Carrier:
     """A physical axis or a switched level as the mesh uses it.
 
     extent   members in use; `closed` if the whole axis is a ring
+    shared   True if the devices of a node share a way into it
     """
 
     level: int
@@ -28,6 +29,7 @@ class Carrier:
     topology: SegmentTopology
     extent: int
     closed: bool
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def lay(
     asked = {axis: tuple(one for one in bound.get(axis, ()) if one.level == place_of) for axis in parts}
     if topology := joined(level.topology):
         used = prod(parts.values())
-        carrier = Carrier(place_of, level.name, topology, used, closed=False)
+        carrier = Carrier(place_of, level.name, topology, used, closed=False, shared=level.shared)
         return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
     rings = [(one, axis) for axis in parts for one in asked[axis] if one.asked == "ring"]
     found = _slices(level, parts, asked, slices)

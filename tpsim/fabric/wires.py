@@ -136,6 +136,10 @@ class Wires(Protocol):
     def slices(self) -> Slices:
         """Which parts of it can be had."""
 
+    @property
+    def shared(self) -> bool:
+        """True if the devices of a node, all that is joined below one member, share a way into it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -147,6 +151,7 @@ class Segment:
     n         members
     stride    groups that share the links: interleaved ones on a ring or line, all on one host; 1 for neighbours, and
               where members have ports or cables of their own
+    sharing   devices of a node that send into the level at once, by an uplink that they share; None: they share none
     """
 
     level: str
@@ -154,12 +159,14 @@ class Segment:
     topology: SegmentTopology
     n: Size
     stride: Size = 1
+    sharing: Size | None = None
 
     def __str__(self) -> str:
         """As placements are printed: ``nvlink 8``, ``ici.0 16 (ring)``."""
-        shared = "" if self.stride == 1 else f", {self.stride} groups share its links"
-        shape = "" if self.topology == "switch" else f" ({self.topology.replace('_', ' ')}{shared})"
-        return f"{self.axis} {self.n}{shape}"
+        said = [] if self.topology == "switch" else [self.topology.replace("_", " ")]
+        said += [] if self.stride == 1 else [f"{self.stride} groups share its links"]
+        said += [] if self.sharing is None or self.sharing == 1 else [f"{self.sharing} of a node share its uplink"]
+        return f"{self.axis} {self.n}" + (f" ({', '.join(said)})" if said else "")
 
 
 Route = tuple[Segment, ...]

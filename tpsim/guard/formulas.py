@@ -75,6 +75,14 @@ PRIMES = (
     103,
     107,
     109,
+    113,
+    127,
+    131,
+    137,
+    139,
+    149,
+    151,
+    157,
 )
 """Sizes of axes and dims at which a program's formulas are sampled."""
 
@@ -168,7 +176,13 @@ def seconds_formulas(machine: Machine, cost_model: CostModel) -> Iterator[tuple[
     plain = neutral(machine)
     for level in plain.levels:
         samples = partial(_of_level, plain, level, cost_model)
-        yield level.name, Formula(samples, partial(JOINED.__getitem__, cost_model))
+        yield level.name, Formula(samples, partial(_joined, level, cost_model))
+
+
+def _joined(level: Level, cost_model: CostModel) -> str:
+    """How seconds are made; where devices of a node share an uplink, of its part for each of them."""
+    shared = "/min(bandwidth, uplink/devices of a node)" if level.shared else "/bandwidth"
+    return JOINED[cost_model].replace("/bandwidth", shared)
 
 
 JOINED: Mapping[CostModel, str] = {
@@ -184,7 +198,8 @@ SMALL, LARGE = 840, WHOLE * 10**6
 def _of_level(machine: Machine, level: Level, cost_model: CostModel) -> tuple[str, ...]:
     """Seconds of every move over four devices of a level, of few bytes and of many."""
     joints = ("ring", "line") if level.topology == "torus" else (level.topology,)
-    routes = [(Segment(level.name, level.name, topology, 4),) for topology in joints]  # type: ignore[arg-type]
+    sharing = 8 if level.shared else None
+    routes = [(Segment(level.name, level.name, topology, 4, sharing=sharing),) for topology in joints]  # type: ignore[arg-type]
     asked = product(routes, MOVES, (SMALL, LARGE))
     return tuple(_time(machine, route, kind, V, cost_model) for route, kind, V in asked)
 

@@ -32,6 +32,7 @@ from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.program.model import as_stated
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
+from tpsim.question.requirements import BANDED
 from tpsim.question.resolved import CHANGES
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
@@ -236,7 +237,7 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         **{name: held for name in (*MEMORY, CACHE) if (held := plan.memory[name]) is not None},
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
-        **{f"require.{one.name}": one.ok for one in plan.require},
+        **{f"require.{one.name}": one.ok for one in plan.require if one.name not in BANDED},
         **_best(plan.question),
     }
 

@@ -13,6 +13,7 @@ from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, Formu
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.question.requirements import BANDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     step, memory = result["step"], result["memory"]
     steps = {"step_s": step["time_s"], **{key: step[key] for key in RESULTS[1:]}}
     waits = {key: step[key] for key in WAITS if step.get(key)}
-    demands = {f"require.{one['name']}": one["ok"] for one in result["require"]}
+    demands = {f"require.{one['name']}": one["ok"] for one in result["require"] if one["name"] not in BANDED}
     held = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
     return {**steps, **waits, **held, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
 

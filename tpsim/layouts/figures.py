@@ -1,14 +1,14 @@
 """The sizes and seconds of layouts of one program, as arrays: the same kernels and collectives that `plan` prices.
 
-An array has one number per cell: a mesh with so many microbatches. What it says of layouts whose axes have one device
-is nothing: such a collective takes no time, and is left out of a plan.
+An array has one number per cell: a mesh with so many microbatches. A collective over axes of one device takes no time,
+and a plan leaves it out.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,22 +20,24 @@ from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
-from tpsim.layouts.walk import chunk_of
+from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
-from tpsim.program.stages import Stages
+from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, route_of, route_over, sent
 from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from tpsim.algebra.moves import Move
     from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Collective
     from tpsim.cost.segments import Segment
     from tpsim.fabric.wires import Route
+    from tpsim.machine.timing import Timing
     from tpsim.program.op import Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
@@ -55,7 +57,7 @@ class _Priced(NamedTuple):
 
     seconds  of one; 0 where it has no price
     shares   what one step of it brings of all
-    wrong    cell -> the reason why it has no price
+    wrong    mesh, by number -> the reason why it has no price
     """
 
     seconds: Any
@@ -67,46 +69,50 @@ class _Priced(NamedTuple):
 class Figures:
     """The program of a group of layouts at the sizes of its cells.
 
-    wrong  cell -> the reason why it has no price
-    prices known to other groups of the same search, too
+    meshes  a question of each mesh
+    on      the number of the mesh of every cell
+    microbatches  of every cell
+    wrong   mesh, by number -> the reason why it has no price
+    prices  known to other groups of the same search, too
     """
 
     example: Question
-    cells: Sequence[Question]
+    meshes: Sequence[Question]
+    on: Any
+    microbatches: Any
     shelf: Shelf
     prices: dict[Hashable, Any]
     wrong: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lowered = self.shelf.lowered(self.example)
-        self.meshes = [tuple(one.mesh.axes.items()) for one in self.cells]
-        cells = ("cells", *zip(self.meshes, (one.workload.microbatches for one in self.cells), strict=True))
+        self.axes = [tuple(one.mesh.axes.items()) for one in self.meshes]
+        cells = ("cells", *self.axes, self.on.tobytes(), self.microbatches.tobytes())
         self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
-        self._segments: dict[Segment, Any] = {}
-        self._acted: dict[str, Sequence[tuple[Where, Any]]] = {}
+        self._known: dict[Hashable, Any] = {}
         self._kernels = {id(one.ops[0]): one for one in self.lowered.kernels}
 
+    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = found()
+        return self._known[key]
+
     def column(self, of: Callable[[Question], float]) -> Any:
-        """A number of every cell."""
-        return np.array([of(one) for one in self.cells], dtype=float)
+        """A number of every cell's mesh."""
+        return np.array([of(one) for one in self.meshes], dtype=float)[self.on]
 
-    def _axis(self, axis: str) -> Any:
-        return self.column(lambda one: one.mesh.axes[axis])
-
-    @cached_property
-    def microbatches(self) -> Any:
-        """Of every cell."""
-        return self.column(lambda one: one.workload.microbatches)
+    def whole(self, found: Any) -> Any:
+        """A number, or one of every cell, as one of every cell."""
+        return np.broadcast_to(found, len(self.on))
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Sizes of dims and axes; layers are those of a rank."""
+        """Sizes of dims and axes; layers are counted apart."""
         work, model = self.example.workload, self.example.model
-        each = self.column(lambda one: one.workload.sequences)
-        axes = {axis: self._axis(axis) for axis in self.example.mesh.order}
+        each = work.global_batch / self.microbatches
+        axes = {axis: self.column(lambda one, axis=axis: one.mesh.axes[axis]) for axis in self.example.mesh.order}  # type: ignore[misc]  # mypy sees no default
         dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": each}, axes)
-        pipe = self.column(lambda one: one.mesh.size(*one.layout.stages))
-        loops = {"layers": model.layers / pipe, "microbatches": self.microbatches, "chunks": 1}
+        loops = {ALIKE: 1, "microbatches": self.microbatches, "chunks": 1}
         return Sizes(dims, axes, loops, self.example.layout.roles, peaks=peaks)
 
     # Seconds ------------------------------------------------------------------------------------------------------
@@ -119,25 +125,28 @@ class Figures:
         practice = replace(practice, ahead=ahead, bucket=Bucket())
         return Actions(self.lowered.program.ops, ANYWHERE, self.lowered.collectives, practice, 1, lambda _: 1)
 
-    def action_s(self, sort: str, acts: str, layers: int) -> Any:
+    def action_s(self, chunk: Chunk, acts: str) -> Any:
         """Seconds of an action, as the timeline says; what new weights and gradients add once is not in it."""
-        found = total(n * self._segment_s(segment) for segment, n in self._runs(sort, acts, layers))
-        return np.broadcast_to(found, len(self.cells))
+        return self.whole(total(n * self._segment_s(segment) for segment, n in self._runs(chunk, acts)))
 
     def _segment_s(self, segment: Segment) -> Any:
-        if segment not in self._segments:
-            self._segments[segment] = Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds
-        return self._segments[segment]
+        return self._once(
+            ("segment", segment),
+            lambda: Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds,
+        )
 
-    def _runs(self, sort: str, acts: str, layers: int) -> Sequence[tuple[Segment, int]]:
+    def _runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Segment, int]]:
         """What a chunk does: of many layers what a few do, and what one layer more repeats, so many times."""
-        if layers <= FEW + 1:
-            return self.actions.action(chunk_of(sort, layers), acts).runs
-        few, more = (self.actions.action(chunk_of(sort, some), acts).runs for some in (FEW, FEW + 1))
-        if [segment for segment, _ in few] != [segment for segment, _ in more]:
-            return self.actions.action(chunk_of(sort, layers), acts).runs
-        pairs = zip(few, more, strict=True)
-        return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
+        layers = chunk.layers
+        if layers > FEW + 1 and len(chunk.stack) == 1:
+            ((kind, _),) = chunk.stack
+            few, more = (
+                self.actions.action(replace(chunk, stack=((kind, some),)), acts).runs for some in (FEW, FEW + 1)
+            )
+            if [segment for segment, _ in few] == [segment for segment, _ in more]:
+                pairs = zip(few, more, strict=True)
+                return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
+        return self.actions.action(chunk, acts).runs
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
@@ -167,129 +176,172 @@ class Figures:
     def _priced(self, call: Collective) -> _Priced:
         key = ("call", call.shape, self.number)
         if key not in self.prices:
-            volumes = np.broadcast_to(call.logical_bytes(self.sizes), len(self.cells)).tolist()
-            found = [self._cell(at, call, V) for at, V in enumerate(volumes)]
-            self.prices[key] = _Priced(
-                np.array([one[0] if isinstance(one, tuple) else 0 for one in found]),
-                np.array([one[1] if isinstance(one, tuple) else 0 for one in found]),
-                {at: one.problems[0].slug for at, one in enumerate(found) if isinstance(one, InputError)},
-            )
+            self.prices[key] = self._in_cells(call)
         return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
-    def _cell(self, at: int, call: Collective, volume: float) -> tuple[float, float] | InputError:
-        """Seconds of a call in a cell, and what one step of it brings; or why it is refused."""
-        move, cell = call.parts[0].move, self.cells[at]
-        n = cell.mesh.size(*move.axes)
-        if n == 1:
-            return 0, 0
-        axes = self.meshes[at]
-        if call.shared:
-            there = _found(lambda: route_over(cell, move))
-            return there if isinstance(there, InputError) else (0, 0)
-        key = ("wires", axes, move.axes)
+    def _in_cells(self, call: Collective) -> _Priced:
+        """A call in all cells: those whose wires are the same are priced together."""
+        move, volumes = call.parts[0].move, self.whole(call.logical_bytes(self.sizes))
+        seconds, shares, wrong = np.zeros(len(self.on)), np.zeros(len(self.on)), {}
+        ways: defaultdict[Any, list[int]] = defaultdict(list)
+        for at, mesh in enumerate(self.meshes):
+            if mesh.mesh.size(*move.axes) > 1:
+                there = _found(lambda mesh=mesh: route_over(mesh, move)) if call.shared else self._way(at, move)  # type: ignore[misc]  # no default
+                if isinstance(there, InputError):
+                    wrong[at] = there.problems[0].slug
+                elif not call.shared:
+                    ways[there].append(at)
+        for way, meshes in ways.items():
+            here = self._cells(meshes)
+            timing = self._timing(self.meshes[meshes[0]], move, way, volumes[here])
+            if isinstance(timing, InputError):
+                wrong |= dict.fromkeys(meshes, timing.problems[0].slug)
+            else:
+                seconds[here] = timing.time_s
+                shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
+        return _Priced(seconds, shares, wrong)
+
+    def _cells(self, meshes: Sequence[int]) -> Any:
+        """The cells of some meshes."""
+        among = np.zeros(len(self.meshes), dtype=bool)
+        among[meshes] = True
+        return np.flatnonzero(among[self.on])
+
+    def _way(self, at: int, move: Move) -> Any:
+        """The wires of a move on a mesh, of one that asks who is beside whom the whole mesh; or why there are none."""
+        key = ("wires", self.axes[at], move.axes)
         if key not in self.prices:
-            self.prices[key] = _found(lambda: cell.placement.route(move.axes))
-        route = self.prices[key] if move.kind != "permute" else axes
-        priced = (move.kind, move.reordered, route, volume)
-        if priced not in self.prices:
-            self.prices[priced] = _found(lambda: pricer(cell)(move, volume))
-        timing = self.prices[priced]
-        return timing if isinstance(timing, InputError) else (float(timing.time_s), float(step_share(n, timing)))
+            self.prices[key] = _found(lambda: self.meshes[at].placement.route(move.axes))
+        return self.axes[at] if move.kind == "permute" or move.streamed else self.prices[key]
+
+    def _timing(self, mesh: Question, move: Move, way: Any, volumes: Any) -> Timing | InputError:
+        """A move of so many bytes, or why it is refused."""
+        alike = (volumes == volumes[0]).all()
+        volume = float(volumes[0]) if alike else volumes
+        key = (move.kind, move.streamed, move.reordered, way, volume if alike else volumes.tobytes())
+        if key not in self.prices:
+            self.prices[key] = _found(lambda: pricer(mesh)(move, volume))
+        return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
     def price_all(self) -> None:
-        """Ask for every price, so that cells without one are known."""
+        """Ask for every price, so that meshes without one are known."""
         for call in self.lowered.collectives:
             self.call_s(call)
         np.add(self.hop_s, 0)
 
     @cached_property
     def hop_s(self) -> Any:
-        """Seconds of the quickest message between neighbours."""
+        """Seconds of the quickest message between neighbours; 0 without stages."""
+        seconds = np.zeros(len(self.on))
         cut = next((one for one in self.lowered.collectives if one.where.place == "cut"), None)
-        if cut is None:
-            return 0
-        volumes = np.broadcast_to(cut.logical_bytes(self.sizes), len(self.cells)).tolist()
-        return np.array([self._hop_s(at, volume) for at, volume in enumerate(volumes)])
+        if cut is not None:
+            volumes = self.whole(cut.logical_bytes(self.sizes))
+            for at, mesh in enumerate(self.meshes):
+                if mesh.mesh.size(*mesh.layout.stages) > 1:
+                    here = self._cells([at])
+                    seconds[here] = self._hop_s(at, volumes[here])
+        return seconds
 
-    def _hop_s(self, at: int, volume: float) -> float:
-        cell = self.cells[at]
-        key = ("hop", self.meshes[at], volume)
+    def _hop_s(self, at: int, volumes: Any) -> Any:
+        mesh = self.meshes[at]
+        key = ("hops", self.axes[at])
         if key not in self.prices:
-            ranks = cell.mesh.size(*cell.layout.stages)
-            ahead = [_found(lambda rank=rank: self._hop(cell, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
+            ranks = mesh.mesh.size(*mesh.layout.stages)
+            ahead = [_found(lambda rank=rank: self._hop(mesh, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
             wrong = next((one for one in ahead if isinstance(one, InputError)), None)
-            self.prices[key] = wrong or min(float(sent(cell, one, volume).time_s) for one in {*ahead})
-            self.prices["around", self.meshes[at]] = _found(lambda: self._hop(cell, ranks - 1, 0))
-        found = self.prices[key]
-        if isinstance(found, InputError):
-            self.wrong[at] = found.problems[0].slug
+            self.prices[key] = wrong or list(dict.fromkeys(ahead))
+            self.prices["around", self.axes[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
+        routes = self.prices[key]
+        if isinstance(routes, InputError):
+            self.wrong[at] = routes.problems[0].slug
             return 0
-        return found  # type: ignore[no-any-return]  # seconds
+        return reduce(np.minimum, (sent(mesh, one, volumes).time_s for one in routes))
 
-    def _hop(self, cell: Question, source: int, target: int) -> Route:
-        return route_of(cell, cell.layout.stages, source, target)
+    def _hop(self, mesh: Question, source: int, target: int) -> Route:
+        return route_of(mesh, mesh.layout.stages, source, target)
 
     def refused(self, at: int, *, around: bool) -> str:
-        """The reason why a cell has no price; "" if it has.
+        """The reason why a mesh has no price; "" if it has.
 
         around  True if the last stage sends to the first, too
         """
-        back = self.prices.get(("around", self.meshes[at])) if around else None
+        back = self.prices.get(("around", self.axes[at])) if around else None
         return self.wrong.get(at, "") or (back.problems[0].slug if isinstance(back, InputError) else "")
 
-    def once_s(self, sort: str) -> Any:
-        """Seconds that a rank of that sort works and waits once per step, alone."""
-        works = [(one.where, self.kernel_s(one)) for one in self.lowered.kernels if not in_microbatch(one.where)]
-        calls = [(one.where, self.call_s(one)) for one in self.lowered.collectives if self._waits_once(one)]
-        return _stacked((*works, *calls), sort, self.sizes.loops["layers"])
+    def once_s(self, rank: Chunk, *, waits: bool = True) -> Any:
+        """Seconds that a rank with all of this works, and waits, once per step, alone."""
+        return self._stacked(f"once {waits}", lambda: self._once_each(waits=waits), rank)
 
-    def worked_s(self, sort: str, acts: str, layers: int) -> Any:
+    def _once_each(self, *, waits: bool) -> Iterator[tuple[Where, Any]]:
+        yield from ((one.where, self.kernel_s(one)) for one in self.lowered.kernels if not in_microbatch(one.where))
+        calls = (one for one in self.lowered.collectives if waits and self._waits_once(one))
+        yield from ((one.where, self.call_s(one)) for one in calls)
+
+    def worked_s(self, chunk: Chunk, acts: str) -> Any:
         """Seconds of the kernels of an action, which it takes at least."""
-        return np.broadcast_to(_stacked(self.works(acts), sort, layers), len(self.cells))
+        return self._stacked(acts, lambda: self.works(acts), chunk)
 
-    def works(self, acts: str) -> Sequence[tuple[Where, Any]]:
-        """Where kernels of such acts stand, and their seconds: those of one place together."""
-        if acts not in self._acted:
-            found: defaultdict[Where, Any] = defaultdict(int)
-            for one in self.lowered.kernels:
-                if in_microbatch(one.where) and one.where.act in acts:
-                    found[one.where] += self.kernel_s(one)
-            self._acted[acts] = list(found.items())
-        return self._acted[acts]
+    def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
+        """Where kernels of such acts stand, and their seconds."""
+        for one in self.lowered.kernels:
+            if in_microbatch(one.where) and one.where.act in acts:
+                yield one.where, self.kernel_s(one)
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
         return not (call.per_microbatch or call.shared or self.actions.beside_once(call))
 
+    def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
+        """Of what stands at some places: all that a chunk runs, its ends and its layers."""
+        each = self._once(("each", name), lambda: _by_place(seconds()))
+        ends = Chunk(0, (), chunk.first, chunk.last)
+        around = self._once(
+            ("ends", name, ends), lambda: total(s * ANYWHERE.times(where, ends) for where, s in each[""])
+        )
+        layers = total(n * s for kind, n in chunk.stack if n for _, s in each[kind])
+        return self.whole(around + layers)
+
     # Bytes --------------------------------------------------------------------------------------------------------
 
-    def standing_bytes(self, sort: str) -> Any:
-        """What a chip of such a rank holds from step to step, and what its stack holds beside that all the time."""
-        chunk, layers, program = chunk_of(sort, 1), self.sizes.loops["layers"], self.lowered.program
+    def standing_bytes(self, rank: Chunk) -> Any:
+        """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
+        keeps, layout = dict(self.example.practice.keeps), self.example.layout
+        spare = spare_bytes(
+            self.lowered.program,
+            self.sizes,
+            keeps,
+            lambda where: ANYWHERE.times(where, rank) > 0,
+            lambda where: ANYWHERE.times(where, rank),
+            last=rank.last,
+            tied=self.example.model.tie_embeddings,
+            copied=np.logical_and(not layout.zero, self.column(lambda one: one.mesh.size(*one.layout.data)) > 1),
+        )
+        ends = self._states(Chunk(0, (), rank.first, rank.last))
+        layers = total(n * self._states(Chunk(0, ((kind, 1),), False, False)) for kind, n in rank.stack if n)
+        return self.whole(ends + layers + spare)
+
+    def _states(self, part: Chunk) -> Any:
+        """States of the ends of a rank, or of one layer."""
 
         def here(where: Where) -> bool:
-            return ANYWHERE.times(where, chunk) > 0
+            layer = where.index(ALIKE) is not None
+            return layer == bool(part.stack) and ANYWHERE.times(where, part) > 0
 
-        spare = spare_bytes(
-            program,
-            self.sizes,
-            dict(self.example.practice.keeps),
-            here,
-            lambda where: layers if where.index("layers") is not None else ANYWHERE.times(where, chunk),
-            last=chunk.last,
-            tied=self.example.model.tie_embeddings,
-            copied=np.logical_and(
-                not self.example.layout.zero, self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
-            ),
+        loops = {**dict(part.stack), ALIKE: 1}
+        return self._once(
+            ("states", part), lambda: memory(self.lowered.program, self.sizes.of_stage(loops), here).static_bytes
         )
-        return np.broadcast_to(memory(program, self.sizes, here).static_bytes + spare, len(self.cells))
 
 
-def _stacked(seconds: Iterable[tuple[Where, Any]], sort: str, layers: Any) -> Any:
-    """Of what stands at some places: all that a chunk of that sort with so many layers runs."""
-    one = chunk_of(sort, 1)
-    here = ((where, s) for where, s in seconds if ANYWHERE.times(where, one))
-    return total(s * layers if where.index("layers") is not None else s for where, s in here)
+def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[Where, Any]]]:
+    """What stands in layers of each kind, as one; beside them, under no name, what stands at each other place."""
+    found: defaultdict[Where, Any] = defaultdict(int)
+    for where, s in seconds:
+        found[where] += s
+    placed: defaultdict[str, list[tuple[Where, Any]]] = defaultdict(list)
+    for where, s in found.items():
+        placed[where.kind if where.index(ALIKE) is not None else ""].append((where, s))
+    return placed
 
 
 def _found(made: Callable[[], Any]) -> Any:

@@ -6,12 +6,14 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
-from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, Layout
+from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE, Layout, Ways
 from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -24,7 +26,7 @@ from tpsim.question.recompute import check_layers
 from tpsim.question.scenario_file import LayoutFields, PipelineFields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
@@ -36,13 +38,15 @@ if TYPE_CHECKING:
 ALONE = 1
 """Ways of a role of one device: what is split over it makes no difference, so one of them is looked at."""
 
+Parts = tuple[int, ...]
+"""Numbers of microbatches."""
+
 
 @dataclass(frozen=True)
 class Laid:
-    """A layout on its mesh: how the model is cut, the layers of each chunk, the axes with their sizes."""
+    """A layout on its mesh: how the model is cut, and the axes with their sizes."""
 
     cut: Cut
-    layers: Split
     axes: tuple[tuple[str, int], ...]
 
     @cached_property
@@ -52,18 +56,50 @@ class Laid:
         return self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
 
 
+class Turns(NamedTuple):
+    """Layouts that differ in the number of microbatches alone.
+
+    mesh    its number
+    layers  of each chunk; none without stages
+    cells   their numbers
+    """
+
+    mesh: int
+    schedule: str
+    chunks: int
+    layers: Split
+    cells: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Legal layouts of one traced program.
 
-    example  the question of the first
-    cells    per mesh and number of microbatches that they have: the question that its wires are read off
-    layouts  all of them, each with the number of its cell, and the layers of its chunks
+    first    one of them: of several stages if any is
+    example  its question
+    ways     of the roles of each mesh
+    meshes   a question of each mesh, that its wires are read off
+    on, microbatches  of every cell: the number of its mesh, and its microbatches
     """
 
+    space: Space
+    first: Layout
     example: Question
-    cells: list[Question]
-    layouts: list[tuple[int, Layout, Split]]
+    ways: list[Ways]
+    meshes: list[Question]
+    on: Any
+    microbatches: Any
+    turns: list[Turns]
+
+    def layout(self, cell: int, schedule: str, chunks: int) -> Layout:
+        """The layout of a cell whose stages take turns so."""
+        ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
+        return self.first._replace(**ways._asdict(), schedule=schedule, chunks=chunks, microbatches=m)
+
+    def lone(self, shelf: Shelf) -> Question:
+        """A question without stages: what it asks for is another program."""
+        mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
+        return self.space.question(self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1), shelf)
 
 
 @dataclass
@@ -98,28 +134,30 @@ class Legal:
             return (held,)
         return self.space.only[name] or all_
 
-    def _meshes(self) -> Iterator[tuple[int, int, int]]:
-        """(pp, dp, tp) of all meshes of so many chips."""
+    def _meshes(self) -> Iterator[Ways]:
+        """All meshes of so many chips."""
         if not self.space.chips:
             roles, mesh = self.base.layout.roles, self.base.mesh
-            yield tuple(mesh.size(*roles.get(role, ())) for role in ROLES)  # type: ignore[misc]  # three
+            yield Ways(*(mesh.size(*roles.get(role, ())) for role in Ways._fields))
             return
         chips, only = self.space.chips, self.space.only
         for tp in only["tp"] or divisors(chips):
-            for pp in only[STAGES] or divisors(chips // tp or 1):
-                for dp in only["dp"] or (chips // (tp * pp),):
-                    if pp * dp * tp == chips:
-                        yield pp, dp, tp
+            for cp in only["cp"] or divisors(chips // tp or 1):
+                for pp in only[STAGES] or divisors(chips // (tp * cp) or 1):
+                    for dp in only["dp"] or (chips // (tp * cp * pp),):
+                        if pp * dp * cp * tp == chips:
+                            experts = divisors(dp) if self.base.model.experts else (1,)
+                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts)
 
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
-        pp, dp, tp = next(self._meshes(), (0, 0, 0))
-        if pp:
+        ways = next(self._meshes(), None)
+        if ways:
             stated = self.file.pipeline
             schedule = next(iter(self._values("schedule", CHUNKED, stated and stated.schedule)))
-            self.space.question(Layout(pp, dp, tp, 0, False, "none", schedule, 2, pp), self.shelf)
+            self.space.question(Layout(*ways, 0, False, "none", schedule, 2, ways.pp), self.shelf)
         only, places = self.space.only, self.space.places
-        sizes = {role: only[role][0] for role in ROLES if only[role]}  # type: ignore[index]  # not none
+        sizes = {role: only[role][0] for role in ROLES if only[role] and (role in WHOLE or only[role] != (ALONE,))}  # type: ignore[index]  # not none
         left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
         mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
         given = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
@@ -139,9 +177,14 @@ class Legal:
             all_ = several if known and known.several else (1,)
             yield from ((schedule, v) for v in self._values("chunks", all_, stated.chunks))
 
-    def _parts(self, dp: int) -> Sequence[int]:
+    def _parts(self, dp: int) -> Sequence[Parts]:
+        """Numbers of microbatches, together those that a cut of the model does not tell apart."""
         batch = self.base.workload.global_batch
-        return self._values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
+        parts = self._values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
+        if self.file.shardings or (self.file.layout and self.file.layout.cut):
+            return [(m,) for m in parts]  # what these split may be sequences
+        halves = ([m for m in parts if bool(batch % (dp * m)) == odd] for odd in (False, True))
+        return [tuple(half) for half in halves if half]
 
     def _once(self, key: Hashable, found: Callable[..., Any], *args: Any) -> Any:
         """What `found` gives, or the reason why it refuses; asked once for equal keys."""
@@ -156,47 +199,52 @@ class Legal:
 
     def _collect(self) -> None:
         """Every layout, refused by its first reason or put into the group of its program."""
-        known: dict[Hashable, list[tuple[Layout, Laid]]] = defaultdict(list)
-        recomputes = self._values("recompute", RECOMPUTES, "")
-        for pp, dp, tp in self._meshes():
-            copies = dp * self.base.mesh.size(*self.base.layout.roles.get("cp", ()))
-            zeros = self._values("zero", range(4) if copies > ALONE else (0,), self.base.layout.zero)
-            splits = self._values(
-                "sequence_parallel", (False, True) if tp > ALONE else (False,), self.base.layout.sequence_parallel
-            )
-            for zero, split, m, (schedule, v) in product(zeros, splits, self._parts(dp), list(self._orders(pp))):
-                self.considered += len(recomputes)
-                found = self._laid(Layout(pp, dp, tp, zero, split, "", schedule, v, m))
-                if isinstance(found, str):
-                    self.refused[found] += len(recomputes)
-                    continue
-                for recompute in recomputes:
-                    one = Layout(pp, dp, tp, zero, split, recompute, schedule, v, m)
-                    known[zero, recompute, found.table, pp > ALONE].append((one, found))
+        known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
+        recomputes, held = self._values("recompute", RECOMPUTES, ""), self.base.layout
+        for ways in self._meshes():
+            orders = list(self._orders(ways.pp))
+            zeros = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
+            split = (False, True) if ways.tp > ALONE else (False,)
+            splits = self._values("sequence_parallel", split, held.sequence_parallel)
+            parts = self._once(("parts", ways.dp), self._parts, ways.dp)
+            for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
+                self.considered += len(recomputes) * len(some)
+                one = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0])
+                laid, layers, legal, refused = self._laid(one, some)
+                for reason, many in refused.items():
+                    self.refused[reason] += many * len(recomputes)
+                apart = self.base.model.tie_embeddings and ways.pp == ALONE
+                for recompute in recomputes if legal else ():
+                    key = zero, sp, recompute, apart, laid.table
+                    known[key].append((one._replace(recompute=recompute), laid, layers, legal))
         self.groups = [self._group(found) for found in known.values()]
 
-    def _laid(self, one: Layout) -> Laid | str:
-        """How the model is cut, and its stack; the reason why not."""
-        made = self._once(("cut", *one[:5], one.microbatches), self._cut, one)
+    def _laid(self, one: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
+        """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
+        made = self._once(("laid", *one[:7], parts), self._on_mesh, one)
         if isinstance(made, str):
-            return made
+            return made, (), (), {made: len(parts)}  # type: ignore[return-value]  # no layout is
+        if one.pp == ALONE:
+            return made, (), parts, {}
+        turns = self._once(("turns", one.pp, one.schedule, one.chunks, parts), self._turns, one, made, parts)
+        return (made, (), (), {turns: len(parts)}) if isinstance(turns, str) else (made, *turns)
+
+    def _on_mesh(self, one: Layout) -> Laid:
+        """The model cut, its mesh on the machine's wires. Raises InputError."""
+        made = self._cut(one)
         axes = tuple(made.mesh.axes.items())
-        placed = self._once(("placed", axes), self._placed, made)
-        layers = () if one.pp == ALONE else self._once((one.pp, *one[6:]), self._layers, one, made)
-        return next((reason for reason in (placed, layers) if isinstance(reason, str)), None) or self._once(
-            ("laid", *one[:5], one.microbatches, layers), Laid, made, layers, axes
-        )
+        if isinstance(reason := self._once(("placed", axes), self._placed, made), str):
+            raise InputError.one(reason, "as known")
+        return Laid(made, axes)
 
     def _cut(self, one: Layout) -> Cut:
         """How the model is cut over a mesh. Raises InputError."""
+        mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            sizes = {ROLES[role]: getattr(one, role) for role in ROLES if role != STAGES or one.pp > ALONE}
-            mesh = Mesh(sizes)
-            pipe = (ROLES[STAGES],) if one.pp > ALONE else ()
-            sends = self.file.layout.cut if self.file.layout else {}
-            fields: LayoutFields | None = LayoutFields(pp=pipe, dp=(ROLES["dp"],), tp=(ROLES["tp"],), cut=sends)
-        else:
-            mesh, fields = self._stated_mesh(), self.file.layout
+            mesh = Mesh(one.mesh(staged=True))
+            fields, roles = fields or LayoutFields(), one.roles(staged=True)
+            context = fields.context if one.cp > ALONE else None
+            fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             fields = fields.model_copy(update={"zero": one.zero, "sequence_parallel": one.sequence_parallel})
         workload = replace(self.base.workload, microbatches=one.microbatches)
@@ -218,45 +266,62 @@ class Legal:
         binding = {axis: stated[whole] for axis, whole in wholes.items() if whole in stated}
         return place(self.base.machine.levels, made.mesh, binding or None, alone=True)
 
-    def _layers(self, one: Layout, made: Cut) -> Split:
-        """The layers of each chunk. Raises InputError where its stages cannot take turns."""
+    def _turns(self, one: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[str, int]]:
+        """The layers of each chunk, with how many microbatches its stages can take turns, and why not with others.
+
+        Raises InputError where they never can.
+        """
         stated = {} if self.file.pipeline is None else {"layers": self.file.pipeline.layers}
         turns = PipelineFields(schedule=one.schedule, chunks=one.chunks, **stated)
         few = replace(self.base.workload, microbatches=one.pp)  # the orders of all are made where one is planned
         file = self.file.model_copy(update={"pipeline": turns})
-        known, layers = pipeline(file, self.base.model, made, _nowhere, workload=few, shelf=self.shelf)
-        SCHEDULES[one.schedule].suits(one.pp, one.microbatches)
-        actions = sum(map(len, known.orders)) // one.pp * one.microbatches if known else 0
-        if actions > MOST_ACTIONS:
-            raise InputError.one("too-many-actions", f"{actions:,} actions are too many")
-        check_layers(self.base.practice, layers, _nowhere)
-        return layers
+        known, layers = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, shelf=self.shelf)
+        actions = sum(map(len, known.orders)) // one.pp if known else 0
+        reasons = Counter[str]()
+        legal = []
+        for m in parts:
+            try:
+                SCHEDULES[one.schedule].suits(one.pp, m)
+                if actions * m > MOST_ACTIONS:
+                    raise InputError.one("too-many-actions", f"{actions * m:,} actions are too many")
+                check_layers(self.base.practice, layers, _nowhere)
+                legal.append(m)
+            except InputError as error:
+                reasons[error.problems[0].slug] += 1
+        return layers, tuple(legal), reasons
 
-    def _group(self, found: list[tuple[Layout, Laid]]) -> Group:
-        """Layouts of one program: its cells are the meshes and numbers of microbatches that they have."""
-        example = self.space.question(found[0][0], self.shelf)
-        numbers: dict[Hashable, int] = {}
-        cells: list[Question] = []
-        layouts = []
-        for layout, laid in found:
-            key = (layout.pp, layout.dp, layout.tp, layout.microbatches)
-            if key not in numbers:
-                numbers[key] = len(cells)
-                cells.append(self._cell(example, layout, laid))
-            layouts.append((numbers[key], layout, laid.layers))
-        return Group(example, cells, layouts)
+    def _group(self, found: list[tuple[Layout, Laid, Split, Parts]]) -> Group:
+        """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
+        first = next((one for one, *_ in found if one.pp > ALONE), found[0][0])
+        first = first._replace(microbatches=next(legal[0] for one, *_, legal in found if one == first))
+        example = self.space.question(first, self.shelf)
+        laids: dict[Ways, Laid] = {}
+        have: dict[Ways, set[int]] = defaultdict(set)
+        for one, laid, _, legal in found:
+            laids.setdefault(one.ways, laid)
+            have[one.ways].update(legal)
+        each = {ways: np.array(sorted(many)) for ways, many in have.items()}
+        starts = dict(zip(each, np.cumsum([0, *map(len, each.values())]).tolist(), strict=False))
+        numbers = {ways: number for number, ways in enumerate(each)}
+        turns = [
+            Turns(
+                numbers[one.ways],
+                one.schedule,
+                one.chunks,
+                layers,
+                starts[one.ways] + np.searchsorted(each[one.ways], legal),
+            )
+            for one, _, layers, legal in found
+        ]
+        meshes = [self._mesh(example, laids[ways]) for ways in each]
+        on = np.repeat(np.arange(len(each)), [len(many) for many in each.values()])
+        cells = np.concatenate([*each.values()]).astype(float)
+        return Group(self.space, first, example, list(each), meshes, on, cells, turns)
 
-    def _cell(self, example: Question, layout: Layout, laid: Laid) -> Question:
-        """The example on another mesh, with other microbatches."""
-        workload, made = replace(example.workload, microbatches=layout.microbatches), laid.cut
-        return replace(
-            example,
-            mesh=made.mesh,
-            axis_parents=made.parents,
-            placement=self._known["placed", laid.axes],
-            layout=made.layout,
-            workload=workload,
-        )
+    def _mesh(self, example: Question, laid: Laid) -> Question:
+        """The example on another mesh."""
+        made, placement = laid.cut, self._known["placed", laid.axes]
+        return replace(example, mesh=made.mesh, axis_parents=made.parents, placement=placement, layout=made.layout)
 
 
 def _nowhere(*_keys: str) -> None:

@@ -13,7 +13,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
-from tpsim.question.flags import PATHS, STAGES
+from tpsim.question.flags import FLAGS, PATHS, STAGES
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
 from tpsim.question.serving_file import SCENARIOS
@@ -45,9 +45,22 @@ KEYS: Mapping[str, Keys] = {
 """What is searched beside the mesh, and the field that it is."""
 
 SHARED = ("layout", "cp")
-"""The axes that split the tokens of a sequence: they are held."""
+"""The axes that split the tokens of a sequence."""
 
 SHORT: Mapping[str, str] = {"sp": "sequence_parallel"}
+
+WHOLE = (STAGES, "dp", "tp")
+"""The roles that every model and every sequence can have."""
+
+
+class Ways(NamedTuple):
+    """How many ways each role splits what it does; experts lie on as many devices of dp."""
+
+    pp: int
+    dp: int
+    cp: int
+    ep: int
+    tp: int
 
 
 class Layout(NamedTuple):
@@ -58,6 +71,8 @@ class Layout(NamedTuple):
 
     pp: int
     dp: int
+    cp: int
+    ep: int
     tp: int
     zero: int
     sequence_parallel: bool
@@ -65,6 +80,23 @@ class Layout(NamedTuple):
     schedule: str
     chunks: int
     microbatches: int
+
+    @property
+    def ways(self) -> Ways:
+        """How many ways each role splits."""
+        return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
+
+    def mesh(self, *, staged: bool = False) -> dict[str, int]:
+        """The axes that it needs, with their sizes; staged: one for stages, though there be one."""
+        sizes = {**self.ways._asdict(), "dp": self.dp // self.ep}
+        needed = {"dp", "tp", *([STAGES] if staged else []), *(role for role, n in sizes.items() if n > 1)}
+        return {axis: sizes[role] for role, axis in ROLES.items() if role in needed}
+
+    def roles(self, *, staged: bool = False) -> dict[str, tuple[str, ...]]:
+        """The axes of each role that has any."""
+        mesh = self.mesh(staged=staged)
+        found = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
+        return {**found, "dp": (*found["dp"], *found.get("ep", ()))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +123,14 @@ class Space:
     def question(self, layout: Layout | None, shelf: Shelf) -> Question:
         """The question of a layout; without one, of the document. Raises InputError."""
         question = resolve(self.document if layout is None else self.asked(layout), shelf=shelf)
-        if self.chips and question.model.experts:
-            message = f"{question.model.name} has experts, and a search of meshes does not place them yet"
-            remedy = "write mesh and layout.ep, and vary the rest: --vary zero=0,1,2"
-            raise InputError.one("not-supported-yet", message, remedy=remedy)
         return replace(question, machine=self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:
         """The scenario of a layout."""
         document = self.document
         for keys, value in self.fields(layout).items():
-            document = spec.with_value(document, keys, value, None)
+            if value is not None or stands(document.data, keys):
+                document = spec.with_value(document, keys, value, None)
         return document
 
     @property
@@ -114,9 +143,10 @@ class Space:
         stages = layout.pp > 1
         found: dict[Keys, Any] = {}
         if self.chips:
-            roles = [role for role in ROLES if role != STAGES or stages]
-            found["mesh",] = {ROLES[role]: getattr(layout, role) for role in roles}
-            found |= {("layout", role): ROLES[role] if role in roles else None for role in ROLES}
+            roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
+            found["mesh",] = layout.mesh()
+            found |= {("layout", role): roles.get(role) for role in ROLES}
+            found |= {} if "cp" in roles else {("layout", "context"): None}
             found |= {("placement", axis): None for axis in self._placed if axis not in found["mesh",]}
             found |= {} if stages else {("pipeline",): None}
         for name in self.only:
@@ -156,14 +186,11 @@ def spaces(
     several = ("chips",) in varied
     free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
     chips = 0
-    if free and ("cp" in given or stands(document.data, SHARED)):
-        message = "layout.cp splits the tokens of a sequence, which no search of the mesh does yet"
-        place, remedy = document.key_place(*SHARED), "hold the mesh: leave --chips out; or take cp out of the scenario"
-        raise InputError.one("not-supported-yet", message, place, remedy)
+    shared = stands(document.data, SHARED)
     if free:
         chips = int(given.pop("chips", 0) or document.data.get("chips") or 0)
         document = _without(document, (*FREED, "chips"))
-    sizes = {role: given.pop(role) for role in ROLES if free and role in given}
+    sizes = {role: given.pop(role) for role in ROLES if free and role in given and f"layout.{role}" in FLAGS}
     document = edited(document, flags_to_edits(given, document.data))
     document = edited(document, changes)
     if free and not chips:
@@ -177,6 +204,7 @@ def spaces(
     refuse_stated(varied.values(), stated)
     inner = {name: _sizes(one) if name in ROLES else one.values for name, one in asked.items()}
     inner |= {role: (_count(f"--{role} {size}", role, size),) for role, size in sizes.items()}
+    inner = {"cp": None if shared else (1,), **inner} if free else inner
     places = {".".join(edit.keys): edit.place for edit in stated}
     places |= {".".join(one.keys): (one.edits or [one])[0].place for name, one in asked.items() if name in ROLES}
     cells = product(*(one.edits or _none(one) for one in outer))
@@ -253,8 +281,9 @@ def _space(
 def _roomy(document: Document) -> Document:
     """The scenario on one chip, which it always fits as far as it divides."""
     stated = document.data.get("layout") or {}
-    document = spec.with_value(document, ("mesh",), dict.fromkeys(ROLES.values(), 1), None)
-    return spec.with_value(document, ("layout",), {**stated, **ROLES}, None)
+    roles = {role: axis for role, axis in ROLES.items() if role in WHOLE or (role == "cp" and stated.get("context"))}
+    document = spec.with_value(document, ("mesh",), dict.fromkeys(roles.values(), 1), None)
+    return spec.with_value(document, ("layout",), {**stated, **roles}, None)
 
 
 def _held(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Keys
 
-ROLES: Mapping[str, str] = {STAGES: STAGES_AXIS, "dp": "data", "tp": "tensor"}
-"""The roles of a mesh that is searched, major first, and the axis that each gets."""
+ROLES: Mapping[str, str] = {STAGES: STAGES_AXIS, "dp": "data", "ep": "expert", "cp": "context", "tp": "tensor"}
+"""The roles of a mesh that is searched, major first, and the axis that each gets; experts lie on a part of dp."""
 
 NAMES: Mapping[str, Keys] = {**PATHS, **{role: ("mesh", axis) for role, axis in ROLES.items()}}
 """What `--vary` calls a field instead of its path."""
@@ -112,12 +112,13 @@ def refuse_mesh(varied: Iterable[Varied], overrides: Iterable[Edit]) -> None:
     places += [(Edit(one.keys, one.path, ""), one.place) for one in varied]
     for edit, place in places:
         if any(states(edit, keys) for keys in searched):
-            message = f"{'.'.join(edit.keys)} follows from tp, dp and pp where the mesh is searched"
+            message = f"{'.'.join(edit.keys)} follows from tp, dp, pp, cp and ep where the mesh is searched"
             raise InputError.one("mesh-is-searched", message, place, "give these: --tp 8, or --vary tp=4,8")
     for one in varied:
         if one.keys[0] == "placement":
             message = f"{one.path} cannot be varied where the mesh is searched"
-            raise InputError.one("mesh-is-searched", message, one.place, "vary tp, dp, pp; or hold it: --placement")
+            remedy = "vary tp, dp, pp, cp, ep; or hold it: --placement"
+            raise InputError.one("mesh-is-searched", message, one.place, remedy)
 
 
 def states(edit: Edit, keys: Keys) -> bool:

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from math import prod
+from typing import Any
 
-from tpsim.program.kinds import ALIKE
-from tpsim.program.schedules import DEFAULT, SCHEDULES
-from tpsim.program.stages import Chunk
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from tpsim.program.schedules import DEFAULT, SCHEDULES, uncollected
 
-    from tpsim.program.schedules import Order
-
-Now = tuple[str, str]
+Now = tuple[int, str]
 """What a rank runs: the sort of its chunk, and the acts."""
 
+Ranked = tuple[int, ...]
+"""The sorts of the chunks of a rank."""
 
-class Alive(NamedTuple):
-    """What stands beside an action: microbatches between F and B, and between B and W, of each sort of chunk.
 
-    more  of the same, what each microbatch beyond the first adds, where an order holds the more the more there are
+@dataclass(frozen=True)
+class Alive:
+    """What stands beside an action, in microbatches, wherever that is the most.
+
+    now     the action
+    counts  a row for each place: of every sort of chunk those between F and B, then of every sort those between B and W
+    more    of the same, what each microbatch beyond the first adds, where an order holds the more the more there are
     """
 
     now: Now
-    beside: tuple[tuple[str, int, int], ...]
-    more: tuple[tuple[int, int], ...] = ()
-
-
-ENDS: dict[str, tuple[bool, bool]] = {
-    "first": (True, False),
-    "middle": (False, False),
-    "last": (False, True),
-    "only": (True, True),
-}
-"""The sorts of chunks, and of ranks: whether they have the embedding, and the head."""
-
-
-def chunk_of(sort: str, layers: Any) -> Chunk:
-    """A chunk of that sort."""
-    return Chunk(0, ((ALIKE, layers),), *ENDS[sort])
+    counts: Any
+    more: Any = None
 
 
 def settled(schedule: str, p: int, v: int, m: int) -> int:
@@ -50,69 +40,73 @@ def settled(schedule: str, p: int, v: int, m: int) -> int:
     return min(m, (2 if v == 1 else 3) * p)
 
 
-def alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
-    """Per sort of rank what its orders hold at most, in microbatches; nothing that is not listed is more.
+def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, list[Alive]]:
+    """Per sort of rank what its orders hold at most, by action; nothing that is not listed is more.
+
+    of  the sort of each chunk, in order of execution
 
     Bytes are not negative: an action beside which no less of everything is alive holds the most.
     """
-    few = _alive(schedule, p, v, settled(schedule, p, v, m))
+    few = _alive(schedule, p, settled(schedule, p, len(of) // p, m), of)
     if not schedule or not SCHEDULES[schedule].grows:
         return few
-    more = _alive(schedule, p, v, 2)
-    return {sort: [_growing(*both) for both in zip(few[sort], more[sort], strict=True)] for sort in few}
-
-
-def _growing(one: Alive, two: Alive) -> Alive:
-    """What is alive with one microbatch, and what the second adds."""
-    had = {sort: (f, w) for sort, f, w in one.beside}
-    beside = [(sort, *had.get(sort, (0, 0))) for sort, _, _ in two.beside]
-    added = [(f - f1, w - w1) for (_, f1, w1), (_, f, w) in zip(beside, two.beside, strict=True)]
-    return Alive(one.now, tuple(beside), tuple(added))
+    more = _alive(schedule, p, 2, of)
+    both = {ranked: zip(each, more[ranked], strict=True) for ranked, each in few.items()}
+    return {at: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[at]] for at in both}
 
 
 @cache
-def _alive(schedule: str, p: int, v: int, m: int) -> dict[str, list[Alive]]:
-    found: dict[str, set[Alive]] = {}
-    for rank, order in enumerate(SCHEDULES[schedule or DEFAULT].orders(p, v, m)):
-        sort = sort_of(rank, p)
-        found.setdefault(sort, set()).update(_walked(order, p * v))
-    return {sort: sorted(_most(each)) for sort, each in found.items()}
+def _alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, list[Alive]]:
+    with uncollected():
+        orders = [*SCHEDULES[schedule or DEFAULT].orders(p, len(of) // p, m)]
+        actions = [*chain.from_iterable(orders)]
+        names = ["".join([part[0] for part in action]) for action in actions]
+    acts = list(dict.fromkeys(names))
+    each = np.array([[("F" in one) - ("B" in one), ("B" in one) - ("W" in one)] for one in acts])
+    code = np.array([acts.index(name) for name in names])
+    sort, every = np.array([of[action[0][1]] for action in actions]), np.arange(len(actions))
+    by_sort = np.zeros((len(actions), 2, max(of) + 1), dtype=np.int64)
+    by_sort[every, :, sort] = each[code]
+    changes = by_sort.reshape(len(actions), -1)
+    before = np.cumsum(changes, axis=0) - changes  # a rank ends with nothing, as it began: so does the next one
+    keys = list(dict.fromkeys(of[rank::p] for rank in range(p)))
+    ranked = np.repeat([keys.index(of[rank::p]) for rank in range(p)], [len(order) for order in orders])
+    rows = _unique(np.column_stack([ranked, sort, code, before]))
+    starts = np.flatnonzero(np.r_[True, (rows[1:, :3] != rows[:-1, :3]).any(axis=1)])
+    found: dict[Ranked, list[Alive]] = {key: [] for key in keys}
+    for same in np.split(rows, starts[1:]):
+        key, now, name = same[0, :3]
+        found[keys[key]].append(Alive((int(now), acts[name]), _most(same[:, 3:])))
+    return found
 
 
-def sort_of(at: int, count: int) -> str:
-    """Of a chunk of so many, or of a rank."""
-    if count == 1:
-        return "only"
-    return "first" if at == 0 else "last" if at == count - 1 else "middle"
+def _unique(rows: Any) -> Any:
+    """The rows that differ, in order: told apart by one number each, where there is one that holds so many."""
+    radices = [int(most) + 1 for most in rows.max(axis=0)]
+    if prod(radices) >= np.iinfo(np.int64).max:
+        return np.unique(rows, axis=0)
+    places = np.cumprod([1, *radices[:0:-1]])[::-1]
+    return rows[np.unique(rows @ places, return_index=True)[1]]
 
 
-def _walked(order: Order, chunks: int) -> Iterator[Alive]:
-    held: dict[str, list[int]] = {}
-    for action in order:
-        acts = "".join(part.act for part in action)
-        sort = sort_of(action[0].chunk, chunks)
-        yield Alive((sort, acts), tuple((name, f, w) for name, (f, w) in sorted(held.items())))
-        mine = held.setdefault(sort, [0, 0])
-        mine[0] += ("F" in acts) - ("B" in acts)
-        mine[1] += ("B" in acts) - ("W" in acts)
+def _most(rows: Any) -> Any:
+    """Those that no other one surpasses; no two are the same."""
+    told = rows[:, (rows != rows[0]).any(axis=0)]
+    if told.shape[1] > PAIR:
+        surpassed = (told[:, None] <= told[None]).all(axis=2).sum(axis=1) > 1
+        return rows[~surpassed].astype(float)
+    first, second = (told[:, at] if at < told.shape[1] else np.zeros(len(told)) for at in range(PAIR))
+    order = np.lexsort((-second, -first))
+    least = np.maximum.accumulate(np.r_[-1, second[order][:-1]])
+    return rows[np.sort(order[second[order] > least])].astype(float)
 
 
-def _most(found: Iterable[Alive]) -> Iterator[Alive]:
-    """Those that no other one surpasses."""
-    by_now: dict[Now, list[Alive]] = {}
-    for one in found:
-        by_now.setdefault(one.now, []).append(one)
-    for same in by_now.values():
-        tops: list[dict[str, tuple[int, int]]] = []
-        kept: list[Alive] = []
-        for one in sorted(same, key=lambda one: -sum(f + w for _, f, w in one.beside)):
-            mine = {name: (f, w) for name, f, w in one.beside}
-            if not any(_covers(other, mine) for other in tops):
-                tops.append(mine)
-                kept.append(one)
-        yield from kept
+PAIR = 2
+"""Of so many counts the most are found in a row: with less of the first there must be more of the second."""
 
 
-def _covers(other: dict[str, tuple[int, int]], mine: dict[str, tuple[int, int]]) -> bool:
-    none = (0, 0)
-    return all(other.get(name, none)[0] >= f and other.get(name, none)[1] >= w for name, (f, w) in mine.items())
+@cache
+def splits(schedule: str) -> bool:
+    """True if backward is run in two parts."""
+    acts = {one.now[1] for each in alive(schedule or DEFAULT, 2, 2, (0, 1)).values() for one in each}
+    return "B" in acts

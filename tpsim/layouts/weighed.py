@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from functools import partial
-from math import inf
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
-from tpsim.layouts.legal import Legal
+from tpsim.layouts.legal import ALONE, Legal
+from tpsim.layouts.peaks import Peaks
+from tpsim.layouts.sorts import sorts
 from tpsim.layouts.walk import settled
-from tpsim.program.kinds import kinds
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from tpsim.layouts.legal import Group
+    from tpsim.layouts.sorts import Sorts
     from tpsim.layouts.space import Layout, Space
     from tpsim.question.question import Limit, Question
     from tpsim.question.shelf import Shelf
@@ -32,26 +33,101 @@ Room = tuple[float, float]
 
 
 @dataclass(slots=True, eq=False)
-class Weighed:
-    """One layout.
+class Family:
+    """Layouts of one program whose stages take turns alike: arrays have a number of each.
 
-    step_s  seconds that its step does not take less than
+    cells   of their group
+    step_s  seconds that their steps do not take less than; 0 where it does not fit
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
-    tokens  of a step
-    price   of a second of all chips; 0 where none is stated
-    may_do  False if it surely violates what the scenario requires
-    nearer  what works out more of the seconds of all layouts of its family; None where no more is known
+    may_do  False where it surely violates what the scenario requires
+    legal   False where its stages turn out to deadlock
+    nearer  works out seconds of cells, alone those of kernels; None where no more is known
     """
 
-    space: Space
-    layout: Layout
-    step_s: float
-    peak_bytes: float
-    room_bytes: float
-    tokens: int
-    price: float
-    may_do: bool = True
-    nearer: Callable[[], None] | None = None
+    group: Group
+    schedule: str
+    chunks: int
+    cells: Any
+    step_s: Any
+    peak_bytes: Any
+    room_bytes: Any
+    may_do: Any
+    legal: Any
+    nearer: Callable[..., Any] | None = None
+
+    @property
+    def space(self) -> Space:
+        """What they are of."""
+        return self.group.space
+
+    @property
+    def pp(self) -> int:
+        """Their stages."""
+        return self.group.ways[int(self.group.on[self.cells[0]])].pp
+
+    @property
+    def fitting(self) -> Any:
+        """Whether each is legal, and a chip holds it."""
+        return self.legal & (self.room_bytes >= 0)
+
+    @property
+    def microbatches(self) -> Any:
+        """Of each."""
+        return self.group.microbatches[self.cells]
+
+    @property
+    def tokens(self) -> int:
+        """Of a step."""
+        return self.group.example.workload.tokens
+
+    @property
+    def price(self) -> float:
+        """Of a second of all chips; 0 where none is stated."""
+        stated = self.group.example.price
+        return stated.value * self.group.example.mesh.devices / HOUR_S if stated else 0.0
+
+    def bound(self, *, nearer: bool) -> None:
+        """Work out what seconds they take at least: of kernels alone, or nearer."""
+        if self.nearer is None:
+            return
+        fit = np.flatnonzero(self.room_bytes >= 0)  # of a layout that does not fit nobody asks how fast it were
+        if fit.size:
+            self.step_s[fit] = self.nearer(self.cells[fit], alone=not nearer)
+            self.may_do[fit] = _may_do(self.group.example.limits, self.step_s[fit], self.peak_bytes[fit], self.tokens)
+        self.nearer = None if nearer else self.nearer
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """One layout of a family."""
+
+    family: Family
+    at: int
+
+    @property
+    def space(self) -> Space:
+        """What it is of."""
+        return self.family.space
+
+    @property
+    def layout(self) -> Layout:
+        """Which it is."""
+        return self.family.group.layout(int(self.family.cells[self.at]), self.family.schedule, self.family.chunks)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds that its step does not take less than."""
+        return float(self.family.step_s[self.at])
+
+    @property
+    def peak_bytes(self) -> float:
+        """What the chip with the least room holds at most."""
+        return float(self.family.peak_bytes[self.at])
+
+    @property
+    def room_bytes(self) -> float:
+        """What is left of that chip."""
+        return float(self.family.room_bytes[self.at])
 
 
 @dataclass
@@ -60,13 +136,28 @@ class Weighing:
 
     considered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    found: list[Weighed] = field(default_factory=list)
+    families: list[Family] = field(default_factory=list)
+
+    @property
+    def legal(self) -> int:
+        """How many are not refused."""
+        return sum(int(one.legal.sum()) for one in self.families)
+
+    @property
+    def fitting(self) -> int:
+        """How many of these a chip holds."""
+        return sum(int(one.fitting.sum()) for one in self.families)
+
+    @property
+    def found(self) -> list[Weighed]:
+        """All that are not refused, one by one."""
+        return [Weighed(one, int(at)) for one in self.families for at in np.flatnonzero(one.legal)]
 
 
 def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf], Room]) -> Weighing:
     """Every legal layout of some spaces.
 
-    held  bytes at the peak of a question and what room they leave, for layouts whose layers are unlike
+    held  bytes at the peak of a question and what room they leave, for layouts that are split by seconds
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
     whole = Weighing()
@@ -76,75 +167,108 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
         whole.considered += legal.considered
         whole.refused += legal.refused
         for group in legal.groups:
-            figures = Figures(group.example, group.cells, shelf, prices)
-            figures.price_all()
-            whole.found += _group(space, group, whole, held, Bounds(figures))
+            whole.families += _Weigher(group, shelf, prices, whole.refused, held).families()
     if not whole.considered:
         Legal(spaces[0], shelf).refuse_nothing()
     return whole
 
 
-def _group(
-    space: Space, group: Group, whole: Weighing, held: Callable[[Question, Shelf], Room], bounds: Bounds
-) -> Iterator[Weighed]:
-    """The layouts of one program."""
-    alike: dict[tuple[Any, ...], list[tuple[int, Layout]]] = defaultdict(list)
-    shelf, overlap = bounds.figures.shelf, group.example.practice.overlap
-    stated = group.example.price
-    price = stated.value * group.example.mesh.devices / HOUR_S if stated else 0.0
-    tokens, model = group.example.workload.tokens, group.example.model
-    unlike = _unlike(group.example)
-    for cell, layout, layers in group.layouts:
-        pp, v, m = layout.pp, layout.chunks, layout.microbatches
-        if reason := bounds.figures.refused(cell, around=v > 1):
-            whole.refused[reason] += 1
-        elif unlike or len({*layers}) > 1:
-            one = space.question(layout, shelf)
-            yield Weighed(space, layout, bounds.worked_s(cell, one), *held(one, shelf), tokens, price)
-        else:
-            each = layers[0] if layers else model.layers
-            alike[layout.schedule, pp, v, each, settled(layout.schedule, pp, v, m)].append((cell, layout))
-    for (schedule, pp, v, each, _), members in alike.items():
-        cells = np.array([cell for cell, _ in members])
-        peaks = bounds.peak_bytes(cells, schedule, pp, v, each)
-        rooms = _rooms(group.example, peaks)
-        family = [
-            Weighed(space, layout, 0, peak, room, tokens, price)
-            for (_, layout), peak, room in zip(members, peaks.tolist(), rooms.tolist(), strict=True)
-        ]
-        if (fit := np.flatnonzero(rooms >= 0)).size:  # of a layout that does not fit nobody asks how fast it were
-            blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
-            asked = partial(bounds.step_s, cells[fit], schedule, pp, v, each, blocking=blocking)
-            _bound([family[at] for at in fit.tolist()], asked, group.example.limits)
-        yield from family
+@dataclass
+class _Weigher:
+    """What weighs the layouts of one program, and counts those that have no price."""
+
+    group: Group
+    shelf: Shelf
+    prices: dict[Hashable, Any]
+    refused: Counter[str]
+    held: Callable[[Question, Shelf], Room]
+
+    def __post_init__(self) -> None:
+        group = self.group
+        self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.shelf, self.prices)
+        self.figures.price_all()
+        self.bounds = Bounds(self.figures)
+        self.known: dict[Hashable, Sorts] = {}
+
+    @cached_property
+    def lone(self) -> Bounds:
+        """Bounds of layouts without stages: all that is issued follows from a program of their own."""
+        return Bounds(replace(self.figures, example=self.group.lone(self.shelf), wrong={}))
+
+    def families(self) -> Iterator[Family]:
+        """All of them."""
+        unlike, peaks = _unlike(self.group.example), Peaks(self.figures)
+        alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+        for mesh, schedule, chunks, layers, cells in self.group.turns:
+            if reason := self.figures.refused(mesh, around=chunks > 1):
+                self.refused[reason] += len(cells)
+                continue
+            pp = self.group.ways[mesh].pp
+            sort = (schedule, pp, chunks, layers or (self.group.example.model.layers,))
+            if unlike:
+                yield self._one_by_one(schedule, chunks, cells)
+            for m, some in _settled(schedule, pp, chunks, self.group.microbatches[cells], cells) if not unlike else ():
+                alike[*sort, m].append(some)
+        for (schedule, pp, chunks, layers, _), members in alike.items():
+            yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
+
+    def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
+        if (pp, layers) not in self.known:
+            asked = self.group.example
+            self.known[pp, layers] = sorts(layers, pp, asked.practice, asked.model.stack)
+        return self.known[pp, layers]
+
+    def _family(self, schedule: str, chunks: int, each: Sorts, cells: Any, peaks: Peaks) -> Family:
+        asked = self.group.example
+        held = peaks.peak_bytes(cells, schedule, each)
+        room = float(asked.machine.chip.memory_capacity.value) - (held + asked.assume.memory.beside(held))
+        overlap = asked.practice.overlap
+        blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
+
+        def seconds(some: Any, *, alone: bool) -> Any:
+            own = not alone and each.ranks == ALONE < self.group.first.pp
+            return (self.lone if own else self.bounds).step_s(some, schedule, each, blocking=blocking, alone=alone)
+
+        found = Family(self.group, schedule, chunks, cells, np.zeros(len(cells)), held, room, *_true(cells), seconds)
+        found.bound(nearer=False)
+        return found
+
+    def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
+        """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""
+        layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
+        asked = [self.group.space.question(layout, self.shelf) for layout in layouts]
+        peaks, rooms = zip(*(self.held(one, self.shelf) for one in asked), strict=True)
+        least = [self.bounds.worked_s(cell, one) for cell, one in zip(cells, asked, strict=True)]
+        steps, held, room = np.array([least, peaks, rooms])
+        return Family(self.group, schedule, chunks, cells, steps, held, room, *_true(cells))
+
+
+def _true(cells: Any) -> tuple[Any, Any]:
+    return np.ones(len(cells), dtype=bool), np.ones(len(cells), dtype=bool)
+
+
+def _settled(schedule: str, pp: int, chunks: int, microbatches: Any, cells: Any) -> Iterator[tuple[int, Any]]:
+    """Cells by the microbatches at which a rank holds as much."""
+    limit = settled(schedule, pp, chunks, int(microbatches.max()))
+    few = microbatches < limit
+    yield from ((int(m), cells[at : at + 1]) for at, m in zip(np.flatnonzero(few), microbatches[few], strict=True))
+    if not few.all():
+        yield limit, cells[~few]
 
 
 def _unlike(question: Question) -> bool:
-    """True where chunks of as many layers may differ, or a split is not what layers alone say."""
-    model, stages = question.model, question.stated.file.pipeline
-    balanced = stages is not None and stages.layers == "balanced"
-    return balanced or model.mtp is not None or len(kinds(question.practice, model.stack)) > 1
+    """True where a split is not what layers alone say."""
+    stages = question.stated.file.pipeline
+    return (stages is not None and stages.layers == "balanced") or question.model.mtp is not None
 
 
-def _bound(family: Sequence[Weighed], step_s: Callable[..., Any], limits: Sequence[Limit]) -> None:
-    """Say what seconds kernels alone take; all that is issued is looked at where these do not suffice."""
-
-    def known(*, alone: bool, nearer: Callable[[], None] | None = None) -> None:
-        for one, seconds in zip(family, step_s(alone=alone).tolist(), strict=True):
-            one.step_s, one.nearer = seconds, nearer
-            one.may_do = _may_do(limits, seconds, one.peak_bytes, one.tokens)
-
-    known(alone=True, nearer=partial(known, alone=False))
-
-
-def _rooms(question: Question, peaks: Any) -> Any:
-    """What peaks leave of a chip's memory."""
-    return float(question.machine.chip.memory_capacity.value) - (peaks + question.assume.memory.beside(peaks))
-
-
-def _may_do(limits: Sequence[Limit], step_s: float, peak_bytes: float, tokens: int) -> bool:
-    """False if demands cannot hold, since the step takes no less than that."""
-    rate = tokens / step_s if step_s else inf
-    least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": rate}
+def _may_do(limits: Sequence[Limit], step_s: Any, peak_bytes: Any, tokens: int) -> Any:
+    """False where demands cannot hold, since the step takes no less than that."""
+    with np.errstate(divide="ignore"):
+        least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": tokens / step_s}
     exact = {"peak": "<=>", "step": "<", "tokens_per_s": ">"}
-    return all(one.holds(least[one.name]) for one in limits if one.name in exact and one.relation[0] in exact[one.name])
+    asked = [one for one in limits if one.name in exact and one.relation[0] in exact[one.name]]
+    able: Any = np.ones(len(step_s), dtype=bool)
+    for one in asked:
+        able = able & one.holds(least[one.name])
+    return able

@@ -45,7 +45,9 @@ class Group:
         key = (self.level.name, algorithm, protocol)
         if key not in self.links:
             self.links[key] = tuned(self.level, algorithm, protocol)
-        return self.links[key]  # type: ignore[no-any-return]  # what `tuned` gives
+        found: Link | None = self.links[key]
+        sharing = self.segments[0].sharing
+        return found if found is None or sharing is None else replace(found, sharing=sharing)
 
     @cached_property
     def n(self) -> Any:
@@ -383,12 +385,11 @@ class _Run:
         links = self._links([CHANGE] * len(self.groups), lambda: run.whole.message)
         if links is None:
             return
-        spent = zip(run.parts, links, strict=True)
-        bandwidth = largest(*(over(part.link_total, link.bandwidth) for part, link in spent))
+        spent = zip(run.parts, run.uplinks, links, strict=True)
+        bandwidth = largest(*(link.level.passing_s(part.link_total, up, link.share) for part, up, link in spent))
         latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
-        yield self._crossed(
-            CHANGE, links, Crossing(latency, bandwidth, whole.steps, whole.carried, whole.link_total, None)
-        )
+        totals = (whole.steps, whole.carried, whole.link_total)
+        yield self._crossed(CHANGE, links, Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks)))
 
     def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
         """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
@@ -406,7 +407,7 @@ class _Run:
         work = crossing.latency + crossing.bandwidth + ramp
         seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
         totals = (crossing.steps, crossing.carried, crossing.busiest, serial)
-        return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol)
+        return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol, uplink=crossing.uplink)
 
 
 CHANGE = "permute"

@@ -31,6 +31,7 @@ class Crossing(NamedTuple):
     busiest             bytes on the busiest link of any level
     own                 bytes that it sends to itself; None where it never does
     serial              bytes that are waited for on the level where that is most; None: those of its busiest link
+    uplink              bytes on a node's uplink, where its devices share one
     """
 
     latency: Any
@@ -40,6 +41,7 @@ class Crossing(NamedTuple):
     busiest: Any
     own: Any
     serial: Any = None
+    uplink: Any = 0
 
 
 class Levels(NamedTuple):
@@ -71,6 +73,10 @@ class Levels(NamedTuple):
             for segment, part in zip((self.inner, self.outer), sent, strict=True)
         )
         return inner, outer
+
+    def uplink(self, sent: tuple[Any, Any]) -> Any:
+        """Bytes on a node's uplink where each device sends so many over either level."""
+        return self.links[1].uplink(sent[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +156,7 @@ def _flat_ring(at: Levels) -> Crossing:
     latency = halves * (ring.inner_steps * inner.hop_s + ring.outer_steps * outer.hop_s)
     bandwidth = largest(over(port, inner.bandwidth), over(nic, outer.bandwidth))
     steps = halves * (ring.inner_steps + ring.outer_steps)
-    return Crossing(latency, bandwidth, steps, total(sent), largest(port, nic), at.own)
+    return Crossing(latency, bandwidth, steps, total(sent), largest(port, nic), at.own, uplink=at.uplink(sent))
 
 
 def _pairwise(at: Levels) -> Crossing:
@@ -161,7 +167,8 @@ def _pairwise(at: Levels) -> Crossing:
     port = sent[0] if at.inner.topology == "mesh" else busiest[0]  # on a mesh one cable after another
     latency = (g - 1) * inner.hop_s + g * (nodes - 1) * outer.hop_s
     bandwidth = over(port, inner.bandwidth) + over(busiest[1], outer.bandwidth)
-    return Crossing(latency, bandwidth, at.n - 1, total(sent), largest(*busiest), at.own, largest(port, busiest[1]))
+    serial = largest(port, busiest[1])
+    return Crossing(latency, bandwidth, at.n - 1, total(sent), largest(*busiest), at.own, serial, at.uplink(sent))
 
 
 def _summed_under(between: Form) -> Callable[[Levels], Crossing]:
@@ -174,7 +181,8 @@ def _summed_under(between: Form) -> Callable[[Levels], Crossing]:
         latency = inside.steps * inner.hop_s + above.steps * outer.hop_s
         bandwidth = largest(over(sent[0], inner.bandwidth), over(sent[1], outer.bandwidth))
         steps, carried = inside.steps + above.steps, inside.carried + above.carried
-        return Crossing(latency, bandwidth, steps, carried, largest(*at.busiest(sent)), None)
+        busiest = largest(*at.busiest(sent))
+        return Crossing(latency, bandwidth, steps, carried, busiest, None, uplink=at.uplink(sent))
 
     return run
 

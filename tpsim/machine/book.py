@@ -32,18 +32,19 @@ def cost(found: Sequence[Group], kind: MoveKind, V: Size, change: Change | None 
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
     volumes = [_volume(found, at, kind, V) for at in range(len(found))]
     runs = [_traffic(group, half, volume) for group, volume in zip(found, volumes, strict=True)]
-    links = [Link(group.level) for group in found]
+    links = [Link(group.level, sharing=group.segments[0].sharing) for group in found]
     latency = total(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
-        over(halves * _bytes(group, half, volume, run), group.level.bandwidth.value)
-        for group, volume, run in zip(found, volumes, runs, strict=True)
+        over(halves * _bytes(group, half, volume, run), link.port)
+        for group, volume, run, link in zip(found, volumes, runs, links, strict=True)
     ]
     bandwidth = largest(*terms)
     moved = [_traffic(group, kind, volume) for group, volume in zip(found, volumes, strict=True)]
     serial = by_level([run.link_serial for run in moved], [group.level.name for group in found])
     whole, work = in_turn(moved), largest(latency, bandwidth)
     totals = (whole.steps, whole.carried, whole.link_total, serial)
-    return Cost("book", 0, latency, bandwidth, work, work, *totals)
+    uplink = largest(*(link.uplink(run.link_total) for link, run in zip(links, moved, strict=True)))
+    return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink)
 
 
 def formulas(found: Sequence[Group], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
@@ -59,11 +60,11 @@ def _changing(found: Sequence[Group], V: Size, change: Change) -> Cost:
     """A change of axes: the hops of the longest way, and the busiest link of the slowest level."""
     run = changing([group.segments for group in found], V, change)
     latency = run.latency_s([Link(group.level).hop_s for group in found])
-    slowest = zip(run.parts, found, strict=True)
-    bandwidth = largest(*(over(part.link_total, group.level.bandwidth.value) for part, group in slowest))
+    slowest = zip(run.parts, run.uplinks, found, strict=True)
+    bandwidth = largest(*(group.level.passing_s(part.link_total, up) for part, up, group in slowest))
     work, whole = largest(latency, bandwidth), run.whole
     totals = (whole.steps, whole.carried, whole.link_total, whole.link_serial)
-    return Cost("book", 0, latency, bandwidth, work, work, *totals)
+    return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=largest(*run.uplinks))
 
 
 def _volume(found: Sequence[Group], at: int, kind: MoveKind, V: Size) -> Any:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.profile_fields import ChipFields, ChipFile
+from tpsim.machine.algorithms import OFFERED
+from tpsim.machine.profile_fields import DTYPES, ChipFields, ChipFile
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, suggest, unknown
+from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.quantity.spec.refusals import header_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.quantity.spec import Document
 
@@ -58,16 +59,62 @@ def _read(name: str, beside: Path) -> Document:
     return document
 
 
-def check(path: str) -> None:
+def check(path: str, *, strict: bool = False) -> None:
     """Hold a chip's file against the form of one. What it leaves to machines is no mistake.
+
+    strict  True: each figure must state its kind, and its source unless it is a guess
 
     Raises InputError with every mistake in the file.
     """
+    document, wrong = spec.extended(_read(path, Path()), _read), []
     try:
-        spec.read(spec.extended(_read(path, Path()), _read), ChipFile)
+        spec.read(document, ChipFile)
     except InputError as error:
-        if wrong := [problem for problem in error.problems if problem.slug != "missing-field"]:
-            raise InputError(wrong) from None
+        wrong = [problem for problem in error.problems if problem.slug != "missing-field"]
+    if wrong := wrong or [*_misfits(document), *(_unsourced(document) if strict else ())]:
+        raise InputError(wrong)
+
+
+def _misfits(chip: Document) -> Iterator[Problem]:
+    """Sources, dtypes and algorithms that nobody knows: what a machine made of the chip would be refused for."""
+    sources = chip.data.get("sources", {})
+    for keys, figure in _figures(chip.data):
+        if isinstance(figure, dict) and figure.get("source") not in {None, *sources}:
+            place = chip.place(*keys, "source")
+            yield from unknown(figure["source"], "source", sources, place, "add it to sources").problems
+    for dtype in (chip.data.get("chip") or {}).get("peak", {}):
+        if dtype not in DTYPES:
+            yield from unknown(dtype, "dtype", DTYPES, chip.key_place("chip", "peak", dtype)).problems
+    for level, told in chip.data.get("levels", {}).items():
+        for name in told.get("algorithms") or {}:
+            if name not in OFFERED:
+                place = chip.key_place("levels", level, "algorithms", name)
+                yield from unknown(name, "algorithm", sorted(OFFERED), place).problems
+
+
+def _unsourced(chip: Document) -> Iterator[Problem]:
+    """Figures without a kind, and those that are no guesses without a source."""
+    for keys, figure in _figures(chip.data):
+        stated = figure if isinstance(figure, dict) else {}
+        if "kind" not in stated or (stated["kind"] != "guess" and "source" not in stated):
+            lack = "source" if "kind" in stated else "kind"
+            remedy = "write {value: ..., source: ..., kind: ...}"
+            yield Problem("missing-provenance", f"{'.'.join(map(str, keys))} has no {lack}", chip.place(*keys), remedy)
+
+
+WORDS = frozenset({"extends", "generation", "name", "topology", "steps", "shape", "wrap", "slices", "alone"})
+"""What chips and levels state that is no figure."""
+
+
+def _figures(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every figure of a chip and of its levels, bare or a map with its value, with the way to it."""
+    if isinstance(data, Mapping) and "value" not in data:
+        inside = data if keys else {key: data[key] for key in ("chip", "levels") if key in data}
+        for key, part in inside.items():
+            if key not in WORDS:
+                yield from _figures(part, (*keys, key))
+    elif data is not None:
+        yield keys, data
 
 
 def made_of(chip: str) -> list[str]:

@@ -51,6 +51,8 @@ class Cost:
                  worked at once
     link_total, link_serial  of the level whose links carry most
     link         the level as it is met by a way of one algorithm on one level
+    uplink       bytes that the devices of a node send together into a level whose uplink they share, or get from it; of
+                 the level where that is most
     """
 
     algorithm: str
@@ -67,6 +69,7 @@ class Cost:
     ramp_s: Any = 0
     protocol: str = SIMPLE
     link: Link | None = None
+    uplink: Any = 0
 
     @property
     def time_s(self) -> Any:
@@ -131,6 +134,7 @@ NUMBERS = frozenset(
         "link_total",
         "link_serial",
         "ramp_s",
+        "uplink",
     }
 )
 """What of a way is a number."""
@@ -144,11 +148,13 @@ class Link:
     """A level's figures as one algorithm meets them, in SI units.
 
     message  bytes that it sends in one step
+    sharing  devices of a node that share the level's uplink, if it has one
     """
 
     level: Level
     tunings: tuple[Tuning, ...] = ()
     message: Any = 0
+    sharing: Any = None
     _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def sending(self, message: Callable[[], Any]) -> Link:
@@ -167,10 +173,25 @@ class Link:
         return next((one for one in found if one is not None), None)
 
     @property
-    def bandwidth(self) -> float:
-        """Bytes per second that large messages reach on one link in one direction."""
+    def port(self) -> Any:
+        """Bytes per second of one link in one direction, or its part of an uplink that has less for each."""
+        own, uplink = self.level.bandwidth.value, self.level.uplink
+        return own if uplink is None or self.sharing is None else smallest(own, over(uplink.value, self.sharing))
+
+    @property
+    def share(self) -> float:
+        """Share of the bandwidth that large messages reach."""
         share = self._stated("efficiency")
-        return self.level.bandwidth.value * (self.level.efficiency.value if share is None else share)
+        return self.level.efficiency.value if share is None else share
+
+    @property
+    def bandwidth(self) -> Any:
+        """Bytes per second that large messages reach on one link in one direction."""
+        return self.port * self.share
+
+    def uplink(self, link_total: Any) -> Any:
+        """Bytes on a node's uplink where each of the devices that share it sends so many; 0 if they share none."""
+        return 0 if self.sharing is None else self.sharing * link_total
 
     @property
     def hop_s(self) -> Any:
@@ -273,7 +294,8 @@ def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_
     work = work + ramp
     stage = Stage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link)
+    uplink = link.uplink(traffic.link_total)
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link, uplink)
 
 
 def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Cost:
@@ -299,7 +321,7 @@ def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: 
     return Derived(name, costs[0].protocol, of, tuple(stage for cost in costs for stage in cost.stages))
 
 
-JOINTLY = frozenset({"launch_s", "pipelined_s", "link_total"})
+JOINTLY = frozenset({"launch_s", "pipelined_s", "link_total", "uplink"})
 """Numbers that of several ways one after another are those of the one that has most: the others add up."""
 
 
@@ -320,6 +342,8 @@ def twice(cost: Cost, link_total: Any) -> Cost:
     def of(number: str) -> Any:
         if number == "link_total":
             return link_total
+        if number == "uplink":
+            return 0 if cost.link is None else cost.link.uplink(link_total)
         once = getattr(cost, number)
         return once if number == "launch_s" else 2 * once
 

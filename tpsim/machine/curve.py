@@ -156,6 +156,7 @@ def _same(measured: Route, here: Route) -> Any:
     if not alike:
         return 0
     shared = [where_equal(one.stride, own.stride, 1) for one in alike if one.topology not in APART]
+    shared += [where_equal(one.sharing, own.sharing or 1, 1) for one in alike if one.sharing is not None]
     longest = [where_equal(largest(*(one.n for one in alike)), own.n, 1)] if len(here) > 1 else []
     return product([where_equal(product(one.n for one in here), own.n, 1), *longest, *shared])
 

@@ -19,6 +19,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Level, Machine
     from tpsim.quantity.spec import Document
 
@@ -74,10 +75,12 @@ def _scaled(curve: MeasuredCurve, machine: Machine, document: Document, at: int)
 
 def _curve(fields: CurveFields, levels: Sequence[Level]) -> MeasuredCurve:
     topologies = {level.name: joined(level.topology) or level.topology for level in levels}
-    route = tuple(
-        Segment(one.level, _axis(one), one.topology or topologies[one.level], one.ranks)  # type: ignore[arg-type]  # a torus has one stated
-        for one in fields.route
-    )
+    shared, inside = {level.name for level in levels if level.shared}, 1
+    route: Route = ()
+    for one in fields.route:
+        topology, sharing = one.topology or topologies[one.level], inside if one.level in shared else None
+        route += (Segment(one.level, _axis(one), topology, one.ranks, sharing=sharing),)  # type: ignore[arg-type]  # a torus has one stated
+        inside *= one.ranks
     knots = tuple(Knot(one.size, one.predicted, one.fitted) for one in fields.knots)
     return MeasuredCurve(fields.collective, route, fields.launch, fields.source or "", knots)
 

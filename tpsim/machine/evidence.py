@@ -18,22 +18,46 @@ class BandFields(spec.Strict):
     noun: ClassVar[str] = "a band"
     generation: str | None = Field(None, description="of chips whose constants rest on several sets; none: any other")
     nodes: Literal["one", "many"] | None = Field(None, description="that a run takes; none: any number")
+    calibrated: bool = Field(default=False, description="of machines that own runs have moved, of whatever generation")
     low: Ratio
     high: Ratio
     runs: Count
     sets: Count
 
 
+class SharesFields(spec.Strict):
+    """How the shares of peak that chips reach scatter, as runs of one set say beside those of others.
+
+    known                generations whose shares rest on several sets
+    between_sets         covariance of their logarithms among sets of one generation
+    between_generations  what comes on top from one generation to another
+    """
+
+    noun: ClassVar[str] = "a scatter of shares"
+    of: list[str]
+    known: list[str]
+    sets: Count
+    between_sets: list[list[float]]
+    between_generations: list[list[float]]
+    noise: Ratio = Field(description="standard deviation of a run about its set, relative")
+    launch: Ratio = Field(description="standard deviation of the logarithm of a launch that is guessed")
+
+
 class EvidenceFile(spec.Strict):
-    """Bands of steps, those of one kind of runs before that of all others."""
+    """Bands of steps, those of one kind of runs before that of all others, and the scatter of shares."""
 
     noun: ClassVar[str] = "a file of evidence"
     tpsim: Literal["evidence/1"]
     steps: list[BandFields]
+    shares: SharesFields
 
-    def band(self, generation: str, nodes: Literal["one", "many"]) -> BandFields:
+    def band(self, generation: str, nodes: Literal["one", "many"], *, calibrated: bool = False) -> BandFields:
         """The first that such a run falls under."""
-        return next(one for one in self.steps if one.generation in (None, generation) and one.nodes in (None, nodes))
+        return next(
+            one
+            for one in self.steps
+            if one.generation in (None, generation) and one.nodes in (None, nodes) and calibrated >= one.calibrated
+        )
 
 
 def evidence() -> EvidenceFile:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
 from tpsim.quantity.errors import InputError, suggest
+from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -217,6 +218,8 @@ class Level:
     algorithms   those offered, with what differs for them; none: the plain ones of the topology
     protocols    ways to carry bytes from one device to the next, with what differs for them; none: a single one
     pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
+    uplink       bytes per second into the level of all devices of a node together, in one direction; None: as many as
+                 their links carry. A node is all that is joined below one member
     wrap_source  key of the sources that states the wraparound rule; None if none is stated
     wrap_kind    what kind of knowledge it is; None if it is not stated
     slices       which parts of a torus can be had; any if none are stated
@@ -235,6 +238,7 @@ class Level:
     algorithms: Mapping[str, Tuning]
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     pipelined: Constant | None = None
+    uplink: Constant | None = None
     wrap_source: str | None = None
     wrap_kind: Kind | None = None
     slices: Slices = ANY
@@ -249,10 +253,20 @@ class Level:
         default = next(iter(self.launch.values()))
         return default if harness is None else self.launch.get(harness, None if default.stated else default)
 
+    @property
+    def shared(self) -> bool:
+        """True if the devices of a node share an uplink."""
+        return self.uplink is not None
+
+    def passing_s(self, link_total: Any, uplink: Any, share: float = 1) -> Any:
+        """Seconds of bytes on the busiest link, and on the busiest node's uplink: the slower of the two."""
+        own = over(link_total, self.bandwidth.value * share)
+        return own if self.uplink is None else largest(own, over(uplink, self.uplink.value * share))
+
     def constants(self) -> Iterator[Constant]:
         """Every figure of the level."""
         yield from (self.bandwidth, self.efficiency, self.hop_latency)
-        yield from (one for one in (self.pipelined,) if one is not None)
+        yield from (one for one in (self.uplink, self.pipelined) if one is not None)
         yield from self.launch.values()
         for tuning in (*self.protocols.values(), *self.algorithms.values()):
             yield from tuning.constants()
@@ -288,13 +302,17 @@ class Machine:
         return next(level for level in self.levels if level.name == name)
 
     def peak(self, dtype: str) -> Constant:
-        """The chip's peak for products of `dtype`; raises InputError with the dtypes that it has."""
-        if dtype not in self.chip.peak:
+        """The chip's peak for products of `dtype`, of numbers in blocks with scales (``fp8_128``) that of the numbers.
+
+        Raises InputError with the dtypes that it has.
+        """
+        own, _, _ = dtype.partition("_")
+        if own not in self.chip.peak:
             near = suggest(dtype, self.chip.peak)
             remedy = f'did you mean "{near}"?' if near else "add it to chip.peak, or compute in another dtype"
             known = f"known: {', '.join(self.chip.peak)}"
             raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
-        return self.chip.peak[dtype]
+        return self.chip.peak[own]
 
 
 T = TypeVar("T")

@@ -34,11 +34,13 @@ class Changing:
 
     whole  steps of the longest way, bytes over the busiest link of any part
     parts  the same for each part of the route
+    uplinks  bytes on a node's busiest uplink, for each part; 0 where nothing is shared
     hops   of every way that a block goes, per part
     """
 
     whole: Traffic
     parts: tuple[Traffic, ...]
+    uplinks: tuple[Any, ...]
     hops: frozenset[tuple[int, ...]]
 
     def latency_s(self, hop_s: Sequence[Any]) -> Any:
@@ -57,8 +59,9 @@ def changing(parts: Sequence[Sequence[Segment]], V: Size, change: Change) -> Cha
     ends = [*accumulate((len(part) for part in parts), initial=0)]
     spans = [range(start, end) for start, end in pairwise(ends)]
     hops = frozenset(tuple(sum(way[at] for at in span) for span in spans) for way in found.ways)
-    runs = [_traffic(found, span, V, n) for span in spans]
-    return Changing(_traffic(found, range(len(segments)), V, n), tuple(runs), hops)
+    runs = tuple(_traffic(found, span, V, n) for span in spans)
+    uplinks = tuple(over(V, n) * max(found.uplinks[at] for at in span) for span in spans)
+    return Changing(_traffic(found, range(len(segments)), V, n), runs, uplinks, hops)
 
 
 def _traffic(found: Crossed, span: range, V: Size, n: Size) -> Traffic:
@@ -100,11 +103,13 @@ class Crossed:
     busiest  per segment, what its busiest directed link carries
     sent     per segment, what a device sends over it on average, forwarded blocks included
     ways     the hops of every way that a block goes, per segment
+    uplinks  per segment, what the devices of a node send together, or get, where they share an uplink; else 0
     """
 
     busiest: tuple[Fraction, ...]
     sent: tuple[Fraction, ...]
     ways: frozenset[tuple[int, ...]]
+    uplinks: tuple[int, ...]
 
 
 @cache
@@ -113,7 +118,7 @@ def crossed(segments: tuple[Segment, ...], change: Change) -> Crossed:
     targets, places = change.targets(), [change.places(segment) for segment in segments]
     straight = _straight(segments, places, targets)
     first = at = _positions(segments, places)
-    busiest, sent, hops = [], [], []
+    busiest, sent, hops, uplinks = [], [], [], []
     for number, segment in enumerate(segments):
         apart = prod(whole(later.n) for later in segments[number + 1 :])
         here, there = places[number], [places[number][target] for target in targets]
@@ -123,10 +128,11 @@ def crossed(segments: tuple[Segment, ...], change: Change) -> Crossed:
         steps = [_Step(leaves[rank], after[rank], here[rank], there[rank]) for rank in moving]
         lengths = dict(zip(moving, _lengths(segment, steps), strict=True))
         busiest.append(Fraction(_busiest(segment, apart, steps) * _groups(segment), HALVES))
+        uplinks.append(_of_nodes(segment, apart, steps, len(at)))
         sent.append(Fraction(sum(lengths.values()), len(at)))
         hops.append([lengths.get(rank, 0) for rank in range(len(at))])
         at = after
-    return Crossed(tuple(busiest), tuple(sent), frozenset(zip(*hops, strict=True)))
+    return Crossed(tuple(busiest), tuple(sent), frozenset(zip(*hops, strict=True)), tuple(uplinks))
 
 
 class _Step(NamedTuple):
@@ -171,6 +177,20 @@ def _busiest(segment: Segment, apart: int, steps: Sequence[_Step]) -> int:
         for link, parts in leg(segment.topology, n, here, there)[1]:
             load[row + link] += parts
     return max(load.values(), default=0)
+
+
+def _of_nodes(segment: Segment, apart: int, steps: Sequence[_Step], n: int) -> int:
+    """Blocks that leave or reach the busiest node, if its devices share an uplink; other groups in it do alike.
+
+    apart  how far the positions of neighbours are apart: devices of a node have the same place here and on later ones
+    n      devices of the group
+    """
+    if segment.sharing is None:
+        return 0
+    nodes = whole(segment.n) * apart
+    ends = Counter(one.leaves % nodes for one in steps), Counter(one.comes % nodes for one in steps)
+    most = max((count for one in ends for count in one.values()), default=0)
+    return most * whole(segment.sharing) * nodes // n
 
 
 def _lengths(segment: Segment, steps: Sequence[_Step]) -> list[int]:

@@ -174,6 +174,11 @@ class LinkFields(spec.Strict):
 
     noun: ClassVar[str] = "a link"
     bandwidth: BandwidthFields = Field(description="ONE link, ONE direction")
+    uplink: BandwidthFields | None = Field(
+        None,
+        description="of a switched level: what all devices of a node (all that is joined below one member) share of it,"
+        " one direction; none: each has its link to itself",
+    )
     efficiency: RatioFields | None = Field(None, description="share of it that large messages reach")
     hop_latency: LatencyFields | None = None
 

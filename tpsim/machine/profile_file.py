@@ -213,6 +213,7 @@ class _Reading:
             slices_kind=slices.kind if slices else None,
             steps=level.steps,
             bandwidth=figure("link", "bandwidth"),
+            uplink=figure("link", "uplink"),
             efficiency=guessed("link", "efficiency"),
             hop_latency=guessed("link", "hop_latency"),
             launch=self._launches(level.launch, path) or {DEFAULT: guessed("launch")},

@@ -64,6 +64,7 @@ def _levels(fields: HardwareFile, document: Document) -> Iterator[Problem]:
         if level.topology != "torus" and len(level.shape) > 1:
             place = document.place(*here, "shape")
             yield Problem("bad-shape", f"a {level.topology} has one axis", place, "write shape: [8]")
+        yield from _uplink_misfits(level, here, document)
         yield from _wrap_misfits(level, here, document)
         yield from _slice_misfits(level, here, document)
         for key, rule in (("wrap", level.wrap), ("slices", level.slices)):
@@ -100,6 +101,21 @@ def _protocols(level: LevelFields) -> Iterator[tuple[tuple[str, ...], ProtocolFi
         yield ("algorithms", algorithm), tuning
         for name, way in ((tuning and tuning.protocols) or {}).items():
             yield ("algorithms", algorithm, "protocols", name), way
+
+
+def _uplink_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+    """Uplinks of nodes that there are not, and those that carry less than one of the links below them."""
+    uplink, link = level.link.uplink, level.link.bandwidth
+    if uplink is None:
+        return
+    place = document.place(*here, "link", "uplink")
+    if here[-1] == 0 or level.topology != "switch":
+        message = f"level {level.name} joins no nodes whose devices could share an uplink"
+        remedy = "state it on a switch that is not the innermost level, or leave it out"
+        yield Problem("bad-uplink", message, place, remedy)
+    elif uplink.value < link.value:
+        message = f"a node's uplink into {level.name} carries less than the link of one of its devices"
+        yield Problem("bad-uplink", message, place, "an uplink is what all devices of a node have together")
 
 
 def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:

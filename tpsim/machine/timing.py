@@ -15,6 +15,7 @@ from tpsim.machine.parts import Tile, Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, ceil_over, over, smallest, total, where_positive
+from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,6 +213,17 @@ def default_harness(machine: Machine, route: Route) -> str | None:
     """The harness that the profile takes where none is named: the first one of the innermost level that has any."""
     used = {segment.level for segment in route}
     return next((name for level in machine.levels if level.name in used for name in level.launch), None)
+
+
+def limits(machine: Machine, route: Route) -> Iterator[str]:
+    """Of each level of the route into which devices of a node share an uplink: what binds them, it or their links."""
+    for segment in route:
+        level = machine.level(segment.level)
+        if level.uplink is not None and isinstance(segment.sharing, int):
+            own, part = level.bandwidth.value, level.uplink.value / segment.sharing
+            each, link = show(part, "bytes_per_s"), show(own, "bytes_per_s")
+            binds = f"which binds: a link alone has {link}" if part < own else f"so that the link of {link} binds"
+            yield f"{segment.sharing} of a node share its uplink into {level.name}: {each} for each, {binds}"
 
 
 def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> float:

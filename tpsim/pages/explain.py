@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import ONE_LINK
@@ -57,7 +58,8 @@ def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
     free = dict.fromkeys(name for one in result.derivations for name in _free(one))
     for name in free:
         value = used.get(name)
-        yield {"symbol": name, "value": "" if value is None else f"{value:,}", "meaning": meanings.get(name, "")}
+        told = float(f"{float(value):.6g}") if isinstance(value, Fraction) else value
+        yield {"symbol": name, "value": "" if told is None else f"{told:,}", "meaning": meanings.get(name, "")}
 
 
 def _free(one: Derivation) -> list[str]:

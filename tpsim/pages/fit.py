@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from tpsim.calibrate.step_fitted import StepFitResult
+from tpsim.pages.step_fit import page as of_steps
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
@@ -41,12 +43,16 @@ POINTS = (
 )
 
 
-def page(result: FitResult, *, verbose: bool, profile: str | None = None, level: str | None = None) -> Document:
+def page(
+    result: FitResult | StepFitResult, *, verbose: bool, profile: str | None = None, level: str | None = None
+) -> Document:
     """`result` as a page; `verbose` adds every point.
 
     profile  the file that the fitted machine was written to, for the next command
     level    where the ranks lay, as it was asked
     """
+    if isinstance(result, StepFitResult):
+        return of_steps(result, verbose=verbose, profile=profile)
     bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
     tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()

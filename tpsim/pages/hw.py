@@ -140,4 +140,5 @@ def _level(level: Level) -> str:
     slices = f", slices {level.slices}" if level.slices.known else ""
     names = [f"{name} (not across levels)" if one.alone else name for name, one in level.algorithms.items()]
     offered = f", offers {', '.join(names)}" if names else ""
-    return f"{level.topology}{size}, {level.steps} steps{wrap}{slices}{offered}"
+    shared = ", a node's devices share its uplink" if level.shared else ""
+    return f"{level.topology}{size}, {level.steps} steps{wrap}{slices}{shared}{offered}"

@@ -20,6 +20,8 @@ LAYOUT = (
     Column("rank", "rank", "integer"),
     Column("tp", "tp", "integer"),
     Column("dp", "dp", "integer"),
+    Column("cp", "cp", "integer"),
+    Column("ep", "ep", "integer"),
     Column("pp", "pp", "integer"),
     Column("schedule", "schedule"),
     Column("chunks", "chunks", "integer"),
@@ -110,7 +112,7 @@ def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """False for a column that says nothing of any layout."""
-    idle = {"schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes"}
+    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes"}
     return key not in idle or any(row[key] != idle[key] for row in rows)
 
 

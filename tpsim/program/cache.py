@@ -8,30 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.blocks import latent
 from tpsim.program.blocks.attention import headed, softmax, weights
 from tpsim.program.blocks.head import head
 from tpsim.program.blocks.norm import norm
+from tpsim.program.dims import HELD
 from tpsim.program.kernels import STATISTIC
 from tpsim.program.model import Attention, Latent
 from tpsim.program.op import Append, Array
 from tpsim.program.text import Text
+from tpsim.quantity.size import smallest
 
 if TYPE_CHECKING:
     from tpsim.program.layout import Axes
     from tpsim.program.trace import Trace
 
-CACHES: Mapping[type, Mapping[str, tuple[str, ...]]] = {
-    Attention: {"K": ("b", "t", "g", "d"), "V": ("b", "t", "g", "d")},
-    Latent: {"C": ("b", "t", "x"), "R": ("b", "t", "a")},
-}
-"""The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
 
-Of latent attention the latent of a token and its rotated key: they have no heads, and are copied where these are split.
-"""
+def caches_of(block: Attention | Latent) -> Mapping[str, tuple[str, ...]]:
+    """The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
+
+    Of a window or a chunk as many tokens are held as a step reads of it, each where another one stood that none reads
+    any more. Of latent attention the latent of a token and its rotated key: they have no heads, and are copied where
+    these are split.
+    """
+    if isinstance(block, Latent):
+        return {"C": ("b", "t", "x"), "R": ("b", "t", "a")}
+    return dict.fromkeys("KV", ("b", HELD if block.window else "t", "g", "d"))
+
+
+def held_tokens(window: Any, attended: Any, new: Any, *, cached: bool) -> Any:
+    """What a window's cache holds: what the first of the new tokens reads and those behind it, if there are so many.
+
+    cached  False for a prompt from nothing, which reads its own keys
+    """
+    return smallest(attended, window + (new - 1 if cached else 0))
+
 
 Sampling = Literal["gather", "argmax"]
 """How the next token is found where the vocabulary is split: its logits are gathered, or their maxima compared."""
@@ -58,7 +72,7 @@ def cache_row(by: CacheLayout, *, tp: Axes, dp: Axes) -> Mapping[str, Axes]:
 
 def rows_type(cache: Sharding) -> Sharding:
     """The type in which the rows of new tokens come to a cache of that type: whole where it is split over tokens."""
-    return cache.renamed({"t": "s"}).with_axes("s", ())
+    return cache.renamed({"t": "s", HELD: "s"}).with_axes("s", ())
 
 
 def append(trace: Trace, cache: Array, new: Array) -> Array:

@@ -34,6 +34,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "nope": ("qk_nope_head_dim",),
     "rope": ("qk_rope_head_dim",),
     "value": ("v_head_dim",),
+    "window": ("sliding_window", "sliding_window_size"),
 }
 """Field of a model or of its blocks -> the keys that config.json files have for it, the preferred one first."""
 
@@ -42,7 +43,8 @@ MISSPELT = 0.87
 
 MEANT = re.compile(
     r"expert|moe|rout|top_?k|group|scor|shared|sparse|dense|mlp|ffn|interm|attention|attn|softcap|head|rank|window|chunk"
-    r"|norm|layer|hidden|size|dim|bias|nextn|mtp"
+    r"|norm|layer|hidden|size|dim|bias|nextn|mtp|soft_cap|sink|alibi|^swa|multi_query|^kv_|_kv$|_query|channels|^d_|depth"
+    r"|width|position_embedding_type|block|conv_|_conv|mamba|ssm|altup"
 )
 """What a key is about that a model could mean: one that no rule reads is refused, unless it says nothing."""
 
@@ -59,6 +61,9 @@ NOT_LISTED = re.compile(
 
 NOTHING: tuple[Any, ...] = (None, 0, False, [], {}, "")
 """Values that say that there is none of what a key is about."""
+
+MEANT_BY_FALSE = re.compile(r"^(pre_norm|do_layer_norm_before|(use_)?rms_?norm|is_causal|gated)$")
+"""What says that a model is another one by being false."""
 
 LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
 
@@ -184,12 +189,15 @@ class Config:
         """
         self.notes += [note for key, note in known.items() if note and self.data.get(key) not in NOTHING]
         self.read.update(known)
-        unread = [key for key, value in self.data.items() if key not in self.read and value not in NOTHING]
+        meant = [key for key, value in self.data.items() if value not in NOTHING or _is_meant(key, value)]
+        unread = [key for key in meant if key not in self.read]
         for key in unread:
-            if MEANT.search(key) and not SILENT.search(key):
+            if (MEANT.search(key) or self.data[key] is False) and not SILENT.search(key):
                 self.refuse_key((*self.path, key), self.data[key])
-        if listed := [key for key in unread if not SILENT.search(key) and not NOT_LISTED.search(key)]:
-            self.notes.append(f"not read: {', '.join(sorted(listed))}")
+        told = [key for key in unread if not NOT_LISTED.search(key)]
+        for what, of in (("not read", False), ("not read, for it changes no size", True)):
+            if listed := [key for key in told if bool(SILENT.search(key)) is of]:
+                self.notes.append(f"{what}: {', '.join(sorted(listed))}")
 
     def refuse_nested_experts(self) -> None:
         """Refuse keys about experts elsewhere than in what is read."""
@@ -211,6 +219,10 @@ class Config:
         """Refuse a key for what it says, or for not being there."""
         present = key in self.data
         raise InputError.one("bad-config", message, self.place(key) if present else self.place(), remedy=remedy)
+
+
+def _is_meant(key: str, value: object) -> bool:
+    return value is False and MEANT_BY_FALSE.search(key) is not None
 
 
 def _about_experts(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -15,6 +15,15 @@ from tpsim.quantity.size import over, product
 RAGGED = "c"
 """The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
 
+GOALS: Mapping[str, tuple[str, str]] = {"i": ("n", RAGGED), "nn": ("nn", "cn"), "nr": ("nr", "cr")}
+"""By the last dim of a choice: the dim of what tokens go to, experts, nodes or ranks, and that of the rows there."""
+
+ROWS = frozenset(rows for _, rows in GOALS.values())
+"""The dims whose sizes hang on what tokens choose."""
+
+HELD = "th"
+"""The dim of the tokens that a cache holds of which no more are read than a window has: split as all tokens are."""
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,6 +56,7 @@ DIMS: Mapping[str, Dim] = {
     "b": Dim("b", "sequences per microbatch over all data shards"),
     "s": Dim("s", "tokens per sequence"),
     "t": Dim("T", "tokens as keys, in training as many as s"),
+    HELD: Dim("held", "tokens that the cache of a window holds"),
     "h": Dim("h", "hidden size"),
     "g": Dim("kv_heads", "key/value heads"),
     "r": Dim("queries_per_kv", "query heads per key/value head"),
@@ -73,6 +83,24 @@ DIMS: Mapping[str, Dim] = {
     ),
     "hh": Dim("h", "hidden size, of what joins in a module for further tokens", split=False),
     "ae": Dim("rotary", "rotated part of a head under rotation", split=False),
+    "nn": Dim("nodes", "nodes that experts lie on", split=False),
+    "kn": Dim("nodes_per_token", "nodes that a token's experts lie on, on average", split=False),
+    "cn": Dim(
+        "",
+        "copies of tokens that a node gets, on average: b * s * kn / nn",
+        split=False,
+        made_of=(("b", "s", "kn"), ("nn",)),
+    ),
+    "nr": Dim("expert_ranks", "ranks that experts lie on", split=False),
+    "kr": Dim("ranks_per_token", "ranks that a token's experts lie on, on average", split=False),
+    "cr": Dim(
+        "",
+        "copies of tokens that a rank gets, on average: b * s * kr / nr",
+        split=False,
+        made_of=(("b", "s", "kr"), ("nr",)),
+    ),
+    "gr": Dim("", "groups that a router has its experts in", split=False),
+    "gt": Dim("", "of these, as many as it chooses a token's experts from", split=False),
 }
 """The dims of a transformer's arrays."""
 

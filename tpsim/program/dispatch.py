@@ -2,6 +2,9 @@
 
 A part of the rows holds those of the tokens of its own devices, so rows are split as tokens are, and the axes that
 experts lie on stand last. To pin them to the experts is then one exchange between the rows and the experts.
+
+Copies of tokens for nodes, or ranks, are rows like those for experts: what goes there makes rows for the experts there.
+So each level is an exchange over its own axes, and the axes of the first one stand last.
 """
 
 from __future__ import annotations
@@ -9,14 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding, ShardingError, joined
-from tpsim.program.dims import RAGGED
+from tpsim.program.copies import DIMS_OF
+from tpsim.program.dims import GOALS
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Sequence
 
     from tpsim.algebra.sharding import Owed
-    from tpsim.program.layout import Axes, Layout
+    from tpsim.program.copies import Level
+    from tpsim.program.layout import Axes, Layout, Rows
     from tpsim.program.trace import Trace
 
 EXPERTS = "n"
@@ -28,6 +33,9 @@ TOKENS = ("b", "s")
 
 CHOICE = "top_k"
 """The index function that says which experts a token goes to."""
+
+REACHED = "reached"
+"""That which says on which nodes, or ranks, these lie."""
 
 
 def choice(trace: Trace, scores: Array, *biases: Array) -> Array:
@@ -55,33 +63,61 @@ def at_experts(layout: Layout) -> tuple[Axes, Axes]:
     return home, _without(tokens, {*home, *width})
 
 
-def dispatch(trace: Trace, name: str, x: Array, chosen: Array, born: Sharding | None = None) -> Array:
+def dispatch(
+    trace: Trace,
+    name: str,
+    x: Array,
+    chosen: Array,
+    *,
+    like: Array | None = None,
+    levels: Sequence[Level] = (),
+) -> Array:
     """Rows of what each token has, one for every expert that it chose: ``x[b, s, h]`` to ``[n, c, h]``.
 
-    born  the type of other rows of the same choice, whose axes these have, too; none: rows are split as tokens are,
-          and experts over the axes of their home that tokens are not split over, for nobody needs the rows of others
+    x       of copies of tokens rows are made where they are, of those of the goals that lie there
+    chosen  the choice of experts, or of nodes or ranks: the dims of the rows are its
+    like    other rows of the same choice, whose axes these have, too; none: rows are split as tokens are, and experts
+            over the axes of their home that tokens are not split over, for nobody needs the rows of others
+    levels  over whose axes they leave, one after another
     """
-    home, slots = (born.axes(EXPERTS), born.axes(RAGGED)) if born else _born(trace.layout, chosen)
+    if like:
+        (home, slots), filled = like.type.on[:2], like.filled
+    elif x.filled:
+        (home, slots), filled = x.type.on[:2], Filled(chosen, x.filled.slots)
+    else:
+        home, slots = _born(trace.layout, chosen, levels)
+        filled = Filled(chosen, slots)
     if x.type.owed_axes & {*home, *slots}:
         x = trace.settled(x, f"rows of {x.name} are split over the same axis")
-    rest = tuple(dim for dim in x.dims if dim not in (*TOKENS, SCORED))
-    type_ = Sharding((EXPERTS, RAGGED, *rest), (home, slots, *(x.type.axes(dim) for dim in rest)), x.type.owes)
-    made = Array(name, type_, trace.region, x.dtype, active=x.active, filled=Filled(chosen, slots))
+    rest = x.dims[2:] if x.filled else tuple(dim for dim in x.dims if dim not in (*TOKENS, SCORED))
+    dims = (*(like.dims[:2] if like else GOALS[chosen.dims[-1]]), *rest)
+    type_ = Sharding(dims, (home, slots, *(x.type.axes(dim) for dim in rest)), x.type.owes)
+    made = Array(name, type_, trace.region, x.dtype, active=x.active, filled=filled)
     return trace.emit(Dispatch((x, chosen), made, trace.where))
 
 
-def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Sharding) -> Array:
+def narrowed(trace: Trace, x: Array, rows: Rows) -> Array:
+    """What tokens have in the number format in which it goes to experts."""
+    return trace.lin(f"{x.name}.narrow", x, dtype=rows.dtype) if rows.dtype not in {None, x.dtype} else x
+
+
+def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Array) -> Array:
     """Rows added up where their tokens are: ``rows[n, c, h]`` to the dims of `like`, ``[b, s, h]`` or ``[b, s, i]``.
 
     Over the axes that experts are still split over each device has the rows of its own: their sum is owed. Of an array
-    over experts there is nothing to add, and it is split as they are.
+    over experts there is nothing to add, and it is split as they are. Copies get the rows that were made of them.
 
-    Raises ShardingError if rows are not split as tokens are.
+    Raises ShardingError if rows are not split as tokens, or as their copies, are.
     """
-    home, slots = rows.type.axes(EXPERTS), rows.type.axes(RAGGED)
+    home, slots = rows.type.on[:2]
     tokens = _tokens(chosen)
-    if {*slots} != {*tokens}:
-        raise ShardingError(f"{name}: {rows} does not lie as its tokens {chosen.type}; bring it back first")
+    if (rows.type.on[:2] != like.type.on[:2]) if like.filled else ({*slots} != {*tokens}):
+        where = like if like.filled else f"its tokens {chosen.type}"
+        raise ShardingError(f"{name}: {rows} does not lie as {where}; bring it back first")
+    if like.filled:
+        type_ = Sharding(like.dims, rows.type.on, rows.type.owes)
+        made = Array(name, type_, trace.region, rows.dtype, active=rows.active, filled=like.filled)
+        return trace.emit(Combine((rows, chosen), made, trace.where))
     scored = SCORED in like.dims
     axes = {
         **dict(zip(rows.dims, rows.type.on, strict=True)),
@@ -93,6 +129,41 @@ def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Sharding)
     type_ = Sharding(like.dims, tuple(axes[dim] for dim in like.dims), rows.type.owes | {*own})
     made = Array(name, type_, trace.region, rows.dtype, active=rows.active)
     return trace.emit(Combine((rows, chosen), made, trace.where, because if home and not scored else ""))
+
+
+def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[Level]) -> Iterator[tuple[Array, Array]]:
+    """Of each level the copies of tokens, or of their copies, as they are born and as they have come.
+
+    Raises ShardingError for experts on axes that no tokens are split over: what comes there is no copy.
+    """
+    for level in levels:
+        to, *_ = DIMS_OF[level.of]
+        index = trace.index(
+            REACHED, (*TOKENS, to), chosen.dtype, chosen, born=Sharding((*TOKENS, to), (*chosen.type.on[:2], ()))
+        )
+        born = dispatch(trace, f"dispatch.{level.of}s", x, index, levels=levels)
+        x = gone(trace, born, level, born.name)
+        yield born, x
+
+
+def gone(trace: Trace, rows: Array, level: Level, name: str) -> Array:
+    """Rows, or copies, that have gone over the axes of a level."""
+    home, slots = rows.type.on[:2]
+    axes = _on(trace.layout, level)
+    to = Sharding(rows.dims, ((*home, *axes), _without(slots, axes), *rows.type.on[2:]), rows.type.owes)
+    because = f"{name} goes to the {level.of}s that experts of its tokens lie on, told apart by {joined(axes)}"
+    return trace.reshard(rows, to, because if axes else "", name=name)
+
+
+def returned(trace: Trace, rows: Array, level: Level, chosen: Array, copies: tuple[Array, Array]) -> Array:
+    """What rows of a level make of the copies that they were made of, back where these were born.
+
+    copies  as they were born, and as they had come
+    """
+    born, there = copies
+    name = f"combine.{level.of}s"
+    back = combine(trace, name, rows, chosen, there)
+    return from_experts(trace, back, born.type, name)
 
 
 def to_experts(trace: Trace, rows: Array, name: str) -> Array:
@@ -112,17 +183,31 @@ def from_experts(trace: Trace, rows: Array, born: Sharding, name: str) -> Array:
     """
     owes = [owed for owed in rows.type.owes if owed[0] not in born.sharded_axes]
     reasons = trace.owed_because(rows)
-    to = Sharding(rows.dims, (born.axes(EXPERTS), born.axes(RAGGED), *rows.type.on[2:]), frozenset(owes))
+    to = Sharding(rows.dims, (*born.on[:2], *rows.type.on[2:]), frozenset(owes))
     because = "; ".join([*reasons, f"{name} comes back from the experts to its tokens"])
     return trace.reshard(rows, to, because, region="routed", name=name)
 
 
-def _born(layout: Layout, chosen: Array) -> tuple[Axes, Axes]:
-    """The axes of experts and of rows where rows are born: those that leave stand last, the home of experts behind."""
+def _born(layout: Layout, chosen: Array, levels: Sequence[Level]) -> tuple[Axes, Axes]:
+    """The axes of experts and of rows where rows are born: those that leave stand last, the home of experts behind.
+
+    Of that home what leaves first stands last.
+    """
     tokens, (home, width) = _tokens(chosen), homes(layout)
+    first = [axis for level in reversed(levels) for axis in _on(layout, level)]
     free = next((place for place, axis in enumerate(home) if axis in tokens), len(home))
-    leave = [axis for axis in (*width, *home) if axis in tokens]
+    leave = [axis for axis in (*width, *_without(home, first), *first) if axis in tokens]
+    if first and {*home} - {*tokens}:
+        raise ShardingError(
+            f"experts lie on {joined(home)}, and tokens are not split over all of it: there is no copy to send"
+        )
     return home[:free], (*_without(tokens, leave), *leave)
+
+
+def _on(layout: Layout, level: Level) -> Axes:
+    """The axes of a level that the layout puts experts on."""
+    home, _ = homes(layout)
+    return tuple(axis for axis in level.axes if axis in home)
 
 
 def _tokens(chosen: Array) -> Axes:

@@ -36,24 +36,28 @@ def interleaved(config: Config, layer: int) -> bool:
     return layer in listed if listed else (layer + 1) % config.number("interleave_moe_layer_step", 1, least=1) == 0
 
 
-def window(config: Config, _: int) -> Mapping[str, Any]:
-    """Every layer has the window, if there is one."""
-    return _windowed(config, here=config.flag("use_sliding_window", default=True))
+def window(usual: int) -> Rule:
+    """Every layer has the window, if there is one; where a config leaves it out it has the usual one."""
+
+    def rule(config: Config, _: int) -> Mapping[str, Any]:
+        return _windowed(config, usual, here=config.flag("use_sliding_window", default=True))
+
+    return rule
 
 
 def later_windows(config: Config, layer: int) -> Mapping[str, Any]:
     """Qwen: layers from a number on, where that is switched on."""
     first, used = config.number("max_window_layers", 0), config.flag("use_sliding_window", default=False)
-    return _windowed(config, here=used and layer >= first)
+    return _windowed(config, 0, here=used and layer >= first)
 
 
-def local_and_global(every_so_many: str, default: int) -> Rule:
-    """Layers as ``layer_types`` has them, else local ones with a global one after so many."""
+def local_and_global(every_so_many: str, default: int, usual: int) -> Rule:
+    """Layers as ``layer_types`` has them, else local ones with a global one after so many; usual as for `window`."""
 
     def rule(config: Config, layer: int) -> Mapping[str, Any]:
         local = (layer + 1) % config.number(every_so_many, default, least=1) != 0
         kind = config.layer_type(layer) or ("sliding_attention" if local else "full_attention")
-        return _windowed(config, here=kind == "sliding_attention")
+        return _windowed(config, usual, here=kind == "sliding_attention")
 
     return rule
 
@@ -68,8 +72,9 @@ def chunks(config: Config, layer: int) -> Mapping[str, Any]:
     return {"mask": "chunk", "window": size} if rope else {"rope": False}
 
 
-def _windowed(config: Config, *, here: bool) -> Mapping[str, Any]:
-    size = config.number("sliding_window", 0)
+def _windowed(config: Config, usual: int, *, here: bool) -> Mapping[str, Any]:
+    key, value = config.named_value("window")
+    size = config.number(key, 0) if value is not None or key in config.data else usual
     return {"mask": "window", "window": size} if size and here else {}
 
 
@@ -110,6 +115,7 @@ class Family:
 NO_BIAS = {"attention_bias": False}
 SANDWICH = {"norms": "both", "embedding_scale": True}
 GEMMA = {"ffn": "gelu_pytorch_tanh", "tie_embeddings": True, "head_dim": 256}
+IN_BLOCKS = {"quantization_config": "weights are published in fp8 with blocks of 128: workload.param_dtype: fp8_128"}
 DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
 
 FAMILIES: Mapping[str, Family] = {
@@ -122,9 +128,9 @@ FAMILIES: Mapping[str, Family] = {
         dense="intermediate_size_mlp",
         known={"use_qk_norm": "a QK-norm without gains is not modelled", "intermediate_size_mlp": ""},
     ),
-    "mistral": Family(masks=window),
-    "mixtral": Family(masks=window, sparse=every),
-    "phi3": Family(masks=window),
+    "mistral": Family(masks=window(4096)),
+    "mixtral": Family(masks=window(0), sparse=every),
+    "phi3": Family(masks=window(0)),
     "qwen2": Family(attention={"bias": "qkv"}, masks=later_windows),
     "qwen3": Family(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows),
     "qwen3_moe": Family(
@@ -136,14 +142,15 @@ FAMILIES: Mapping[str, Family] = {
         known={"use_qk_norm": ""},
     ),
     "deepseek_v2": Family(**DEEPSEEK, moe={"normalise": False}),
-    "deepseek_v3": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}),
-    "kimi_k2": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}),
+    "deepseek_v3": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
+    "kimi_k2": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
     "gpt_oss": Family(
         attention={"bias": "all", "sinks": True},
         switches={"attention_bias": True},
-        masks=local_and_global("", 2),
+        masks=local_and_global("", 2, 128),
         sparse=every,
         moe={"bias": True, "kind": "swiglu_clamped"},
+        known={"quantization_config": "experts are published in mxfp4: workload.expert_dtype"},
     ),
     "gemma": Family(default=GEMMA, switches=NO_BIAS),
     "gemma2": Family(
@@ -151,7 +158,7 @@ FAMILIES: Mapping[str, Family] = {
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
         default={**GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         switches=NO_BIAS,
-        masks=local_and_global("", 2),
+        masks=local_and_global("", 2, 4096),
     ),
     "gemma3_text": Family(
         model=SANDWICH,
@@ -159,7 +166,7 @@ FAMILIES: Mapping[str, Family] = {
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
         default=GEMMA,
         switches=NO_BIAS,
-        masks=local_and_global("sliding_window_pattern", 6),
+        masks=local_and_global("sliding_window_pattern", 6, 4096),
     ),
     "gpt2": Family(
         model={"norm": "layernorm", "positions": "learned"},

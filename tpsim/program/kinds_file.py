@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positive
+from tpsim.program.model import Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positions, Positive
 from tpsim.quantity.errors import InputError, Place, unknown
 from tpsim.quantity.spec import Strict
 
@@ -76,7 +76,7 @@ class ModelFile2(Strict):
     mtp: MtpFields | None = None
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norms: Literal["pre", "post", "both"] = "pre"
-    positions: Literal["rope", "learned", "none"] = "rope"
+    positions: Positions = "rope"
     max_positions: Count | None = None
     parallel_residual: Flag = False
     tie_embeddings: Flag = False

@@ -9,14 +9,19 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Line, Sharding
+from tpsim.program.dims import HELD
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
+    from tpsim.program.copies import Dispatch, Level
     from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
 
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
+
+TOKENS_READ = "t"
+"""The dim of tokens as keys."""
 
 FULL = "full"
 """The name under which `Practice.recompute` has all that a layer makes."""
@@ -27,8 +32,15 @@ LINES = ("flat", "rows")
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
 
-STORED_AS: Mapping[str, str] = {"tf32": "f32"}
-"""Dtypes of products alone -> what the arrays are that go in and come out: tf32 rounds on the way (NVIDIA A100)."""
+STORED_AS: Mapping[str, str] = {"tf32": "f32", "fp8_128": "bf16"}
+"""Dtypes of products alone -> what the arrays are that go in and come out.
+
+tf32 rounds on the way (NVIDIA A100); fp8_128 are products of layers with their weights in fp8, a scale for each block,
+the others and all arrays in bf16 (DeepSeek-V3 2024, 3.3).
+"""
+
+IN_LAYERS = frozenset({"fp8_128"})
+"""Those of them in which products with the weights of layers are, and no others."""
 
 Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
 """What can be stated of arrays that are sent."""
@@ -186,10 +198,18 @@ class Rows:
     gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
              to the rows that come back, which are kept for it (tokens)
     overlap  whether these exchanges run beside compute
+    dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
+             then on a rank of it; rows are made where copies have come, and added up there on the way back
+    levels   the axes that copies go over, as a placement tells nodes apart
+    dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
+             what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
     """
 
     gates: Literal["experts", "tokens"] = "experts"
     overlap: Literal["none", "beside"] = "none"
+    dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
+    levels: tuple[Level, ...] = field(default=(), repr=False)
+    dtype: Literal["fp8", "fp8_128"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +285,12 @@ class Practice:
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
+        rows = found["rows"] = {name: value for name, value in found["rows"].items() if value is not None}
+        levels = {level.of: list(level.axes) for level in rows.pop("levels")}
+        if levels:
+            rows["levels"] = levels
+        else:
+            del rows["dispatch"]
         return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
 
     def under(self, layout: Layout) -> Practice:
@@ -346,7 +372,10 @@ SOURCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtypes:
-    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`. A cache is as activations are for None."""
+    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`.
+
+    For None a cache is as activations are, and experts are as other parameters.
+    """
 
     activations: str = "bf16"
     params: str = "bf16"
@@ -354,6 +383,7 @@ class Dtypes:
     loss: str = "f32"
     optimizer: str = "f32"
     cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
+    experts: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +448,8 @@ class Layout:
         used: set[str] = set()
         on: list[Axes] = []
         for dim in dims:
-            axes = tuple(axis for axis in local.get(dim, default.get(dim, ())) if axis not in used)
+            split = TOKENS_READ if dim == HELD else dim
+            axes = tuple(axis for axis in local.get(split, default.get(split, ())) if axis not in used)
             used.update(axes)
             on.append(axes)
         return Sharding(dims, tuple(on))

@@ -116,7 +116,8 @@ def leaves_of(
     weights: dict[tuple[str, int | None], Array] = {}
     for parameter, layer, where in _homes(model, practice, stacks):
         with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
-            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.params, "param", rows=parameter.rows)
+            dtype = (dtypes.experts if parameter.block == "experts" else None) or dtypes.params
+            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param", rows=parameter.rows)
         weights[parameter.name, layer] = leaf
     return weights
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from tpsim.program.copies import Router
 from tpsim.program.dims import DIMS, completed
 from tpsim.program.kinds import ALIKE
 from tpsim.quantity.spec import Strict
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 FeedForward = Literal["gelu", "relu", "swiglu", "geglu", "swiglu_clamped"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})
 """Feed-forwards that multiply two projections; swiglu_clamped: that of gpt-oss, with bounds."""
+
+Positions = Literal["rope", "learned", "alibi", "none"]
+"""How a model knows where tokens stand; alibi: scores fall with the distance, by head (Press et al. 2022)."""
 
 LARGEST = 10**9
 """No size of a model is larger: it is a slip of the keyboard."""
@@ -121,7 +125,8 @@ class Moe(Strict):
     score        of an expert for a token: softmax or sigmoid of the router's logits
     normalise    the scores of the chosen are divided by their sum
     choice_bias  a number per expert is added to scores for the choice alone (DeepSeek-V3)
-    groups       experts are chosen from the best `top_groups` of so many groups
+    groups       experts are chosen from the best `top_groups` of so many groups: those with the best expert, or, where
+                 a bias counts for the choice, with the best two together (DeepSeek-V2 and -V3, inference/model.py)
     bias         on the router and on all projections of the experts (gpt-oss)
     """
 
@@ -139,15 +144,22 @@ class Moe(Strict):
     bias: Flag = False
 
     @property
+    def router(self) -> Router:
+        """How a token chooses."""
+        return Router(self.experts, self.top, self.groups, self.top_groups)
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
-        shared = {"z": self.shared} if self.shared else {}
-        return {"n": self.experts, "i": self.experts, "k": self.top, "y": self.hidden, "q": 1, **shared}
+        some = {"z": self.shared} if self.shared else {}
+        some |= {"gr": self.groups, "gt": self.top_groups} if self.groups > 1 else {}
+        return {"n": self.experts, "i": self.experts, "k": self.top, "y": self.hidden, "q": 1, **some}
 
     def resized(self, dims: Mapping[str, int]) -> Moe:
         """The same with dims of these sizes."""
-        shared = {"shared": dims["z"]} if self.shared else {}
-        return self.model_copy(update={"experts": dims["n"], "top": dims["k"], "hidden": dims["y"], **shared})
+        some = {"shared": dims["z"]} if self.shared else {}
+        some |= {"groups": dims["gr"], "top_groups": dims["gt"]} if self.groups > 1 else {}
+        return self.model_copy(update={"experts": dims["n"], "top": dims["k"], "hidden": dims["y"], **some})
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +202,7 @@ class Model:
     vocab_padded: int
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norms: Literal["pre", "post", "both"] = "pre"
-    positions: Literal["rope", "learned", "none"] = "rope"
+    positions: Positions = "rope"
     max_positions: int | None = None
     parallel_residual: bool = False
     tie_embeddings: bool = False

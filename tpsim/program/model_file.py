@@ -11,7 +11,7 @@ from pydantic import Field, RootModel
 
 from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import At, Block, ModelFile2, SourceFields, as_file, model_of_kinds
-from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, as_stated, dense
+from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, as_stated, dense
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
@@ -46,7 +46,7 @@ class ModelFile(Strict):
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     bias: Flag = False
     qkv_bias: Flag = False
-    positions: Literal["rope", "learned", "none"] = "rope"
+    positions: Positions = "rope"
     max_positions: Count | None = None
     parallel_residual: Flag = False
     tie_embeddings: Flag = False

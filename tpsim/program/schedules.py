@@ -10,7 +10,8 @@ import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, product
+from itertools import chain, count, product
+from operator import lt
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
 
+Act = Literal["F", "B", "W"]
+
+
 class Pass(NamedTuple):
     """One microbatch through one chunk: forward, backward to the stream's cotangent, or to gradients of parameters."""
 
-    act: Literal["F", "B", "W"]
+    act: Act
     chunk: int
     microbatch: int
 
@@ -31,8 +35,11 @@ class Pass(NamedTuple):
         return f"{self.act} of chunk {self.chunk}, microbatch {self.microbatch}"
 
 
-STEP: Mapping[str, int] = {"F": 1, "B": -1, "W": 0}
+STEP: Mapping[Act, int] = {"F": 1, "B": -1, "W": 0}
 """How far the chunk lies that a pass hands its result to; nothing leaves W."""
+
+SENDING: tuple[Act, Act] = ("F", "B")
+"""The acts whose results other chunks want."""
 
 Blocking = bool | Literal["steady"]
 """Whether messages hold their ranks up: always, never, or but in steady state: in warm-up and flush alone."""
@@ -261,46 +268,54 @@ def checked(schedule: PipelineSchedule) -> PipelineSchedule:
     Every pass once, on its rank; B behind F and W behind B; W of a chunk in order of microbatches, for their sum is a
     chain; messages of a channel leave in the order in which they are wanted, or two-sided sends would deadlock.
     """
+    m = schedule.microbatches
     for rank, order in enumerate(schedule.orders):
-        done: set[Pass] = set()
-        chunks, each = range(rank, schedule.ranks * schedule.chunks, schedule.ranks), range(schedule.microbatches)
-        for at, action in enumerate(order):
-            for part in action:
-                here = part[1] in chunks and part[2] in each
-                if not here or part in done or not done.issuperset(_before(part, schedule)):
-                    wrong = _wrong(schedule, rank, part, done)
-                    raise _refused(schedule, f"{part}, action {at} of rank {rank}, {wrong}")
-                done.add(part)
-        if len(done) < len(STEP) * len(chunks) * schedule.microbatches:
-            missing = next(part for part in _due(schedule, rank) if part not in done)
-            raise _refused(schedule, f"{missing} is missing on rank {rank}")
+        at: dict[tuple[Act, int, int], int] = dict(zip(chain.from_iterable(order), count()))
+        due = list(product(STEP, range(rank, schedule.ranks * schedule.chunks, schedule.ranks)))
+        run = {(act, chunk): [at.get((act, chunk, j), -1) for j in range(m)] for act, chunk in due}
+        legal = sum(map(len, order)) == len(at) == len(due) * m and min(map(min, run.values())) >= 0
+        for late in due if legal else ():
+            for act, chunk, back in _before(*late, schedule):
+                legal &= all(map(lt, run[act, chunk], run[late][back:]))
+        if not legal:
+            raise _refused(schedule, _mistake(schedule, rank))
     _messages_in_order(schedule)
     return schedule
 
 
-def _before(part: Pass, schedule: PipelineSchedule) -> tuple[tuple[str, int, int], ...]:
-    """The passes that its rank must have done before it can run `part`."""
-    act, chunk, j = part
+def _before(act: Act, chunk: int, schedule: PipelineSchedule) -> Iterator[tuple[Act, int, int]]:
+    """The passes that its rank must have done before it can run one of `act` and `chunk`: so many microbatches back."""
     if len(schedule.orders) == 1 and act != "W" and 0 <= chunk - STEP[act] < schedule.chunks:
-        return ((act, chunk - STEP[act], j), *((("F", chunk, j),) if act == "B" else ()))
-    if act == "F":
-        return ()
+        yield act, chunk - STEP[act], 0
     if act == "B":
-        return (("F", chunk, j),)
-    return (("B", chunk, j), ("W", chunk, j - 1)) if j else (("B", chunk, j),)
+        yield "F", chunk, 0
+    if act == "W":
+        yield "B", chunk, 0
+        yield "W", chunk, 1
+
+
+def _mistake(schedule: PipelineSchedule, rank: int) -> str:
+    """The first action of a rank that cannot be run, or what is missing."""
+    done: set[Pass] = set()
+    for at, action in enumerate(schedule.orders[rank]):
+        for part in action:
+            if wrong := _wrong(schedule, rank, part, done):
+                return f"{part}, action {at} of rank {rank}, {wrong}"
+            done.add(part)
+    return f"{next(part for part in _due(schedule, rank) if part not in done)} is missing on rank {rank}"
 
 
 def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:
-    """Why a rank that has `done` these passes cannot run `part` now."""
-    _, chunk, j = part
+    """Why a rank that has `done` these passes cannot run `part` now; "" if it can."""
+    act, chunk, j = part
     if not (0 <= chunk < schedule.ranks * schedule.chunks and 0 <= j < schedule.microbatches):
         return "is none of this pipeline's"
     if chunk % schedule.ranks != rank:
         return f"belongs to rank {chunk % schedule.ranks}"
     if part in done:
         return "comes twice"
-    late = next(one for one in _before(part, schedule) if one not in done)
-    return f"comes before {Pass._make(late)}"
+    before = (Pass(act, of, j - back) for act, of, back in _before(act, chunk, schedule) if j >= back)
+    return next((f"comes before {one}" for one in before if one not in done), "")
 
 
 def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
@@ -313,11 +328,11 @@ def _messages_in_order(schedule: PipelineSchedule) -> None:
     """Refuse a channel (sender, receiver, F or B) whose messages leave in another order than they are wanted."""
     ranks, m = schedule.ranks, schedule.microbatches
     inside = range(ranks * schedule.chunks * m)
-    passes: list[dict[str, list[int]]] = [{act: [] for act in STEP} for _ in schedule.orders]
-    for mine, order in zip(passes, schedule.orders, strict=True):
-        for act, chunk, j in chain.from_iterable(order):
-            mine[act].append(chunk * m + j)
-    for rank, way in product(range(ranks), "FB") if ranks > 1 else ():
+    passes = [
+        {way: [chunk * m + j for act, chunk, j in chain.from_iterable(order) if act == way] for way in SENDING}
+        for order in schedule.orders
+    ]
+    for rank, way in product(range(ranks), SENDING) if ranks > 1 else ():
         step, other = STEP[way] * m, (rank + STEP[way]) % ranks
         leaving = [one for one in passes[rank][way] if one + step in inside]
         wanted = [one - step for one in passes[other][way] if one - step in inside]

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.cache import CACHES, Sampling, Served, attention, latent_attention, sampled
+from tpsim.program.cache import Sampling, Served, attention, caches_of, latent_attention, sampled
 from tpsim.program.kinds import ALIKE, model_kind
 from tpsim.program.lower import ROOT, leaves_of, stacks_of
 from tpsim.program.model import Attention, Latent
@@ -82,7 +82,7 @@ def _caches(
     caches: dict[tuple[str, int | None], Array] = {}
     for layer, where in homes.items():
         with trace.at(where):
-            for name, dims in CACHES[type(model.kinds[model_kind(where.kind)].attention)].items():
+            for name, dims in caches_of(model.kinds[model_kind(where.kind)].attention).items():
                 dtype = dtypes.cache or dtypes.activations
                 caches[name, layer] = trace.leaf(f"cache.{name}", dims, "cache", dtype, "cache")
     return caches

@@ -83,8 +83,9 @@ class Text:
         return self.used[use]
 
     def linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str = "") -> Array:
-        """`x` times a weight, plus a bias if there is one."""
-        product = self.trace.einsum(name, dims, x, self.use(weight))
+        """`x` times a weight, plus a bias if there is one; of rows that came in fewer bits as activations are."""
+        made = self.dtypes.activations if x.filled and self.practice.rows.dtype else None
+        product = self.trace.einsum(name, dims, x, self.use(weight), dtype=made)
         return self.trace.lin(name, product, self.use(bias)) if self.has(bias) else product
 
     def capped(self, name: str, x: Array, cap: float, scale: Scale = ONE) -> Array:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.dims import HELD
 from tpsim.quantity.size import floor_over, over, smallest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tpsim.quantity.size import Size
 
 Order = Literal["contiguous", "zigzag", "striped"]
@@ -18,6 +21,12 @@ Order = Literal["contiguous", "zigzag", "striped"]
 
 TOKENS = frozenset({"s", "t"})
 """The dims that have a token of a sequence each: as queries, as keys."""
+
+
+def keys_of(dims: Iterable[str]) -> str:
+    """The dim of keys of what has one for each query: of attention's scores; "" of anything else."""
+    there = {*dims}
+    return next((dim for dim in ("t", HELD) if {"s", dim} <= there), "")
 
 
 def positions(order: Order, s: int, n: int) -> list[int]:
@@ -58,6 +67,8 @@ MASKS: Mapping[str, Callable[[Size, Size], Any]] = {
     "causal_mask": _causal,
     "window_mask": _window,
     "chunk_mask": _chunk,
+    "held_window_mask": _window,
+    "held_chunk_mask": _chunk,
 }
 """Index function of a mask -> the pairs that it lets through, of the first so many queries; w: of its window."""
 

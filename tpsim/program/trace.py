@@ -14,7 +14,7 @@ from tpsim.algebra import reshard
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Line, Owed, Sharding, ShardingError, joined, line_in, unpacked
-from tpsim.program.dims import RAGGED
+from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -273,7 +273,7 @@ class Trace:
         role: Role = "index" if all(x.role == "index" for x in xs) else "activation"
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
-        filled = next((x.filled for x in xs if x.filled and RAGGED in type_.dims), None)
+        filled = next((x.filled for x in xs if x.filled and not ROWS.isdisjoint(type_.dims)), None)
         return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
 
 

@@ -64,6 +64,8 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "several modules that predict tokens further on"
     if model.parallel_residual and model.norms != "pre":
         yield "a parallel residual with norms of what blocks make"
+    if model.positions == "alibi" and any(isinstance(one, Latent) or one.window for one in model.attentions):
+        yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():
         yield from (WORDS[type(one)] for one in (kind.attention, kind.ffn) if not hasattr(WRITTEN[type(one)], "write"))

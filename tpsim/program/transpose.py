@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
-from tpsim.program.dispatch import combine, dispatch
+from tpsim.program.dispatch import combine, dispatch, narrowed
 from tpsim.program.kernels import keeps, kind
 from tpsim.program.kinds import keeps_all
 from tpsim.program.layout import FULL, REGIONS
@@ -151,15 +151,16 @@ class Backward:
             dy = self.trace.settled(dy, f"the product for {_d(x)} meets an operand split over the same axis")
         if not others:
             return self.trace.bcast(_d(x), dy, x.type)
-        out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=x.dtype)
+        dtype = dy.dtype if x.filled and x.dtype == self.practice.rows.dtype else x.dtype
+        out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
 
     def _rows(self, op: Dispatch | Combine, x: Array, dy: Array) -> Array:
         """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
         trace, chosen = self.trace, op.inputs[1]
         if isinstance(op, Combine):
-            return dispatch(trace, _d(x), dy, chosen, x.type)
-        made = combine(trace, _d(x), dy, chosen, x.type)
+            return dispatch(trace, _d(x), narrowed(trace, dy, self.practice.rows), chosen, like=x)
+        made = combine(trace, _d(x), dy, chosen, x)
         to = Sharding(x.dims, x.type.on, made.type.owes)
         return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
 

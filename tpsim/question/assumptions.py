@@ -11,7 +11,7 @@ from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.lines import line_notes
 from tpsim.question.recompute import recompute_remarks
-from tpsim.question.routing import routing_assumption
+from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.question.serving_file import InferenceFields
 from tpsim.report.answer import Assumption
@@ -40,7 +40,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     if price := question.price:
         known = "stated" if price.kind in ("measured", "datasheet") else price.kind
         yield Assumption(f"a chip hour costs {price.value:g}", known)  # type: ignore[arg-type]  # one of the others
-    yield from routing_assumption(file.assume, question.model)
+    yield from routing_assumptions(question)
     yield from _launch(file)
     if question.inference is None:
         yield _beside(question.practice, file)

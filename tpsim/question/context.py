@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.layout import PRACTICES
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES
+from tpsim.program.model import Attention
 from tpsim.program.tokens import split
 from tpsim.quantity.errors import InputError, Problem
+from tpsim.quantity.size import over, smallest
 from tpsim.question.divisibility import legal_tp, listed, nearest
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.tokens import Order
     from tpsim.question.divisibility import At
-    from tpsim.question.question import Workload
+    from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 
 Axes = tuple[str, ...]
@@ -74,6 +76,27 @@ def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None
     if practice.context == "ring" and practice.attention == "plain":
         message = "attention: plain makes all scores at once, so that keys and values cannot come block after block"
         raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")
+
+
+def reaches(question: Question) -> set[tuple[int, Any, Any]]:
+    """Each window, the bytes of keys and values before a device's own tokens that it reads, and those gathered for it.
+
+    Of neighbouring tokens (contiguous) these are the last w - 1 of other devices', for there are no more than s(n-1)/n;
+    of other orders no device needs less. None where attention has all tokens of its heads.
+    """
+    laid, mesh = question.layout, question.mesh
+    inside = laid.type_in(("b", "s", "g", "d"), "heads")
+    sharing = mesh.size(*inside.axes("s"))
+    found: set[tuple[int, Any, Any]] = set()
+    for block in question.model.attentions:
+        if sharing == 1 or not isinstance(block, Attention) or block.mask != "window" or block.window is None:
+            continue
+        others = over(question.workload.seq * (sharing - 1), sharing)
+        sizes = {**question.workload.dims(question.model), **block.sizes}
+        held = inside.local_elements({**sizes, "s": 1}, mesh.axes) * sharing
+        each = 2 * held * DTYPE_BYTES[question.dtypes.activations]
+        found.add((block.window, each * smallest(block.window - 1, others), each * others))
+    return found
 
 
 def order_of(file: ScenarioFile) -> Order:

@@ -72,7 +72,8 @@ def pricer(question: Question) -> Pricer:
 def route_over(question: Question, move: Move) -> Route:
     """The wires of a collective; of what two stages have together, those between these two."""
     if move.members and question.schedule:
-        return question.placement.hop(move.axes, 0, 1 if move.kind == "send" else question.schedule.ranks - 1)
+        last = question.mesh.size(*question.layout.stages) - 1
+        return question.placement.hop(move.axes, 0, 1 if move.kind == "send" else last)
     return question.placement.route(move.axes)
 
 

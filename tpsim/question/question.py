@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.cache import held_tokens
+from tpsim.program.dims import HELD
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.question.inputs import inputs
@@ -79,9 +82,15 @@ class Inference(Workload):
     serving: Serving
 
     def dims(self, model: Model) -> Mapping[str, Any]:
-        """As of training, but that keys are more than queries."""
-        positions = model.max_positions or self.longest
-        return {**model.dims(sequences=self.sequences, seq=self.seq), "t": self.attended, "p": positions}
+        """As of training, but that keys are more than queries, and a window's cache holds no more than it reads."""
+        dims = model.dims(sequences=self.sequences, seq=self.seq)
+        return self.read({**dims, "p": model.max_positions or self.longest}, self.attended)
+
+    def read(self, dims: Mapping[str, Any], attended: Any) -> dict[str, Any]:
+        """`dims` where attention reads so many tokens."""
+        cached = self.serving.cached
+        held = {HELD: held_tokens(dims["w"], attended, dims["s"], cached=cached)} if "w" in dims else {}
+        return {**dims, "t": attended, **held}
 
     @property
     def held(self) -> Inference:
@@ -108,7 +117,7 @@ class Limit:
         }[self.relation]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """A scenario, resolved.
 
@@ -181,17 +190,18 @@ class Question:
         """(path, sha256) of every file read."""
         return inputs(self.stated.document, self.base_model.document, self.machine)
 
-    @property
+    @cached_property
     def stages(self) -> Stages:
         """Which rank of the pipeline has which layers; one has all of them without a pipeline."""
         ranks = self.schedule.ranks if self.schedule else 1
         return linear(self.split or (self.model.layers,), ranks, self.practice, self.model.stack)
 
-    @property
+    @cached_property
     def orders(self) -> PipelineSchedule:
         """The orders of the ranks; without a pipeline that of one rank with one chunk, microbatch after microbatch."""
-        alone = forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
-        return self.schedule or alone
+        if self.schedule:
+            return self.schedule
+        return forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
 
     @property
     def inference(self) -> Inference | None:
@@ -219,3 +229,11 @@ class Question:
         """Mesh axes of several devices that shard nothing: their devices repeat the same work."""
         used = {axis for dims in self.layout.table.values() for axes in dims.values() for axis in axes}
         return tuple(axis for axis, size in self.mesh.axes.items() if size > 1 and axis not in used)
+
+
+def relaunched(question: Question, seconds: float) -> Question:
+    """The question with a host that takes so long for a launch, instead of the launch that it states."""
+    file, stated = question.stated.file, question.assume.kernel_launch
+    launch = stated and stated.model_copy(update={"value": seconds})
+    assume = file.assume.model_copy(update={"kernel_launch": launch})
+    return replace(question, stated=replace(question.stated, file=file.model_copy(update={"assume": assume})))

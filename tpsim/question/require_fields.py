@@ -43,6 +43,8 @@ class RequireFields(Strict):
     noun: ClassVar[str] = "a requirement"
 
     step: str | None = None
+    step_low: str | None = Field(default=None, description="the step at the low end of its band; of training")
+    step_high: str | None = Field(default=None, description="the step at the high end of its band; of training")
     exposed: str | None = None
     bubble: str | None = None
     memory: str | None = None

@@ -26,14 +26,18 @@ LIMITS: Mapping[str, Dimension] = {
 }
 """What `require` may demand, and the dimension of its bound."""
 
-SERVED: Mapping[str, Mapping[str, Dimension]] = {
+BANDED: Mapping[str, Dimension] = {"step_low": "seconds", "step_high": "seconds"}
+"""Ends of the band of a step: how published runs lie about what is planned decides of them, so that no lock does."""
+
+OF_KIND: Mapping[str, Mapping[str, Dimension]] = {
+    "train": BANDED,
     "prefill": {"ttft": "seconds"},
     "decode": {"tpot": "seconds", "tokens_per_s_user": "count"},
     "serve": {"ttft": "seconds", "tpot": "seconds", "tokens_per_s_user": "count"},
 }
-"""What it may demand of inference, too, by the kind of its workload."""
+"""What it may demand, too, by the kind of its workload."""
 
-BOUNDS = {**LIMITS, **SERVED["serve"]}
+BOUNDS = {**LIMITS, **BANDED, **OF_KIND["serve"]}
 
 
 def limits(require: Mapping[str, str], at: At, *, kind: str) -> Iterator[Limit]:
@@ -43,7 +47,7 @@ def limits(require: Mapping[str, str], at: At, *, kind: str) -> Iterator[Limit]:
 
     Raises InputError for a bound that cannot be read, and for what only another kind of workload has.
     """
-    known = {**LIMITS, **SERVED.get(kind, {})}
+    known = {**LIMITS, **OF_KIND.get(kind, {})}
     for name, text in require.items():
         if name not in known:
             message = f'"{name}" cannot be required of a workload {kind}'

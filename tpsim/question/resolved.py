@@ -52,7 +52,7 @@ def resolved(question: Question) -> dict[str, Any]:
             "matmul_efficiency": efficiency and efficiency.value,
             **({"mfu": file.assume.mfu} if file.assume.mfu != "full" else {}),
             **({"memory": memory} if any(memory.values()) else {}),
-            **({"routing": file.assume.routing.model_dump()} if question.model.experts else {}),
+            **({"routing": _routing(question)} if question.model.experts else {}),
             **({"price_per_chip_hour": price.value} if price else {}),
             **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
         },
@@ -61,6 +61,12 @@ def resolved(question: Question) -> dict[str, Any]:
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),
     }
+
+
+def _routing(question: Question) -> dict[str, Any]:
+    """How tokens choose experts; of their copies where there are any."""
+    hidden = set() if question.practice.rows.levels else {"copies"}
+    return question.assume.routing.model_dump(exclude=hidden, exclude_none=True)
 
 
 def _work(question: Question) -> dict[str, Any]:
@@ -73,6 +79,7 @@ def _dtypes(question: Question) -> dict[str, Any]:
     """Number formats: inference has no gradients, no loss and no optimizer, training no cache."""
     dtypes = question.dtypes
     if question.inference is None:
-        return {name: value for name, value in asdict(dtypes).items() if name != "cache"}
+        return {name: value for name, value in asdict(dtypes).items() if name not in ("cache", "experts")}
     cache = dtypes.cache or dtypes.activations
-    return {"activations": dtypes.activations, "params": dtypes.params, "cache": cache}
+    experts = {"experts": dtypes.experts} if dtypes.experts else {}
+    return {"activations": dtypes.activations, "params": dtypes.params, **experts, "cache": cache}

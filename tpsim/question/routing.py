@@ -1,12 +1,14 @@
-"""Where a scenario puts a model's experts, and how full it takes their rows to be."""
+"""Where a scenario puts a model's experts, which of its axes tell nodes apart, and how full it takes rows to be."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from math import log
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
 from tpsim.program.dims import RAGGED, completed
 from tpsim.program.dispatch import at_experts
 from tpsim.quantity.errors import InputError, Problem
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.program.layout import Axes, Layout
+    from tpsim.fabric.placement import Placement
+    from tpsim.program.copies import Of
+    from tpsim.program.layout import Axes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.question.divisibility import At
     from tpsim.question.question import Question
@@ -75,6 +79,66 @@ def expert_problems(model: Model, mesh: Mesh, at: At, **roles: Axes) -> Iterator
             yield Problem("experts-not-divisible", message, at("layout", role), legal)
 
 
+# Copies ----------------------------------------------------------------------------------------------------------
+
+
+def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -> Practice:
+    """The practice with the axes that copies of tokens go over: nodes are what the innermost level holds together.
+
+    Raises InputError where nodes, or tokens, are not told apart by axes of their own.
+    """
+    of = DEDUPLICATED[practice.rows.dispatch]
+    if not of:
+        return practice
+    home, here = layout.roles.get("ep", ()), ("practice", "rows", "dispatch")
+    tokens = layout.type_in(("b", "s"), "routed").sharded_axes
+    if whole := [axis for axis in home if axis not in tokens]:
+        message = f"every device along {' and '.join(whole)} has all tokens, so no copies of them go there"
+        raise InputError.one("no-copies", message, at(*here), "write flat, or split tokens: sequence_parallel: true")
+    nodes = _nodes(home, placement, at(*here)) if "node" in of else ()
+    axes: Mapping[Of, Axes] = {"node": nodes, "rank": home[len(nodes) :]}
+    levels = tuple(Level(one, axes[one]) for one in of if axes[one])
+    return replace(practice, rows=replace(practice.rows, levels=levels))
+
+
+def _nodes(home: Axes, placement: Placement, at: Any) -> Axes:
+    """Of the axes that experts lie on those that tell nodes apart, which stand first."""
+    inside = placement.levels[0]
+    lies = {axis: {placement.carriers[one.carrier].level for one in placement.pieces[axis]} for axis in home}
+    nodes = tuple(axis for axis in home if lies[axis] - {0})
+    if both := [axis for axis in nodes if 0 in lies[axis]]:
+        message = f"{both[0]} lies inside nodes ({inside}) and between them, so it does not tell nodes apart"
+        remedy = f"cut {both[0]} into two mesh axes, one for {inside}, and name both in layout.dp and layout.ep"
+        raise InputError.one("nodes-not-apart", message, at, remedy)
+    if not nodes:
+        message = (
+            f"experts lie on one node ({', '.join(home) or 'no axis'} on {inside}), so there is no node to copy to"
+        )
+        raise InputError.one("one-node", message, at, "write rank, or flat")
+    if nodes != home[: len(nodes)]:
+        message = f"experts of a node do not lie side by side where layout.ep is {', '.join(home)}"
+        remedy = f"write layout.ep: [{', '.join((*nodes, *(axis for axis in home if axis not in nodes)))}]"
+        raise InputError.one("nodes-not-apart", message, at, remedy)
+    return nodes
+
+
+def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
+    """Of each level how many nodes or ranks there are, and how many of these a token goes to."""
+    moe, said = question.model.experts, question.assume.routing.copies
+    if not moe:
+        return
+    for of, parts in parts_of(question.practice.rows.levels, axes):
+        if said == "bound":
+            yield of, parts, most_reached(parts, moe.router)
+        elif said != "uniform" and (stated := getattr(said, of)) is not None:
+            yield of, parts, stated if isinstance(stated, Fraction) else Fraction(str(stated))
+        else:
+            yield of, parts, reached(parts, moe.router)
+
+
+# Loads -----------------------------------------------------------------------------------------------------------
+
+
 def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Values) -> Any:
     """The rows of the fullest device over the mean.
 
@@ -92,13 +156,20 @@ def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Val
 
 
 def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Values]:
-    """The dims with the rows that experts have, dropped ones left out, and the peak of those over their mean."""
+    """The dims with the rows that experts have, dropped ones left out, and the peak of those over their mean.
+
+    Copies of tokens are taken to come as unevenly as the rows that are made of them.
+    """
     model, assume = question.model, question.assume
     if not model.experts:
         return dims, {}
-    drop = assume.routing.drop
-    dims = completed({**dims, CAPACITY: 1 if drop == "none" else Fraction(str(drop))})
-    return dims, {RAGGED: filled(assume, model, question.layout, dims, axes)}
+    drop, levels = assume.routing.drop, [*_copies(question, axes)]
+    known = {CAPACITY: 1 if drop == "none" else Fraction(str(drop))}
+    for of, parts, many in levels:
+        known |= dict(zip(DIMS_OF[of][::2], (parts, many), strict=True))
+    dims = completed({**dims, **known})
+    ragged = (RAGGED, *(DIMS_OF[of][1] for of, *_ in levels))
+    return dims, dict.fromkeys(ragged, filled(assume, model, question.layout, dims, axes))
 
 
 def check_routing(assume: Assume, model: Model, at: At) -> None:
@@ -108,8 +179,9 @@ def check_routing(assume: Assume, model: Model, at: At) -> None:
         raise InputError.one("no-experts", message, at("assume", "routing"), NO_EXPERTS)
 
 
-def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
-    """What is assumed of how tokens choose."""
+def routing_assumptions(question: Question) -> Iterator[Assumption]:
+    """What is assumed of how tokens choose, and of how many copies of them travel."""
+    assume, model = question.assume, question.model
     if not model.experts:
         return
     load, drop = assume.routing.load, assume.routing.drop
@@ -123,3 +195,20 @@ def routing_assumption(assume: Assume, model: Model) -> Iterator[Assumption]:
     else:
         text = f"the fullest rank of experts has {load:g} times the mean of rows, none is dropped"
     yield Assumption(text, kind)
+    for of, parts, many in _copies(question, question.mesh.axes):
+        yield Assumption(f"a token goes to {float(many):.4g} of {parts} {of}s, {_why(question, of)}", kind)
+
+
+def _why(question: Question, of: Of) -> str:
+    """Where a number of copies is from."""
+    moe, said = question.model.experts, question.assume.routing.copies
+    if said == "bound":
+        return "the most that its experts can lie on (assume.routing.copies)"
+    if said != "uniform" and getattr(said, of) is not None:
+        return "as stated (assume.routing.copies)"
+    if moe and moe.groups > 1:
+        limit = f"the {moe.top_groups} of {moe.groups} groups with the best expert each"
+        return (
+            f"as chance has it where {moe.top} of {moe.experts} experts are chosen from {limit} (assume.routing.copies)"
+        )
+    return "as chance has it: n*(1 - C(experts - experts/n, top)/C(experts, top)) of n (assume.routing.copies)"

@@ -29,7 +29,7 @@ from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
-from tpsim.question.routing import check_routing
+from tpsim.question.routing import check_routing, levelled
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.shelf import Shelf, lowered
 from tpsim.question.stated import Source, Stated, stated
@@ -67,7 +67,7 @@ def resolve(
     workload = inference_of(read) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = _placement(read, machine, split)
-    practice = _practice(read, model, split.layout)
+    practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
     schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
     question = Question(
         stated=read,
@@ -209,6 +209,7 @@ ONLY_SOME: Mapping[str, str] = {
     "loss": "loss_dtype",
     "optimizer": "optimizer_dtype",
     "cache": "cache_dtype",
+    "experts": "expert_dtype",
 }
 """Dtypes that training alone has, or inference, and the field that states each."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
+from tpsim.program.copies import Dispatch
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
@@ -30,6 +31,10 @@ NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "stri
 """One name or a list of names, as editors check it."""
 
 Axes = Annotated[tuple[str, ...], BeforeValidator(_as_names), WithJsonSchema(NAMES)]
+
+Products = Dtype | Literal["tf32", "fp8_128"]
+PRODUCTS = "of products; tf32 works on arrays of f32, fp8_128 on arrays of bf16 with blocks of 128 that share a scale"
+
 MOST = 10**9
 """No size of a workload or a mesh is larger: it is a slip of the keyboard."""
 
@@ -142,6 +147,11 @@ class RowsFields(Strict):
 
     gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
     overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
+    dispatch: Dispatch | None = Field(
+        None,
+        description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
+    )
+    dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
 
 
 class PracticeFields(Strict):
@@ -205,7 +215,7 @@ class WorkloadFields(Strict):
     global_batch: Count | None = Field(None, description="sequences; none: one per microbatch and data shard")
     seq: Count
     microbatches: Count = 1
-    dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
+    dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Dtype | None = None
     grad_dtype: Dtype | None = None
     loss_dtype: Dtype | None = None
@@ -267,6 +277,15 @@ class PriceFields(ValueFields):
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class CopiesFields(Strict):
+    """How many nodes, or ranks, the experts of a token lie on; none: as chance has it."""
+
+    noun: ClassVar[str] = "a number of copies"
+
+    node: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    rank: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+
+
 class RoutingFields(Strict):
     """How tokens choose experts."""
 
@@ -277,6 +296,10 @@ class RoutingFields(Strict):
     )
     drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
+    )
+    copies: Literal["uniform", "bound"] | CopiesFields = Field(
+        default="uniform",
+        description="nodes and ranks that a token goes to: as chance has it, at most, or so many on average",
     )
 
 

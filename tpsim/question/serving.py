@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.layout import Overlap, Practice
+from tpsim.program.dims import HELD
+from tpsim.program.layout import Overlap, Practice, Rows
 from tpsim.program.serving import Serving
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.question.divisibility import nearest
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question, Workload
     from tpsim.question.stated import Stated
 
-SERVED = ("base", "qkv", "attention", "causal", "overlap")
+SERVED = ("base", "qkv", "attention", "causal", "overlap", "rows")
 """Switches of a practice that say something of a forward alone."""
 
 
@@ -109,6 +110,7 @@ def served(practice: Practice) -> Practice:
         attention=practice.attention,
         causal=practice.causal,
         overlap=Overlap(tensor="split" if practice.overlap.tensor == "split" else "none"),
+        rows=Rows(dispatch=practice.rows.dispatch, dtype=practice.rows.dtype),
     )
 
 
@@ -138,11 +140,13 @@ def serving_problems(
 
 def cache_problems(row: Mapping[str, Sequence[str]], mesh: Mesh, sizes: Mapping[str, Any], at: At) -> Iterator[Problem]:
     """What of a cache does not divide that a word splits: its sequences, or its tokens."""
-    words = {"b": ("sequences", "workload.batch"), "t": ("tokens", "the tokens of a sequence together")}
+    tokens = ("tokens", "the tokens of a sequence together")
+    words = {"b": ("sequences", "workload.batch"), "t": tokens, HELD: ("tokens of a window", "what it holds")}
     for dim, (what, field) in words.items():
-        ways = mesh.size(*row.get(dim, ()))
-        if sizes[dim] % ways:
-            message = f"a cache of {sizes[dim]:g} {what} is not divisible by {' x '.join(row[dim])} = {ways}"
+        axes = row.get("t" if dim == HELD else dim, ())
+        ways = mesh.size(*axes)
+        if sizes.get(dim, 0) % ways:
+            message = f"a cache of {sizes[dim]:g} {what} is not divisible by {' x '.join(axes)} = {ways}"
             remedy = f"let {field} be {nearest(sizes[dim], ways)}"
             yield Problem(
                 "not-divisible", f"{message}, over which layout.cache splits it", at("layout", "cache"), remedy

@@ -10,12 +10,12 @@ from pydantic import Field
 from tpsim.program.layout import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Document, Strict
-from tpsim.question.scenario_file import Count, ScenarioFile, WorkloadFields
+from tpsim.question.scenario_file import PRODUCTS, Count, Products, ScenarioFile, WorkloadFields
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
 
-NUMBERS = ("dtype", "param_dtype", "cache_dtype")
+NUMBERS = ("dtype", "param_dtype", "expert_dtype", "cache_dtype")
 """Fields that are number formats, which say nothing of what is computed."""
 
 
@@ -23,8 +23,9 @@ class InferenceFields(Strict):
     """What a step of inference computes, and in which number formats."""
 
     batch: Count = Field(1, description="sequences")
-    dtype: Dtype | Literal["tf32"] | None = Field(None, description="of products; tf32 works on arrays of f32")
+    dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Stored | None = None
+    expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")
     cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
     sampling: Literal["gather", "argmax"] = Field(
         "gather", description="how the next token is found where the vocabulary is split"

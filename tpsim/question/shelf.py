@@ -139,6 +139,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         *choices(question.model).items(),
         *((region, tuple(dims.items())) for region, dims in table.items()),
         question.practice,
+        *question.practice.rows.levels,
         question.dtypes,
         question.mesh.order,
         *(("stages",) if question.schedule else ()),

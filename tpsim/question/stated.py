@@ -149,16 +149,12 @@ def _refuse_not_yet(document: Document) -> None:
 REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
 NOT_MODELLED_YET = {
     "deferred": "a norm of gradients that the update does not wait for",
-    "rank": "one row for all experts of a token on a rank",
-    "node": "one row for all experts of a token on a node",
-    "node_rank": "one row for all experts of a token on a node, then on a rank",
     "shared": "exchanges beside what all tokens share alone",
     "pair": "exchanges beside another microbatch",
 }
 NOT_YET_REMEDIES = {
     "clip": "write none or norm",
     "overlap": "write none or beside",
-    "rows.dispatch": "leave it out: every expert of a token gets a row",
     "rows.overlap": "write none or beside",
 }
 

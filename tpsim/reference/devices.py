@@ -56,6 +56,7 @@ class Call:
     injected  bytes that each device injected: without those that it only passed on
     sent, received, messages  of each device, in the order of the mesh; forwarded ones included
     levels    what the links of each level carried
+    uplink    bytes on the busiest uplink that devices of a node share, in either direction; 0 if none do
     """
 
     kind: MoveKind
@@ -68,6 +69,7 @@ class Call:
     messages: Counts
     steps: int
     levels: Mapping[str, LevelCall]
+    uplink: int = 0
 
     @property
     def link_total(self) -> int:
@@ -103,13 +105,14 @@ class _Tally:
     messages: Counts
     steps: int
     levels: Mapping[str, LevelCall]
+    uplink: int = 0
 
     def call(self, move: Move, dtype: str, array: str) -> Call:
         """The same in bytes of a dtype."""
         each = bytes_of(dtype)
         levels = {name: _in_bytes(level, each) for name, level in self.levels.items()}
         counts = (each * self.injected, each * self.sent, each * self.received, self.messages)
-        return Call(move.kind, move.axes, dtype, array, *counts, self.steps, levels)
+        return Call(move.kind, move.axes, dtype, array, *counts, self.steps, levels, each * self.uplink)
 
 
 def bytes_of(dtype: str) -> Any:
@@ -428,6 +431,7 @@ class _Counter:
             lane.name: np.zeros((len(_directions(network, lane.name)), count), dtype=np.int64) for lane in self.lanes
         }
         self.serials: dict[str, int] = defaultdict(int)
+        self.uplinks = {lane.name: np.zeros((2, count), dtype=np.int64) for lane in self.lanes if lane.nodes.size}
 
     def take(self, step: Iterable[Sized]) -> None:
         """Count a step: as many sub-steps as links that its longest hop crosses."""
@@ -472,6 +476,9 @@ class _Counter:
             self.messages[source] += 1
         if target is not None:
             self.received[target] += size
+        for load_to, end in zip(self.uplinks.get(lane.name, ()), (source, target), strict=False):
+            if end is not None:
+                np.add.at(load_to, lane.nodes[end], size)
         times = passes(whole(self.segments[send.along].n)) if lane.topology == "host" else 1
         for way, at in _crossed(lane, source, target):
             np.add.at(load, np.broadcast_arrays(way, at), size * times)
@@ -493,7 +500,8 @@ class _Counter:
                 for device in np.flatnonzero(load[way])
             }
             levels[level] = LevelCall(links, max(links.values(), default=0), self.serials[level])
-        return _Tally(self.injected, self.sent, self.received, self.messages, self._steps(), levels)
+        uplink = max((int(load.max()) for load in self.uplinks.values()), default=0)
+        return _Tally(self.injected, self.sent, self.received, self.messages, self._steps(), levels, uplink)
 
     def _steps(self) -> int:
         """Steps of the schedule, those included in which an array this small has nothing to send."""

@@ -315,5 +315,8 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
     run.live.made(cut, run.elements(cut.output))
     sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
-    call = Call("send", move.axes, cut.output.dtype, str(cut.output), sent, sent, sent, np.ones_like(sent), 1, {})
+    place, homes = {one: at for at, one in enumerate(run.grid.devices)}, {run.like(one): one for one in blocks}
+    ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
+    uplink, named = run.wiring.network.uplink(ends), (cut.output.dtype, str(cut.output))
+    call = Call("send", move.axes, *named, sent, sent, sent, np.ones_like(sent), 1, {}, uplink)
     run.causes.append(Cause(cut, call))

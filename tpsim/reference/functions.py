@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tpsim.program.dims import HELD
+
 Block = NDArray[np.float64]
 Pointwise = Callable[..., Block]
 
@@ -137,10 +139,27 @@ def _rotation(sizes: Mapping[str, int], s: Any, d: Any, e: Any, of: str = "d") -
     return np.where(d == e, np.cos(angle), 0.0) + np.where((d % half == e % half) & (d != e), side * np.sin(angle), 0.0)
 
 
+def _alibi(sizes: Mapping[str, int], g: Any, r: Any, s: Any, t: Any) -> Any:
+    """What scores fall by with the distance of a key, by head: slopes of a geometric series (Press et al. 2022)."""
+    slope = 2.0 ** (-8.0 * (g * sizes["r"] + r + 1) / (sizes["g"] * sizes["r"]))
+    return slope * (t - s - past(sizes))
+
+
 def _window_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
     """Of the tokens before one only the last `w`, itself included."""
     behind = s + past(sizes) - t
     return np.where((behind < 0) | (behind >= sizes["w"]), MASKED, 0.0)
+
+
+def _held(mask: Callable[..., Any]) -> Callable[..., Any]:
+    """A mask over places of a cache that holds no more than it must: each has the last token that came to it."""
+
+    def held(sizes: Mapping[str, int], s: Any, place: Any) -> Any:
+        last = past(sizes) + sizes["s"] - 1
+        token = last - (last - place) % sizes[HELD]
+        return np.where(token < 0, MASKED, mask(sizes, s, token))
+
+    return held
 
 
 def _chunk_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
@@ -168,6 +187,9 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "causal_mask": lambda sizes, s, t: np.where(t > s + past(sizes), MASKED, 0.0),
     "window_mask": _window_mask,
     "chunk_mask": _chunk_mask,
+    "alibi": _alibi,
+    "held_window_mask": _held(_window_mask),
+    "held_chunk_mask": _held(_chunk_mask),
     "rotation": _rotation,
     "part_rotation": partial(_rotation, of="a"),
     "k_slot": lambda _, j: (j == 0) * 1.0,

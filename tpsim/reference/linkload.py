@@ -49,6 +49,7 @@ class Load:
     link_total   bytes on the busiest directed link over the whole run
     link_serial  sum over steps of the busiest link, of the level where that is most
     levels       the same for each level of the network
+    uplink       bytes on the busiest uplink that the devices of a node share, in either direction; 0 if none do
     """
 
     steps: int
@@ -57,6 +58,7 @@ class Load:
     link_total: Fraction
     link_serial: Fraction
     levels: Mapping[str, LevelLoad]
+    uplink: Fraction
 
 
 def load(kind: MoveKind, parts: Sequence[Part], V: int | Fraction = 1) -> Load:
@@ -86,6 +88,7 @@ def read(plan: Schedule, kind: MoveKind, segments: Sequence[Segment], V: int | F
         link_total=max((level.total for level in levels.values()), default=Fraction(0)),
         link_serial=max((level.serial for level in levels.values()), default=Fraction(0)),
         levels=levels,
+        uplink=max(counts.uplinks.values(), default=0) * unit,
     )
 
 
@@ -129,6 +132,7 @@ class _Counts:
         self.serials: dict[str, int] = defaultdict(int)
         self.used: dict[str, int] = defaultdict(int)
         self.sent: dict[str, int] = defaultdict(int)
+        self.uplinks: dict[Link, int] = defaultdict(int)
         self.steps = 0
 
     def take(self, step: Step) -> None:
@@ -138,10 +142,20 @@ class _Counts:
             size, segment = send.size, self.segments[send.along]
             if send.source < self.n:
                 self.sent[segment.level] += size * hops(segment)
+            if segment.sharing is not None:
+                self._into(send, whole(segment.sharing))
             for slot, link, times in self._links(send, segment):
                 slots[slot][link] = slots[slot].get(link, 0) + size * times
         for loads in slots:
             self._close(loads)
+
+    def _into(self, send: Send, sharing: int) -> None:
+        """Count a message out of its sender's node and into its receiver's, and those of the node's other groups."""
+        at = send.along
+        nodes = self.strides[at] * whole(self.segments[at].n)
+        for way, rank in enumerate((send.source, send.target)):
+            if rank < self.n:
+                self.uplinks[at, rank % nodes, way] += send.size * sharing * nodes // self.n
 
     def _close(self, loads: Mapping[Link, int]) -> None:
         """Count a sub-step, after which everyone waits."""

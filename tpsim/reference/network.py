@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from tpsim.fabric.wires import joined
 from tpsim.reference.blocks import Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
@@ -33,6 +34,7 @@ class Lane:
     on     the mesh axes that lie here: mesh axis -> (devices, how far neighbours are apart)
     next   way -> per device the one beside it; `NOWHERE` beyond an end. Empty where all are joined.
     first  per device the first one of its own switch, mesh, host, or row of a torus
+    nodes  per device the first one of its node, whose devices share an uplink; nothing where none do
     """
 
     name: str
@@ -41,6 +43,7 @@ class Lane:
     on: Mapping[str, tuple[int, int]]
     next: Mapping[int, Index]
     first: Index
+    nodes: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class Network:
         mesh = placement.mesh
         topologies = {name: carrier.topology for name, carrier in placement.carriers.items()}
         levels = {name: placement.levels[carrier.level] for name, carrier in placement.carriers.items()}
-        return _built(mesh, topologies, levels, placement.pieces)
+        shared = {name for name, carrier in placement.carriers.items() if carrier.shared}
+        return _built(mesh, topologies, levels, placement.pieces, shared)
 
     @classmethod
     def rings(cls, mesh: Mesh) -> Network:
@@ -84,6 +88,20 @@ class Network:
         for segment in segments:
             offsets = np.add.outer(offsets, _offsets(by_lane[segment.axis])).reshape(-1)
         return np.add.outer(self._firsts(axes), offsets)
+
+    def uplink(self, messages: Iterable[tuple[int, int, int]]) -> int:
+        """Bytes on the busiest uplink, in either direction, of messages from device to device: source, target, size.
+
+        A message takes the outermost of the lanes on which its ends differ.
+        """
+        loads: dict[tuple[str, int, int], int] = defaultdict(int)
+        shared = any(lane.nodes.size for lane in self.lanes.values())
+        for source, target, size in messages if shared else ():
+            apart = (one for one in self.lanes.values() if source - one.first[source] != target - one.first[target])
+            *_, lane = apart
+            for way, at in enumerate((source, target)) if lane.nodes.size else ():
+                loads[lane.name, way, int(lane.nodes[at])] += size
+        return max(loads.values(), default=0)
 
     def _firsts(self, axes: Sequence[str]) -> Index:
         """The first device of every group."""
@@ -121,6 +139,7 @@ def _built(
     topologies: Mapping[str, SegmentTopology],
     levels: Mapping[str, str],
     pieces: Mapping[str, Sequence[Piece]],
+    shared: Collection[str] = (),
 ) -> Network:
     digits = {axis: tuple((piece.carrier, piece.n) for piece in pieces[axis]) for axis in mesh.order}
     on: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in topologies}
@@ -129,9 +148,14 @@ def _built(
             inside = prod(size for size, _ in on[piece.carrier].values())
             on[piece.carrier][axis] = (piece.n, inside if joined(topologies[piece.carrier]) else piece.stride)
     nobody = np.zeros(0, dtype=np.int64)
-    lanes = {name: Lane(name, levels[name], topologies[name], on[name], {}, nobody) for name in on if on[name]}
+    lanes = {name: Lane(name, levels[name], topologies[name], on[name], {}, nobody, nobody) for name in on if on[name]}
     bare = Network(Grid(mesh), lanes, digits)
-    return replace(bare, lanes={name: _wired(bare, lane) for name, lane in lanes.items()})
+    wired = {name: _wired(bare, lane) for name, lane in lanes.items()}
+    first = np.arange(mesh.devices)  # of those that differ by their places on lanes further inside alone
+    for name, lane in wired.items():
+        wired[name] = replace(lane, nodes=first) if name in shared else lane
+        first = first - (np.arange(mesh.devices) - lane.first)
+    return replace(bare, lanes=wired)
 
 
 def _wired(network: Network, lane: Lane) -> Lane:

@@ -5,10 +5,13 @@ A choice is a function of GLOBAL tokens, never of a device, so a sharded run and
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.program.dims import GOALS
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 from tpsim.program.tokens import Order, positions
 
@@ -22,26 +25,78 @@ if TYPE_CHECKING:
 EMPTY = -1
 
 
-def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias: Any = 0.0) -> Block:
-    """The model's own choice: the experts of the largest logits, of equal ones the first; a bias counts here alone."""
-    order = np.argsort(-(logits + bias), axis=-1, kind="stable")[..., : int(sizes["k"])]
-    chosen = np.zeros_like(logits)
-    np.put_along_axis(chosen, order, 1.0, axis=-1)
+def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias: Block | None = None) -> Block:
+    """The model's own choice: the experts of the largest logits, of equal ones the first; a bias counts here alone.
+
+    Where it is limited to some groups, they are of those whose best expert is the best, with a bias the best two.
+    """
+    scores = logits if bias is None else logits + bias
+    if "gr" in sizes:
+        each = scores.reshape(*scores.shape[:-1], int(sizes["gr"]), -1)
+        groups = _best(np.sort(each, axis=-1)[..., -1 if bias is None else -PAIR :].sum(axis=-1), int(sizes["gt"]))
+        scores = np.where(np.repeat(groups, each.shape[-1], axis=-1) > 0, scores, -np.inf)
+    return _best(scores, int(sizes["k"]))
+
+
+PAIR = 2
+"""The experts of a group that are looked at together."""
+
+
+def _best(scores: Block, many: int) -> Block:
+    """1 for so many of the best, of equal ones the first, else 0."""
+    chosen = np.zeros_like(scores)
+    np.put_along_axis(chosen, np.argsort(-scores, axis=-1, kind="stable")[..., :many], 1.0, axis=-1)
     return chosen
 
 
-def evenly(order: Order = "contiguous", sharing: int = 1) -> Choice:
+def parts_reached(parts: int, chosen: Block) -> Block:
+    """1 where a token has chosen any expert of a node, or rank, of which there are so many, else 0."""
+    return np.asarray(chosen.reshape(*chosen.shape[:-1], parts, -1).max(axis=-1))
+
+
+def evenly(order: Order = "contiguous", sharing: int = 1, *, apart: bool = False) -> Choice:
     """Every expert in turn: token after token, as devices have them, takes the next k of them.
 
     order, sharing  of the tokens of a sequence, and how many devices share them
+    apart           instead of neighbours those that one token draws, each token all of them further on; then as many
+                    tokens as there are `turns` choose each expert alike often, and go to each node or rank as often
     """
 
     def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
         length = int(sizes["s"])
-        place = np.argsort(positions(order, length, sharing))[s]
-        return np.asarray((i - sizes["k"] * (b * length + place)) % sizes["n"] < sizes["k"], dtype=np.float64)
+        place = b * length + np.argsort(positions(order, length, sharing))[s]
+        if apart:
+            return np.asarray(_turned(sizes)[place % turns(sizes), i])
+        return np.asarray((i - sizes["k"] * place) % sizes["n"] < sizes["k"], dtype=np.float64)
 
     return choose
+
+
+def turns(sizes: Mapping[str, Any]) -> int:
+    """How many tokens choose all experts alike often, and reach alike often all nodes or ranks that `sizes` has."""
+    return int(sizes["n"]) // _step(sizes)
+
+
+def _step(sizes: Mapping[str, Any]) -> int:
+    """How many experts a turn goes on: a token has as many of each of those as of the others."""
+    experts, apart = int(sizes["n"]), lcm(int(sizes.get("gr", 1)), *(int(sizes.get(dim, 1)) for dim in ("nn", "nr")))
+    return gcd(experts // apart, int(sizes["k"])) if experts % apart == 0 else 1
+
+
+def _turned(sizes: Mapping[str, Any]) -> Block:
+    """The choice of as many tokens as there are turns: one that is drawn, turned by groups and inside of these."""
+    n, groups, step = int(sizes["n"]), int(sizes.get("gr", 1)), _step(sizes)
+    kept = np.arange(groups) < int(sizes.get("gt", 1))
+    scores = np.where(np.repeat(kept, n // groups), np.random.default_rng(n).random(n), -np.inf)
+    first = _best(scores.reshape(-1, step).T, int(sizes["k"]) // step).T.reshape(groups, -1)
+    by = [(group, inside) for group in range(groups) for inside in range(0, n // groups, step)]
+    return np.stack([np.roll(first, turn, axis=(0, 1)).ravel() for turn in by])
+
+
+def turned_copies(sizes: Mapping[str, Any], parts: int) -> Fraction:
+    """Of how many nodes, or ranks, out of so many the tokens have experts that choose `evenly`, but `apart`."""
+    each = parts_reached(parts, _turned(sizes)).sum(axis=-1)
+    return Fraction(int(each.sum()), each.size)
 
 
 def drawn(seed: int, skew: float = 0.0) -> Choice:
@@ -83,7 +138,8 @@ def _parts(run: Running, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     grid, type_ = run.grid, filled.chosen.type
     of = {grid.rank(device, filled.slots): grid.window(device, type_, run.sizes)[:2] for device in grid.devices}
     parts = [of[rank] for rank in range(len(of))]
-    return parts, run.sizes["c"] // len(parts)
+    _, rows = GOALS[filled.chosen.dims[-1]]
+    return parts, run.sizes[rows] // len(parts)
 
 
 def marks(run: Running, array: Array, type_: Sharding, device: Device) -> Block:
@@ -119,6 +175,10 @@ def carried(run: Running, op: Dispatch | Combine) -> Blocks:
 
 def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Block:
     x, out = op.inputs[0], op.output
+    if x.filled:
+        made = block[_copies(run, x, out, device)]
+        made[_rows_of(run, out, device) == EMPTY] = 0.0
+        return np.asarray(made)
     ids, own_ids = _rows(run, out, op.inputs[1], device)
     flat = block.reshape(-1, *block.shape[2:])
     if "i" in x.dims:
@@ -132,22 +192,50 @@ def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Blo
 
 def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
     rows, out = op.inputs[0], op.output
-    ids, own_ids = _rows(run, rows, op.inputs[1], device)
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
+    if out.filled:
+        sums, filled = np.zeros(shape), _rows_of(run, rows, device) != EMPTY
+        for at, node, copy, made in zip(filled, *_copies(run, out, rows, device), block, strict=True):
+            sums[node[at], copy[at]] += made[at]  # an expert has each token once
+        return sums
+    ids, own_ids = _rows(run, rows, op.inputs[1], device)
     made = np.zeros((shape[0] * shape[1], *shape[2:]))
     here = ids != EMPTY
     if "i" in out.dims:
         expert, _ = np.nonzero(here)
         made[own_ids[here], expert] = block[here]
     else:
-        np.add.at(made, own_ids[here], block[here])
+        for at, ids, own_rows in zip(here, own_ids, block, strict=True):
+            made[ids[at]] += own_rows[at]  # an expert has each token once
     return made.reshape(shape)
+
+
+def _rows_of(run: Running, rows: Array, device: Device) -> Table:
+    """The tokens of a device's rows, by their global number."""
+    return _of(run, rows)[run.grid.window(device, rows.type, run.sizes)[:2]]
+
+
+def _copies(run: Running, copies: Array, rows: Array, device: Device) -> tuple[Table, Table]:
+    """For each row of a device the copy of its token there, by its place: of which node, and as which one.
+
+    Raises ValueError, naming array and device, for a row whose token has no copy there.
+    """
+    ids, held = _rows_of(run, rows, device), _rows_of(run, copies, device)
+    (first, _), (at, _) = (run.grid.window(device, x.type, run.sizes)[:2] for x in (rows, copies))
+    each = run.sizes[rows.dims[0]] // run.sizes[copies.dims[0]]
+    node = np.broadcast_to((np.arange(first.start, first.stop) // each - at.start)[:, None], ids.shape)
+    places = np.full((held.shape[0], int(max(ids.max(), held.max())) + 2), EMPTY, dtype=np.int64)
+    for place, tokens in zip(places, held, strict=True):
+        place[tokens[tokens != EMPTY]] = np.flatnonzero(tokens != EMPTY)
+    copy = places[node, ids]
+    if (copy[ids != EMPTY] == EMPTY).any():
+        raise ValueError(f"{rows}: device {device} was never sent a copy of each of its tokens in {copies}")
+    return node, copy
 
 
 def _rows(run: Running, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
     """The tokens of a device's rows, by their global number and by their place among its own."""
-    window = run.grid.window(device, rows.type, run.sizes)[:2]
-    ids = _of(run, rows)[window]
+    ids = _rows_of(run, rows, device)
     b, s = run.grid.window(device, tokens.type, run.sizes)[:2]
     length = run.sizes["s"]
     own_ids = (ids // length - b.start) * (s.stop - s.start) + ids % length - s.start
@@ -170,7 +258,7 @@ def reordered(mine: Running, array: Array, whole: Running, other: Array, value: 
     expert, row = np.nonzero(there != EMPTY)
     at[expert, there[expert, row]] = row
     expert, row = np.nonzero(here != EMPTY)
-    order = [array.dims.index("n"), array.dims.index("c")]
+    order = [array.dims.index(dim) for dim in GOALS[array.filled.chosen.dims[-1]]] if array.filled else []
     rest = [place for place in range(value.ndim) if place not in order]
     moved = value.transpose([*order, *rest])
     result = found.transpose([*order, *rest])

@@ -89,7 +89,8 @@ def _together(calls: Sequence[Call], move: Move, array: Array, devices: int) -> 
         sum((getattr(call, name) for call in calls), np.zeros(devices, np.int64)) for name in COUNTS
     )
     counted = (each * injected, each * sent, each * received, messages)
-    return Call(move.kind, move.axes, array.dtype, str(array), *counted, sum(call.steps for call in calls), {})
+    steps, uplink = (sum(getattr(call, name) for call in calls) for name in ("steps", "uplink"))
+    return Call(move.kind, move.axes, array.dtype, str(array), *counted, steps, {}, each * uplink)
 
 
 # Kernels ---------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.program.dispatch import CHOICE
+from tpsim.program.dispatch import CHOICE, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE, past
+from tpsim.reference.routing import parts_reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,13 +63,16 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
 
 
 def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
-    """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it."""
-    along, rows = (x.dims.index(dim) for x, dim in zip(op.inputs, ("t", "s"), strict=True))
+    """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it.
+
+    Where it holds a window alone, the place of a token is taken by the one that comes so many later.
+    """
+    along, rows = op.inputs[1].dims.index("s"), op.inputs[1].dims.index("s")
     made, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
-    first = past(sizes) - grid.window(device, op.output.type, sizes)[along].start
-    for place, row in enumerate(new, start=first):
-        if 0 <= place < len(made):
-            made[place] = row
+    first, room = grid.window(device, op.output.type, sizes)[along].start, sizes[op.output.dims[along]]
+    for token, row in enumerate(new, start=past(sizes)):
+        if 0 <= token % room - first < len(made):
+            made[token % room - first] = row
     return np.moveaxis(made, 0, along)
 
 
@@ -109,6 +113,8 @@ def index_block(
     choose: Choice | None = None,
 ) -> Block:
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
+    if op.fn == REACHED:
+        return parts_reached(sizes[op.output.dims[-1]], blocks[0])
     own = told(device)
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
     inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]

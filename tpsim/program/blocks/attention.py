@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.norm import norm
+from tpsim.program.dims import HELD
 from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Scale
 from tpsim.program.text import MINUS, Parameter
@@ -27,6 +28,9 @@ PROJECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "fused_kv": {"kv": ("g", "kv", "d"), "q": HEADS["q"]},
 }
 """`Practice.qkv` -> what is projected by one product each, and its dims; a fused one has slots: key, value, queries."""
+
+HOLDS: Mapping[str, str] = {"t": "", HELD: "held_"}
+"""Dims of keys -> what names of masks begin with there."""
 
 SLOTS = frozenset({"j", "kv"})
 """Dims of the slots of what is projected together."""
@@ -108,19 +112,31 @@ def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:
 def weights(text: Text, block: Attention, q: Array, k: Array) -> Array:
     """How much of each value a query takes: the softmax of scores, which may be capped before."""
     trace, sinks = text.trace, text.use("sinks") if block.sinks else None
-    scores = trace.einsum("attention.scores", ("b", "g", "r", "s", "t"), q, k)
+    (keys,) = HOLDS.keys() & {*k.dims}
+    scores = trace.einsum("attention.scores", ("b", "g", "r", "s", keys), q, k)
     scale = Scale(block.scale**-0.5) if block.scale else Scale(1.0, (("d", -0.5),))
     if block.softcap:
         scores, scale = text.capped("attention", scores, block.softcap, scale), ONE
-    return softmax(text, scores, scale, mask=f"{block.mask}_mask", sinks=sinks)
+    if text.model.positions == "alibi":
+        falls = trace.index("alibi", ("g", "r", "s", keys), scores.dtype)
+        scores, scale = trace.lin("attention.biased", scores, falls, scales=(scale, ONE)), ONE
+    return softmax(text, scores, scale, mask=f"{HOLDS[keys]}{block.mask}_mask", sinks=sinks, keys=keys)
 
 
-def softmax(text: Text, scores: Array, scale: Scale, *, mask: str = "causal_mask", sinks: Array | None = None) -> Array:
-    """Softmax of masked, scaled scores over the keys t, and of sinks; a split t owes a max, then a sum."""
-    trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != "t")
-    hidden = trace.index(mask, ("s", "t"), scores.dtype)
+def softmax(
+    text: Text,
+    scores: Array,
+    scale: Scale,
+    *,
+    mask: str = "causal_mask",
+    sinks: Array | None = None,
+    keys: str = "t",
+) -> Array:
+    """Softmax of masked, scaled scores over the keys, and of sinks; split keys owe a max, then a sum."""
+    trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != keys)
+    hidden = trace.index(mask, ("s", keys), scores.dtype)
     scores = trace.lin("attention.masked", scores, hidden, scales=(scale, ONE))
-    top = trace.settled(trace.max("attention.max", scores, "t"), "exp needs the whole row's maximum")
+    top = trace.settled(trace.max("attention.max", scores, keys), "exp needs the whole row's maximum")
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))
     total = trace.einsum("attention.sum_exp", rest, weight, dtype=STATISTIC)
     total = trace.settled(total, "softmax divides by the whole sum")

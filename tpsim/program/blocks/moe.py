@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
-from tpsim.program.dispatch import choice, combine, dispatch, from_experts, to_experts
+from tpsim.program.dispatch import choice, combine, copied, dispatch, from_experts, gone, narrowed, returned, to_experts
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
@@ -35,13 +35,17 @@ def parameters(block: Moe, _: Practice) -> Iterator[Parameter]:
 
 def write(text: Text, block: Moe, x: Array) -> Array:
     """What the experts that its tokens choose make of the normed stream, and what all tokens share."""
-    trace, early = text.trace, text.practice.rows.gates == "experts"
+    trace, early, levels = text.trace, text.practice.rows.gates == "experts", text.practice.rows.levels
     with text.inside("router", "routed"):
         x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
         gates, chosen = _gates(text, block, x)
     with text.inside("experts", "routed"):
-        rows = dispatch(trace, "dispatch.rows", x, chosen)
-        picked = dispatch(trace, "dispatch.gates", gates, chosen)
+        tokens = narrowed(trace, x, text.practice.rows)
+        copies = [*copied(trace, tokens, chosen, levels)]
+        rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else tokens, chosen)
+        picked = dispatch(trace, "dispatch.gates", gates, chosen, levels=levels)
+        for level in levels:
+            picked = gone(trace, picked, level, picked.name)
     with text.inside("experts", "experts"):
         there = to_experts(trace, rows, "dispatch.rows")
         weights = to_experts(trace, picked, "dispatch.gates") if early else None
@@ -51,7 +55,9 @@ def write(text: Text, block: Moe, x: Array) -> Array:
     with text.inside("experts", "routed"):
         back = from_experts(trace, out, rows.type, "combine.rows")
         back = back if early else trace.einsum("combine.weighed", back.dims, back, picked)
-        made = combine(trace, "combine.out", back, chosen, x.type)
+        for level, sent in reversed([*zip(levels, copies, strict=True)]):
+            back = returned(trace, back, level, chosen, sent)
+        made = combine(trace, "combine.out", back, chosen, x)
     return made if shared is None else _joined(text, made, shared)
 
 

@@ -1,0 +1,165 @@
+"""The verb `hw fit --runs`: measured steps to a machine whose chips reach the shares of peak that these tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import exp, log
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from tpsim.answers.plan import priced
+from tpsim.calibrate.calibrate import SPREADS, adjusted
+from tpsim.calibrate.run_list import read
+from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, Moves, moved, scatter
+from tpsim.calibrate.step_fitted import StepFitResult, StepRow
+from tpsim.machine.evidence import evidence
+from tpsim.machine.profile_file import read as read_profile
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.question.question import relaunched
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf
+
+if TYPE_CHECKING:
+    from tpsim.calibrate.run import Array
+    from tpsim.calibrate.run_list import Cell, Listed
+    from tpsim.machine.evidence import SharesFields
+    from tpsim.machine.profile import Machine
+    from tpsim.question.question import Question
+    from tpsim.question.scenario_file import LaunchFields
+
+STEP = 0.08
+"""The logarithm of a share is changed by so much to see how seconds depend on it."""
+
+FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Times its launch a host is tried at: two deviations of a guessed one to either side."""
+
+ROUNDS = 2
+"""Seconds are looked at again where figures came to, for they do not grow evenly with them."""
+
+
+def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> StepFitResult:
+    """Fit the shares of peak that a machine's chips reach to measured steps.
+
+    runs  a CSV file with the columns scenario, seconds and, where they are known, memory: `tpsim.calibrate.run_list`
+    base  the machine of these scenarios: what they cannot tell stays as it has it
+    name  of the new machine; None: the base's, and ``-measured``
+
+    Raises InputError for a list that is none, a scenario that cannot be planned, or one of other chips.
+    """
+    machine, document = read_profile(base)
+    log, listed = read(runs)
+    shelf = Shelf()
+    folder = Path() if log.path == "-" else Path(log.path).parent
+    asked = [_question(one.scenario, folder, machine, base, shelf) for one in listed]
+    starts, launched = _starts(machine), _launch(asked, listed)
+    known = evidence().shares
+    likely = scatter(known, machine.chip.generation, _spread(launched, known))
+    found = Moves({}, {}, {})
+    for _ in range(ROUNDS):
+        effects = _effects(asked, starts, launched, found.by, shelf)
+        found = moved(effects, [one.seconds for one in listed], likely, known.noise)
+    rows = tuple(
+        StepRow(one, *_planned(question, {}, shelf), *_planned(question, found.by, shelf))
+        for one, question in zip(listed, asked, strict=True)
+    )
+    figures = {**starts, **({LAUNCH: launched.value} if launched else {})}
+    return StepFitResult(name or f"{machine.name}-measured", base, document, machine, log, rows, figures, found, known)
+
+
+def _question(cell: Cell, folder: Path, machine: Machine, base: str, shelf: Shelf) -> Question:
+    """What a run is of; problems that are not in its own file point at its line.
+
+    Raises InputError for a scenario that cannot be planned, for one of inference, and for one of other chips.
+    """
+    try:
+        question = resolve(spec.named("scenarios", cell.text, folder), shelf=shelf)
+    except InputError as error:
+        raise InputError(one if one.place else replace(one, place=cell.place) for one in error.problems) from None
+    if question.inference is not None:
+        _refuse(cell, f"{cell.text} is of inference", "give steps of training")
+    if question.matmul_efficiency is not None:
+        _refuse(cell, f"{cell.text} assumes a matmul_efficiency of its own", "leave assume.matmul_efficiency out of it")
+    if _figures(question.machine) != _figures(machine):
+        _refuse(
+            cell,
+            f"{cell.text} is of {question.machine.name}, whose chips are not those of {base}",
+            f"give --base {question.machine.name}, or a list of its own to each machine",
+        )
+    return question
+
+
+def _refuse(cell: Cell, message: str, remedy: str) -> NoReturn:
+    raise InputError.one("unusable-run", message, cell.place, remedy)
+
+
+def _figures(machine: Machine) -> dict[str, float]:
+    """The constants that steps may move, by their paths."""
+    paths = {path for several in SHARES.values() for path in several}
+    return {one.path: one.value for one in machine.chip.constants() if one.path in paths}
+
+
+def _starts(machine: Machine) -> dict[str, float]:
+    """The shares that the machine states; of several constants the largest, which comes to its end first."""
+    own = _figures(machine)
+    return {share: max(own[path] for path in paths) for share, paths in SHARES.items() if set(paths) <= own.keys()}
+
+
+def _launch(asked: Sequence[Question], listed: Sequence[Listed]) -> LaunchFields | None:
+    """The launch that all scenarios state, to be moved with the shares; None if none of them states any.
+
+    Raises InputError for scenarios that state different ones: no machine's file says whose is whose.
+    """
+    stated = [question.assume.kernel_launch for question in asked]
+    for one, question in zip(listed, stated, strict=True):
+        if (question and question.value) != (stated[0] and stated[0].value):
+            remedy = "give a list to each host"
+            _refuse(
+                one.scenario, f"{one.scenario.text} and {listed[0].scenario.text} assume different launches", remedy
+            )
+    return stated[0]
+
+
+def _spread(launched: LaunchFields | None, known: SharesFields) -> float:
+    """How far off a launch may be: one deviation of its logarithm; as a harness's, of which guesses differ."""
+    return known.launch if launched and launched.kind == "guess" else SPREADS["launch"]
+
+
+def _planned(question: Question, moves: Mapping[str, float], shelf: Shelf) -> tuple[float, float]:
+    """Seconds of a step and bytes at its peak, with figures moved by these logarithms."""
+    values = {
+        path: min(WHOLE, value * exp(moves.get(share, 0.0)))
+        for share, paths in SHARES.items()
+        for path, value in _figures(question.machine).items()
+        if path in paths and share in moves
+    }
+    launch = question.assume.kernel_launch_s
+    asked = relaunched(question, launch * exp(moves[LAUNCH])) if launch and LAUNCH in moves else question
+    plan = priced(replace(asked, machine=adjusted(asked.machine, values)), shelf)
+    return float(plan.step.time_s), float(plan.memory.peak_bytes)
+
+
+def _effects(
+    asked: Sequence[Question],
+    starts: Mapping[str, float],
+    launched: LaunchFields | None,
+    moves: Mapping[str, float],
+    shelf: Shelf,
+) -> Effects:
+    """How the runs depend on figures about where these have moved to."""
+
+    def logs(by: Mapping[str, float]) -> Array:
+        return np.log([_planned(question, by, shelf)[0] for question in asked])
+
+    launches = FACTORS if launched else (1.0,)
+    tried = [logs({**moves, LAUNCH: log(factor)} if launched else moves) for factor in launches]
+    here, slopes = logs(moves), {}
+    for share, start in starts.items():
+        now = moves.get(share, 0.0)
+        other = now + (STEP if now + STEP < log(WHOLE / start) else -STEP)
+        slopes[share] = (logs({**moves, share: other}) - here) / (other - now)
+    off = sum((slope * moves.get(share, 0.0) for share, slope in slopes.items()), start=np.zeros(len(asked)))
+    return Effects(starts, np.array(tried).T - off[:, None], slopes, launches)

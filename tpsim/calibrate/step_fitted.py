@@ -1,0 +1,218 @@
+"""A machine fitted to measured steps: which shares moved and by how much, what steps could not tell, its profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import exp, expm1
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpsim.calibrate.profile_text import block, extending, figure, source_key
+from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
+from tpsim.quantity.spec.document import merge
+from tpsim.quantity.units import show
+from tpsim.question.inputs import inputs
+from tpsim.report.answer import Answer, Assumption
+from tpsim.report.record import Bytes, Of, Record, Seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tpsim.calibrate.logs.log import Log
+    from tpsim.calibrate.run_list import Listed
+    from tpsim.calibrate.shares import Moves
+    from tpsim.machine.evidence import SharesFields
+    from tpsim.machine.profile import Machine
+    from tpsim.quantity.spec import Document
+
+SOURCE = "runs"
+"""The key of a profile's source that its list of runs has."""
+
+HARDLY = 0.9
+"""A figure whose deviation is still so much of what it was before is held by what runs of others say."""
+
+FAR = 2.0
+"""Deviations of a run about its set from which on figures of chips do not explain what it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow(Record):
+    """A measured step, and what base and fitted machine say of it."""
+
+    told = ("line", "scenario", "measured_s", "base_s", "fitted_s", "measured_bytes", "peak_bytes")
+
+    listed: Listed
+    base_s: Seconds
+    base_bytes: Bytes
+    fitted_s: Seconds
+    peak_bytes: Bytes
+
+    line = Of[int]("listed.scenario.place.line", "where it stands in the list")
+    scenario = Of[str]("listed.scenario.text", "as the list names it")
+    measured_s = Of[Seconds]("listed.seconds", "of a step")
+    measured_bytes = Of["Bytes | None"]("listed.peak_bytes", "of a chip at its peak; null if it was not measured")
+
+
+@dataclass(frozen=True)
+class StepFitResult(Answer):
+    """A machine fitted to steps.
+
+    base     how the request names the machine that it started from; `document` is its file
+    starts   figure -> its value before: shares of peak, and seconds of a launch where the scenarios state one
+    found    by how much they moved
+    scatter  how shares scatter between published runs, which held them
+    """
+
+    schema = "tpsim.hw-fit-runs/1"
+    told = ("verdict", "parameters", "undetermined", "rows")
+    table = "rows"
+
+    name: str
+    base: str
+    document: Document
+    machine: Machine
+    log: Log
+    rows: tuple[StepRow, ...]
+    starts: Mapping[str, float]
+    found: Moves
+    scatter: SharesFields
+
+    @cached_property
+    def parameters(self) -> list[dict[str, Any]]:
+        """One row per figure that moved: before and after, and one deviation of each, relative."""
+        by = self.found
+        return [
+            {
+                "figure": name,
+                "base": start,
+                "value": start * exp(by.by[name]),
+                "deviation_before": by.before[name],
+                "deviation": by.after[name],
+            }
+            for name, start in self.starts.items()
+            if name in by.by
+        ]
+
+    @property
+    def undetermined(self) -> list[str]:
+        """Figures that the runs cannot tell: those that do not matter to them stay, others follow what is known."""
+        return [
+            name
+            for name in self.starts
+            if name not in self.found.by or self.found.after[name] > HARDLY * self.found.before[name]
+        ]
+
+    @property
+    def source(self) -> str:
+        """The key of the profile's source; the base may have earlier fits."""
+        return source_key(SOURCE, self.machine)
+
+    @property
+    def verdict(self) -> str:
+        """One line: how far off steps are now, and were."""
+        was, now = (_mean([row[key] / row.measured_s - 1 for row in self.rows]) for key in ("base_s", "fitted_s"))
+        moved = ", ".join(
+            f"{row['figure']} {shown(row['figure'], row['base'])} -> {shown(row['figure'], row['value'])}"
+            for row in self.parameters
+        )
+        many = len(self.rows)
+        return (
+            f"{moved or 'nothing moved'}: {many} step{'s' * (many != 1)} {was:.1%} off before, {now:.1%} after (mean)"
+        )
+
+    @property
+    def held(self) -> str:
+        """What held the figures."""
+        seen = self.machine.chip.generation in self.scatter.known
+        among = f"{self.scatter.sets} sets of published runs" + ("" if seen else ", and between generations of chips")
+        return f"by how shares differ among {among}; a run scatters about its set by {self.scatter.noise:.1%}"
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was fitted to what."""
+        return {"base": self.base, "name": self.name, "runs": self.log.path}
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """The base's file and the list, each with its hash."""
+        return [*inputs(self.document), (self.log.path, self.log.sha256)]
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """What held the figures, what the runs could not tell, and what no figure of a chip explains."""
+        return [Assumption(text, "derived") for text in self.remarks]
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know before the fit is trusted."""
+        return tuple(_remarks(self))
+
+    def to_yaml(self, folder: Path = Path()) -> str:
+        """The profile, to stand in `folder`; it extends the base. The same list and base give the same text there."""
+        source = {self.source: {"title": f"tpsim hw fit --runs {self.log.path}", "sha256": [self.log.sha256]}}
+        lines = extending(folder, self.base, self.name, _comments(self), source)
+        chip: dict[str, Any] = {}
+        for path, told in _figures(self).items():
+            chip = merge(chip, reduce(lambda inner, key: {key: inner}, reversed(path.split(".")[1:]), told))
+        lines += ["chip:", *(f"  {line}" for line in block(chip))] if chip else []
+        return "\n".join(lines) + "\n"
+
+
+def _comments(result: StepFitResult) -> Iterator[str]:
+    yield result.verdict
+    for row in result.rows:
+        seconds = ", ".join(
+            f"{word} {_s(one)}"
+            for word, one in (("measured", row.measured_s), ("before", row.base_s), ("now", row.fitted_s))
+        )
+        yield f"line {row.line}, {row.scenario}: {seconds}"
+    yield f"held {result.held}"
+    yield from result.remarks
+
+
+def _figures(result: StepFitResult) -> dict[str, dict[str, Any]]:
+    """The constants that moved, by their paths, as a profile writes them."""
+    own, found = {one.path: one for one in result.machine.chip.constants()}, {}
+    for row in result.parameters:
+        for path in SHARES.get(row["figure"], ()):
+            value = min(WHOLE, own[path].value * row["value"] / row["base"])
+            note = f"{own[path].value:g} in {result.base}; +-{expm1(row['deviation']):.1%}"
+            found[path] = figure(value, own[path], result.source, note)
+    return found
+
+
+def _remarks(result: StepFitResult) -> Iterator[str]:
+    """What the runs could not tell, what is of no machine, and what no figure of a chip explains."""
+    found, list_ = result.found, result.log.path
+    if stay := [name for name in result.undetermined if name not in found.by]:
+        yield f"of no matter to these runs, and as {result.base} has them: {', '.join(stay)}"
+    if hardly := [name for name in result.undetermined if name in found.by]:
+        yield f"the runs hardly tell, so that what is known of others holds: {', '.join(hardly)}"
+    if LAUNCH in found.by:
+        seconds = result.starts[LAUNCH] * exp(found.by[LAUNCH])
+        yield f"a launch is of a framework's host, no machine's: set assume.kernel_launch={_s(seconds)} in scenarios"
+    for row in result.rows:
+        off = row.fitted_s / row.measured_s - 1
+        if abs(off) > FAR * result.scatter.noise:
+            yield f"{list_}:{row.line}: {row.scenario} is still {off:+.1%} off, which no share of peak explains"
+    if ratios := [row.peak_bytes / row.measured_bytes for row in result.rows if row.measured_bytes]:
+        yield (
+            f"peaks of memory move nothing: planned over measured {min(ratios):.3g} to {max(ratios):.3g}; what a stack "
+            "keeps is practice.keeps, what stands beside arrays assume.memory"
+        )
+
+
+def _mean(errors: list[float]) -> float:
+    return float(np.mean(np.abs(errors)))
+
+
+def _s(seconds: float) -> str:
+    return show(float(f"{seconds:.3g}"), "seconds")
+
+
+def shown(name: str, value: float) -> str:
+    """A share, or seconds of a launch."""
+    return _s(value) if name == LAUNCH else f"{value:.3g}"

@@ -1,0 +1,96 @@
+"""What layouts hold at their peak, exactly, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpsim.cost.peak import Courses
+from tpsim.layouts.walk import alive, splits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from tpsim.layouts.figures import Figures
+    from tpsim.layouts.sorts import Sorts
+    from tpsim.program.stages import Chunk
+
+TRACED = 3
+"""Layers of a kind whose changes of memory are read: what is repeated among them is repeated as often as it is."""
+
+
+@dataclass
+class Peaks:
+    """Bytes of layouts of one program.
+
+    They are asked for by cells: numbers of those of `figures`, all with chunks of the same sorts.
+    """
+
+    figures: Figures
+    _known: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.courses = Courses(self.figures.lowered.program, self.figures.sizes, self.figures.example.practice.keeps)
+
+    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = found()
+        return known
+
+    def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
+        """What the fullest rank holds at its peak, per cell; all have as many microbatches, or orders have settled."""
+        p, found, others = sorts.ranks, [], self.figures.microbatches[cells] - 1
+        most = alive(schedule, p, int(others[0]) + 1, sorts.of)
+        left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
+        for ranked, whole in {sorts.of[rank::p]: whole for rank, whole in enumerate(sorts.wholes)}.items():
+            states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
+            for one in most[ranked]:
+                beside = one.counts[:, : len(left)] @ left
+                if one.more is not None:
+                    beside = beside + (one.more[:, : len(left)] @ left) * others
+                found.append(states + self._course(sorts.chunks[one.now[0]], one.now[1])[0][cells] + beside.max(axis=0))
+        return reduce(np.maximum, found)
+
+    def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
+        """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
+
+        def found() -> Any:
+            forward = [self._course(one, "F")[1] for one in chunks]
+            return np.stack([*forward, *(-self._course(one, "W")[1] for one in chunks if split)])
+
+        return self._once((chunks, split), found)
+
+    def _course(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
+        """Bytes where an action holds most, and those that it leaves."""
+        return self._once((chunk, acts), partial(self._folded, chunk, acts))  # type: ignore[no-any-return]  # put there
+
+    def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
+        """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
+        few = replace(chunk, stack=tuple((kind, TRACED) for kind, many in chunk.stack if many))
+        runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])
+        stack = [many for _, many in chunk.stack if many]
+        layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
+        held, top = 0, 0  # type: Any, Any
+        for (net, most), times in zip(runs, [1, 1, *([1, *layers] if layers else []), 1, 1], strict=True):
+            if times:
+                top = np.maximum(top, held + most + np.maximum(0, (times - 1) * net))
+                held = held + times * net
+        return self.figures.whole(top), self.figures.whole(held)
+
+    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any]]:
+        """What each part of an action adds, and where that is most."""
+        for run, _ in self.courses.changes(chunk, acts):
+            changes = [change for _, change in run]
+            yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2]
+
+
+def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """What changes come to, where that is most, and they: as long as they live, their identities are theirs."""
+    held, most = 0, 0  # type: Any, Any
+    for change in changes:
+        held = held + change
+        most = np.maximum(most, held)
+    return held, most, changes

@@ -1,0 +1,65 @@
+"""The chunks of a stack told apart by what they hold and run: those that are alike are one sort, looked at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tpsim.program.kinds import counted
+from tpsim.program.stages import Chunk, linear
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.program.kinds import Layers
+    from tpsim.program.layout import Practice
+
+
+@dataclass(frozen=True)
+class Sorts:
+    """The chunks of a pipeline, or the only one of a stack that is not cut.
+
+    ranks   that the chunks lie on in turn
+    chunks  one of each sort, in order of first appearance
+    of      the sort of each chunk, in order of execution
+    """
+
+    ranks: int
+    chunks: tuple[Chunk, ...]
+    of: tuple[int, ...]
+
+    def on(self, rank: int) -> Mapping[int, int]:
+        """How many chunks of each sort lie on a rank."""
+        return Counter(self.of[rank :: self.ranks])
+
+    def before(self, rank: int) -> Mapping[int, int]:
+        """How many of each sort a microbatch goes through before it comes to a rank for the first time."""
+        return Counter(self.of[:rank])
+
+    @cached_property
+    def wholes(self) -> tuple[Chunk, ...]:
+        """All chunks of each rank as one."""
+        return tuple(_whole([self.chunks[one] for one in self.of[rank :: self.ranks]]) for rank in range(self.ranks))
+
+    @cached_property
+    def telling(self) -> tuple[int, ...]:
+        """The ranks of which one has the most to do, and comes to it last: all that differ, of those alike the last."""
+        return tuple(sorted({whole: rank for rank, whole in enumerate(self.wholes)}.values()))
+
+
+def sorts(layers: Sequence[int], ranks: int, practice: Practice, stack: Layers) -> Sorts:
+    """The sorts of a stack that is cut into chunks of so many layers each.
+
+    stack  as the model has it
+    """
+    each = [replace(chunk, rank=0) for chunk in linear(layers, ranks, practice, stack).chunks]
+    numbers = {chunk: number for number, chunk in enumerate(dict.fromkeys(each))}
+    return Sorts(ranks, tuple(numbers), tuple(numbers[chunk] for chunk in each))
+
+
+def _whole(chunks: Sequence[Chunk]) -> Chunk:
+    layers = counted(tuple(one for chunk in chunks for one in chunk.stack))
+    ends = any(chunk.first for chunk in chunks), any(chunk.last for chunk in chunks)
+    return Chunk(0, tuple(layers.items()), *ends)
