@@ -15,6 +15,7 @@ from tests.test_expert_volumes import call, sizes_of
 from tpsim.program.copies import Router, most_reached, reached
 from tpsim.program.layout import Dtypes
 from tpsim.program.lower import lower
+from tpsim.quantity.errors import InputError
 from tpsim.reference.routing import own, parts_reached
 
 V3, V3_LIMITED = Router(256, 8), Router(256, 8, groups=8, best=4)
@@ -137,6 +138,20 @@ def test_a_plan_says_how_many_copies_there_are_and_why(planned):
     assert said(*FLAT) == []
 
 
+def test_counts_of_rows_go_ahead_of_them_level_by_level():
+    """4 bytes per expert and rank, 256 and 64: V of a rank's share, over nodes and then inside them."""
+    found = tpsim.plan("deepseek-v3-h100", overrides=["practice.rows.counts=exchange"])
+    rows = [row for row in found.collectives if row.op == "rows" and row.phase == "forward" and "coun" in row.array]
+    assert {(row.axis, row.dtype, row.logical_bytes) for row in rows} == {
+        ("node", "int32", 4 * 256 * 64 // 8),
+        ("gpu", "int32", 4 * 256 * 64 // 8),
+    }
+    first = [row.array for row in found.collectives].index
+    assert first("dispatch.counts") < first("dispatch.nodes")
+    with pytest.raises(InputError, match=r"experts have rows for a capacity .*, so nobody needs to be told how many"):
+        tpsim.plan("deepseek-v3-h100", overrides=["practice.rows.counts=exchange", "assume.routing.drop=1.25"])
+
+
 # Devices ---------------------------------------------------------------------------------------------------------
 
 CUBE = {
@@ -153,8 +168,8 @@ CUBE = {
 FOLDED = ["node", "gpu", "tensor"]
 
 
-def verified(dispatch, ep=FOLDED, **fields):
-    asked = {**CUBE, **fields, "practice": {"rows": {"dispatch": dispatch}}}
+def verified(dispatch, ep=FOLDED, counts="none", **fields):
+    asked = {**CUBE, **fields, "practice": {"rows": {"dispatch": dispatch, "counts": counts}}}
     return tpsim.verify(asked | {"layout": {**CUBE["layout"], "ep": ep}}).runs[0]
 
 
@@ -170,10 +185,10 @@ GROUPED = {
     [
         ("rank", {}),
         ("node", {"ep": ["node", "gpu"]}),
-        ("node_rank", {}),
+        ("node_rank", {"counts": "exchange"}),
         ("node_rank", {"model": GROUPED}),
     ],
-    ids=["rank", "node", "node_rank", "from two of four groups"],
+    ids=["rank", "node", "node_rank, counts ahead", "from two of four groups"],
 )
 def test_every_claim_of_copies_holds_on_eight_devices(dispatch, fields):
     run = verified(dispatch, **fields)

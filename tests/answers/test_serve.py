@@ -304,3 +304,19 @@ def test_inference_can_be_required_to_answer_in_time():
     assert "require ttft < 1 us is violated" in plan.verdict
     with pytest.raises(InputError, match=r'"ttft" cannot be required'):
         tpsim.plan(model="gpt-tiny", hw="dgx-h100", batch=1, seq=16, overrides=["require={ttft: < 1 s}"])
+
+
+def test_the_largest_batch_may_be_asked_for():
+    """As many sequences as `serve.largest_batch` says of one; a prompt and its reply have the longer one's room."""
+    one = served(batch=8, context=4096, overrides=["layout.cache=batch"])
+    filled = served(batch="largest", context=4096, overrides=["layout.cache=batch"])
+    assert filled.question.workload.global_batch == filled.serve.largest_batch == one.serve.largest_batch
+    assert filled.to_json()["resolved"]["workload"]["batch"] == one.serve.largest_batch
+    assert f"batch {one.serve.largest_batch:,} is the largest that memory has room for" in [
+        said.text for said in filled.assumptions
+    ]
+    reply = served(kind="serve", batch="largest", prompt=1024, output=1024)
+    assert reply.serve.ttft_s == served(kind="prefill", batch=reply.serve.largest_batch, prompt=1024).step.time_s
+    assert tpsim.verify(reply.question.stated.file.model_dump(exclude_unset=True)).ok
+    with pytest.raises(InputError, match=r"no-room.*memory of dgx-h100 has no room for a sequence"):
+        served("llama-3-405b", batch="largest", context=8)

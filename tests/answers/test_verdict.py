@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from tpsim.answers.changes import LEAST
+from tpsim.answers.changes import LEAST, _settings, _states_s
 from tpsim.answers.plan import plan
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
@@ -262,6 +262,26 @@ def test_a_change_that_saves_next_to_nothing_is_not_worth_a_word():
     faster = plan(BASE, overrides=[LARGE, "layout.zero=0", "workload.microbatches=1"])
     assert -LEAST < faster.step.time_s / slightly.step.time_s - 1 < 0
     assert slightly.change is None
+
+
+EIGHT = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 2, "dp": 4, "seq": 1024, "batch": 64, "microbatches": 4}
+
+
+@pytest.mark.parametrize("how", [{"dp": 8}, {"pp": 2, "schedule": "1f1b"}, {"overrides": ["practice.base=xla"]}])
+def test_another_stage_of_zero_saves_at_most_what_hangs_on_parameters_and_gradients(how):
+    stages = [plan(**{**EIGHT, **how, "zero": stage}) for stage in range(4)]
+    for one in stages:
+        most = _states_s(one)
+        assert all(one.step.time_s - other.step.time_s <= most * (1 + 1e-12) for other in stages)
+    assert max(map(_states_s, stages)) > LEAST * stages[0].step.time_s  # the bound says something, and not too much
+    assert max(_states_s(one) / one.step.time_s for one in stages) < 1
+
+
+def test_a_stage_of_zero_that_could_save_next_to_nothing_is_not_priced():
+    assert list(_settings(plan("gpt3-175b-a100-pipeline"))) == [
+        "layout.sequence_parallel=true",
+        "workload.microbatches=192",
+    ]
 
 
 def test_a_change_that_is_not_legal_is_none():

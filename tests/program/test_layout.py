@@ -77,7 +77,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         for name, practice in PRACTICES.items()
     }
     rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
-    plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "levels": (), "dtype": None}
+    plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "levels": (), "counts": "none", "dtype": None}
     assert all(one == plain for one in rows.values())
     assert ideal["rows"] == {**plain, "overlap": "beside"}
     assert switches == {

@@ -19,6 +19,7 @@ from tpsim.question.scenario_file import (
     Assume,
     LayoutFields,
     PipelineFields,
+    PracticeFields,
     RecomputeFields,
     ScenarioFile,
     WorkloadFields,
@@ -557,6 +558,7 @@ def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
     nested = {
         "layout": LayoutFields,
         "pipeline": PipelineFields,
+        "practice": PracticeFields,
         "recompute": RecomputeFields,
         "assume": Assume,
         "workload": WorkloadFields,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import total
 from tpsim.question.scenario import resolve
 from tpsim.report.record import Bytes, Of, Record, Seconds
 
@@ -27,7 +29,7 @@ MOST = 3
 
 
 @dataclass(frozen=True)
-class Change(Record):
+class FieldChange(Record):
     """One field changed: the best of a few that were priced.
 
     set  as --set takes it
@@ -58,7 +60,7 @@ class Change(Record):
         return float(self.new.memory.peak_bytes)
 
 
-def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
+def best_change(plan: PlanResult, fitting: Fitting) -> FieldChange | None:
     """The fastest of what a plan could be with one field changed; None if none is better.
 
     fitting  prices a question with the programs of a shelf if its step fits the chip
@@ -67,19 +69,19 @@ def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
     and fit, too. None may violate a demand that the plan meets.
     """
     asked = (_changed(plan, setting, fitting) for setting in _settings(plan))
-    found = [one for one in asked if one and (one.new.ok or not plan.ok)]
-    best = min(found, key=lambda one: one.relative, default=None)
+    better = [change for change in asked if change and (change.new.ok or not plan.ok)]
+    best = min(better, key=lambda change: change.relative, default=None)
     return best if best and (plan.memory.room_bytes < 0 or best.relative <= -LEAST) else None
 
 
-def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> Change | None:
+def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | None:
     """The plan with one field changed; None where it outgrows the chip, or where that is no legal question."""
     try:
         question = resolve(plan.question.stated.document, overrides=(setting,), shelf=plan.shelf)
         new = fitting(question, plan.shelf)
     except InputError:
         return None
-    return Change(setting, plan, new) if new else None
+    return FieldChange(setting, plan, new) if new else None
 
 
 def _settings(plan: PlanResult) -> Iterator[str]:
@@ -89,9 +91,9 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     sums) is not counted. Nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
-    full = plan.memory.room_bytes < 0
-    exposed = plan.step.exposed_s >= LEAST * plan.step.time_s
-    if (full or exposed) and mesh.size(*layout.data) > 1:
+    full, least_s = plan.memory.room_bytes < 0, LEAST * plan.step.time_s
+    exposed = plan.step.exposed_s >= least_s
+    if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
         above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
     if exposed and not layout.sequence_parallel and mesh.size(*layout.roles.get("tp", ())) > 1:
@@ -103,3 +105,14 @@ def _settings(plan: PlanResult) -> Iterator[str]:
         yield f"workload.microbatches={parts * 2 ** ceil(log2(wanted / beside_states))}"
     if not full and not parts % 2:
         yield f"workload.microbatches={parts // 2}"
+
+
+def _states_s(plan: PlanResult) -> Any:
+    """Seconds of the step that hang on parameters and gradients: the most that another stage of ZeRO could save.
+
+    They are those of calls on its critical path, of the update, and of the host; all else on that path stays.
+    """
+    stages = plan.pipeline.step.stages if plan.pipeline else ()
+    rows = {id(row.call): row for each in (plan.rows, *(stage.rows for stage in stages)) for row in each}
+    moved = (row for row in rows.values() if not row.call.per_microbatch or LANE[row.call.op] in (GRADIENTS, WEIGHTS))
+    return total(row.time_s * row.pulls for row in moved) + plan.compute.seconds["update"] + plan.host_s

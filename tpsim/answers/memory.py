@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -125,10 +125,10 @@ class ChipMemory(Memory):
     @property
     def brief(self) -> str:
         """Whether it fits, and the peak."""
-        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
+        fit = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
         have = show(self.capacity_bytes, "bytes")
-        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
+        return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
 
 
 def margin(question: Question) -> float:
@@ -136,32 +136,31 @@ def margin(question: Question) -> float:
     return KNOWN if question.practice.keeps else UNKNOWN
 
 
-def chips(question: Question, program: Program, sizes: Sizes) -> tuple[ChipMemory, ...]:
+def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, courses = question.stages, Courses(program, sizes, question.practice.keeps)
     capacity = float(question.machine.chip.memory_capacity.value)
-    found: list[ChipMemory] = []
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
         if here not in known:  # ranks with chunks alike hold the same
-            held = memory(program, sizes.of_stage(stages.loops(rank)), partial(stages.runs, rank=rank))
+            states = memory(program, sizes.of_stage(stages.loops(rank)), partial(stages.runs, rank=rank))
             spare = _spare_bytes(question, program, sizes.of_stage(stages.loops(rank)), rank)
-            known[here] = {"spare_bytes": spare, **{one.name: getattr(held, one.name) for one in fields(Memory)}}
+            known[here] = {
+                "spare_bytes": spare,
+                **{field.name: getattr(states, field.name) for field in fields(Memory)},
+            }
         highest = peak(courses, question.orders, rank, stages.chunks)
         action = _in_words(order[highest.action], several=len(stages.chunks) > 1)
-        found.append(
-            ChipMemory(
-                **known[here],
-                capacity_bytes=capacity,
-                peak=highest,
-                peak_rank=rank,
-                peak_action=action,
-                overheads=question.assume.memory,
-                margin=margin(question),
-            )
+        yield ChipMemory(
+            **known[here],
+            capacity_bytes=capacity,
+            peak=highest,
+            peak_rank=rank,
+            peak_action=action,
+            overheads=question.assume.memory,
+            margin=margin(question),
         )
-    return tuple(found)
 
 
 def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) -> Any:
@@ -179,9 +178,9 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
     )
 
 
-def fullest(each: tuple[ChipMemory, ...]) -> ChipMemory:
+def fullest(each: Iterable[ChipMemory]) -> ChipMemory:
     """That of the rank with the least room."""
-    return min(each, key=lambda one: one.room_bytes)
+    return min(each, key=lambda memory: memory.room_bytes)
 
 
 def _in_words(action: Action, *, several: bool) -> str:

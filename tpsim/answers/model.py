@@ -108,12 +108,12 @@ class ModelListResult(Answer):
     @property
     def models(self) -> list[dict[str, Any]]:
         """One row per model: its sizes and its parameters."""
-        return [_row(one) for one in self.each]
+        return [_row(model) for model in self.each]
 
     @property
     def files(self) -> list[tuple[str, str]]:
         """Path and sha256 of every file that was read."""
-        return _files(*(one.read for one in self.each))
+        return _files(*(model.read for model in self.each))
 
 
 def model_list() -> ModelListResult:

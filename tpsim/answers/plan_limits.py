@@ -79,3 +79,13 @@ def _reach(question: Question) -> Iterator[str]:
             f"a window of {tokens:,} tokens reads no more than {needs} of what stands before a device's own tokens; "
             f"{sent} of every layer with one are gathered, as frameworks do"
         )
+
+
+def idle_chips(question: Question) -> Iterator[str]:
+    """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
+    yield from question.placement.idle
+    free = [f"layout.{role}" for role in ("tp", "dp") if not question.layout.roles.get(role)]
+    for axis in question.idle_axes:
+        size = question.mesh.axes[axis]
+        remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
+        yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"

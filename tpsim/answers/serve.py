@@ -12,12 +12,16 @@ from tpsim.cost.compute import is_bytes_bound, kernel_s
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Leaf
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import product, total
 from tpsim.question.prices import sizes_of
 from tpsim.question.serving import prefill_of
+from tpsim.report.answer import Assumption
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.sizes import Sizes
     from tpsim.question.question import Inference, Question
@@ -127,7 +131,7 @@ def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     )
 
 
-def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[ChipMemory, ...]:
+def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> Iterator[ChipMemory]:
     """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
 
     Of a prompt and its reply it is while that step runs that needs more.
@@ -138,12 +142,30 @@ def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> tuple[C
         return each
     prompt = prefill_of(question)
     read = chips(prompt, shelf.lowered(prompt).program, sizes_of(prompt))
-    return tuple(
+    return (
         replace(one, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
         if other.peak.total > one.peak.total
         else one
         for one, other in zip(each, read, strict=True)
     )
+
+
+def filled_up(question: Question, shelf: Shelf) -> Question:
+    """The question with as many sequences as memory has room for, if it asks for those.
+
+    Raises InputError if there is no room for any.
+    """
+    work = question.inference
+    if work is None or not work.fills:
+        return question
+    most, at = largest_batch(question, shelf.lowered(question), shelf), question.stated.at("workload", "batch")
+    if not most:
+        message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
+        raise InputError.one("no-room", message, at, "take more chips, or fewer bytes: workload.param_dtype")
+    said = Assumption(f"batch {most:,} is the largest that memory has room for", "derived")
+    resolved = {**question.resolved, "workload": {**question.resolved["workload"], "batch": most}}
+    filled = replace(work, global_batch=most, fills=False)
+    return replace(question, workload=filled, resolved=resolved, assumptions=(*question.assumptions, said))
 
 
 def largest_batch(question: Question, lowered: Lowered, shelf: Shelf) -> int:

@@ -151,14 +151,14 @@ def in_stages(
         whole = work_of(question, lowered, sizes, rows).step()
     except InputError as error:  # a schedule that deadlocks, which knows no file
         place = question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")
-        raise InputError(replace(one, place=place) for one in error.problems) from None
+        raise InputError(replace(problem, place=place) for problem in error.problems) from None
     return Pipeline(question.schedule, question.blocking, whole, each, tuple(rows))
 
 
-def ranks_of(question: Question, one: Collective) -> str | None:
+def ranks_of(question: Question, collective: Collective) -> str | None:
     """The ranks that a collective runs on, as ``0-6`` or ``0,7``; None for all."""
     stages = question.stages
-    ranks = [rank for rank in range(stages.ranks) if stages.runs(one.where, rank)]
+    ranks = [rank for rank in range(stages.ranks) if stages.runs(collective.where, rank)]
     return None if len(ranks) == stages.ranks else listed(ranks)
 
 

@@ -7,11 +7,12 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.claims.checks import Check, counted, judged
+from tpsim.claims.checks import Check, judged
 from tpsim.claims.wiring import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.machine.cost import Stage
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
-    from tpsim.reference.devices import Call
+    from tpsim.reference.calls import Call
     from tpsim.reference.linkload import Load
 
 

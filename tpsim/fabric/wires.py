@@ -94,10 +94,10 @@ class Slices:
         if not self.known:
             yield tuple(part)
             return
-        found = {turned for shape in self.shapes for turned in permutations(shape)}
+        turned_shapes = {turned for shape in self.shapes for turned in permutations(shape)}
         if self.multiple is not None:
-            found.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
-        yield from sorted(shape for shape in found if _holds(shape, part) and _holds(most, shape))
+            turned_shapes.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
+        yield from sorted(shape for shape in turned_shapes if _holds(shape, part) and _holds(most, shape))
 
     def __str__(self) -> str:
         """In words: ``1x1, 2x2, multiples of 4``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory, spare_bytes
 from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
+from tpsim.cost.rollup import travelling
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.program.kinds import ALIKE
@@ -117,17 +118,37 @@ class Figures:
 
     # Seconds ------------------------------------------------------------------------------------------------------
 
+    def action_s(self, cells: Any, chunk: Chunk, acts: str) -> Any:
+        """Seconds of an action in some cells, as the timeline says, without what new weights and gradients add once.
+
+        What nobody takes part in is not issued: it would hold up what is behind it.
+        """
+        found = np.zeros(len(cells))
+        parties = self._parties[self.on[cells]]
+        for party in np.unique(parties).tolist():
+            here = parties == party
+            found[here] = self._once(("action", chunk, acts, party), partial(self._action_s, chunk, acts, party))[
+                cells[here]
+            ]
+        return found
+
+    def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
+        return self.whole(total(n * self._segment_s(one) for one, n in self._runs(self._actions(party), chunk, acts)))
+
     @cached_property
-    def actions(self) -> Actions:
-        """The actions of all layouts: those that count elements issue no later than here."""
+    def _parties(self) -> Any:
+        """Of every mesh the number of the first one in which axes of several devices are the same."""
+        several = [frozenset(axis for axis, size in axes if size > 1) for axes in self.axes]
+        return np.array([several.index(one) for one in several])
+
+    def _actions(self, party: int) -> Actions:
+        """The actions of all layouts on such meshes: those that count elements issue no later than here."""
         practice = self.example.practice
         ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
         practice = replace(practice, ahead=ahead, bucket=Bucket())
-        return Actions(self.lowered.program.ops, ANYWHERE, self.lowered.collectives, practice, 1, lambda _: 1)
-
-    def action_s(self, chunk: Chunk, acts: str) -> Any:
-        """Seconds of an action, as the timeline says; what new weights and gradients add once is not in it."""
-        return self.whole(total(n * self._segment_s(segment) for segment, n in self._runs(chunk, acts)))
+        calls = travelling(self.lowered.collectives, self.meshes[party].mesh.axes)
+        made = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
+        return self._once(("actions", party), made)  # type: ignore[no-any-return]  # put there above
 
     def _segment_s(self, segment: Segment) -> Any:
         return self._once(
@@ -135,18 +156,17 @@ class Figures:
             lambda: Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds,
         )
 
-    def _runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Segment, int]]:
+    def _runs(self, actions: Actions, chunk: Chunk, acts: str) -> Sequence[tuple[Segment, int]]:
         """What a chunk does: of many layers what a few do, and what one layer more repeats, so many times."""
         layers = chunk.layers
         if layers > FEW + 1 and len(chunk.stack) == 1:
             ((kind, _),) = chunk.stack
-            few, more = (
-                self.actions.action(replace(chunk, stack=((kind, some),)), acts).runs for some in (FEW, FEW + 1)
-            )
+            some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
+            few, more = (actions.action(one, acts).runs for one in some)
             if [segment for segment, _ in few] == [segment for segment, _ in more]:
                 pairs = zip(few, more, strict=True)
                 return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
-        return self.actions.action(chunk, acts).runs
+        return actions.action(chunk, acts).runs
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
@@ -181,7 +201,7 @@ class Figures:
 
     def _in_cells(self, call: Collective) -> _Priced:
         """A call in all cells: those whose wires are the same are priced together."""
-        move, volumes = call.parts[0].move, self.whole(call.logical_bytes(self.sizes))
+        move, volumes = call.parts[0].move, self.whole(call.logical_bytes(self.sizes)).astype(float)
         seconds, shares, wrong = np.zeros(len(self.on)), np.zeros(len(self.on)), {}
         ways: defaultdict[Any, list[int]] = defaultdict(list)
         for at, mesh in enumerate(self.meshes):
@@ -192,14 +212,20 @@ class Figures:
                 elif not call.shared:
                     ways[there].append(at)
         for way, meshes in ways.items():
-            here = self._cells(meshes)
-            timing = self._timing(self.meshes[meshes[0]], move, way, volumes[here])
-            if isinstance(timing, InputError):
-                wrong |= dict.fromkeys(meshes, timing.problems[0].slug)
-            else:
-                seconds[here] = timing.time_s
-                shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
+            for here in self._alike(move, self._cells(meshes), volumes):
+                timing = self._timing(self.meshes[meshes[0]], move, way, volumes[here])
+                if isinstance(timing, InputError):
+                    wrong |= dict.fromkeys(meshes, timing.problems[0].slug)
+                else:
+                    seconds[here] = timing.time_s
+                    shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
         return _Priced(seconds, shares, wrong)
+
+    def _alike(self, move: Move, cells: Any, volumes: Any) -> list[Any]:
+        """Cells that are priced together: of blocks that go to a neighbour those where these are as large."""
+        if not _to_neighbours(move):
+            return [cells]
+        return [cells[volumes[cells] == volume] for volume in np.unique(volumes[cells])]
 
     def _cells(self, meshes: Sequence[int]) -> Any:
         """The cells of some meshes."""
@@ -212,7 +238,7 @@ class Figures:
         key = ("wires", self.axes[at], move.axes)
         if key not in self.prices:
             self.prices[key] = _found(lambda: self.meshes[at].placement.route(move.axes))
-        return self.axes[at] if move.kind == "permute" or move.streamed else self.prices[key]
+        return self.axes[at] if _to_neighbours(move) else self.prices[key]
 
     def _timing(self, mesh: Question, move: Move, way: Any, volumes: Any) -> Timing | InputError:
         """A move of so many bytes, or why it is refused."""
@@ -235,7 +261,7 @@ class Figures:
         seconds = np.zeros(len(self.on))
         cut = next((one for one in self.lowered.collectives if one.where.place == "cut"), None)
         if cut is not None:
-            volumes = self.whole(cut.logical_bytes(self.sizes))
+            volumes = self.whole(cut.logical_bytes(self.sizes)).astype(float)
             for at, mesh in enumerate(self.meshes):
                 if mesh.mesh.size(*mesh.layout.stages) > 1:
                     here = self._cells([at])
@@ -289,7 +315,7 @@ class Figures:
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
-        return not (call.per_microbatch or call.shared or self.actions.beside_once(call))
+        return not (call.per_microbatch or call.shared or self._actions(0).beside_once(call))
 
     def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
         """Of what stands at some places: all that a chunk runs, its ends and its layers."""
@@ -342,6 +368,11 @@ def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[W
     for where, s in found.items():
         placed[where.kind if where.index(ALIKE) is not None else ""].append((where, s))
     return placed
+
+
+def _to_neighbours(move: Move) -> bool:
+    """True for a move of which it matters who is beside whom."""
+    return move.kind == "permute" or move.streamed
 
 
 def _found(made: Callable[[], Any]) -> Any:

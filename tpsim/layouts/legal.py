@@ -147,7 +147,7 @@ class Legal:
                     for dp in only["dp"] or (chips // (tp * cp * pp),):
                         if pp * dp * cp * tp == chips:
                             experts = divisors(dp) if self.base.model.experts else (1,)
-                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts)
+                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts if not dp % ep)
 
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
@@ -213,11 +213,16 @@ class Legal:
                 laid, layers, legal, refused = self._laid(one, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
-                apart = self.base.model.tie_embeddings and ways.pp == ALONE
+                apart = self._shared_by_ends and ways.pp == ALONE
                 for recompute in recomputes if legal else ():
                     key = zero, sp, recompute, apart, laid.table
                     known[key].append((one._replace(recompute=recompute), laid, layers, legal))
         self.groups = [self._group(found) for found in known.values()]
+
+    @property
+    def _shared_by_ends(self) -> bool:
+        """True where both ends of the stack use an embedding: whether they are one rank is another program then."""
+        return self.base.model.tie_embeddings or self.base.model.mtp is not None
 
     def _laid(self, one: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""

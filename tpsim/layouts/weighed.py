@@ -259,7 +259,7 @@ def _settled(schedule: str, pp: int, chunks: int, microbatches: Any, cells: Any)
 def _unlike(question: Question) -> bool:
     """True where a split is not what layers alone say."""
     stages = question.stated.file.pipeline
-    return (stages is not None and stages.layers == "balanced") or question.model.mtp is not None
+    return stages is not None and stages.layers == "balanced"
 
 
 def _may_do(limits: Sequence[Limit], step_s: Any, peak_bytes: Any, tokens: int) -> Any:

@@ -200,6 +200,7 @@ class Rows:
     overlap  whether these exchanges run beside compute
     dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
              then on a rank of it; rows are made where copies have come, and added up there on the way back
+    counts   how many rows come for each expert is sent ahead of them (exchange), as ranks must that do not pad
     levels   the axes that copies go over, as a placement tells nodes apart
     dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
              what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
@@ -209,6 +210,7 @@ class Rows:
     overlap: Literal["none", "beside"] = "none"
     dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
     levels: tuple[Level, ...] = field(default=(), repr=False)
+    counts: Literal["none", "exchange"] = field(default="none", repr=False)
     dtype: Literal["fp8", "fp8_128"] | None = None
 
 
@@ -243,6 +245,9 @@ class Practice:
                            (flat), or the rows that it has first do (rows); none: such layouts are refused
     context                keys and values of other devices are gathered before attention reads them (gather), or block
                            after block beside what it makes of them (ring); None where none has other tokens
+    home                   in a ring sums of keys' and values' cotangents begin behind their home, as wide as these are
+                           (scatter), or at it and go all the way round in f32 (circle: ring-flash-attention, which adds
+                           in f32 and sends in every step)
     order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
                            one from the end (zigzag), every so manieth (striped); None as for context
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
@@ -268,6 +273,7 @@ class Practice:
     replay: Literal["whole", "needed"] = "needed"
     padding: Literal["flat", "rows", "none"] = "none"
     context: Literal["gather", "ring"] | None = "gather"
+    home: Literal["scatter", "circle"] = "scatter"
     order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"
@@ -283,15 +289,15 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
+        """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
-        rows = found["rows"] = {name: value for name, value in found["rows"].items() if value is not None}
+        rows = found["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
-        if levels:
-            rows["levels"] = levels
-        else:
-            del rows["dispatch"]
-        return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
+        plain = {"dispatch": "flat", "counts": "none", "dtype": None}
+        rows |= {"levels": levels} if levels else {}
+        found["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
+        usual = {"rows": Rows(), "home": "scatter"}
+        return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.

@@ -201,16 +201,20 @@ class Trace:
         region: str | None = None,
         name: str | None = None,
         streamed: bool = False,
+        circle: bool = False,
     ) -> Array:
         """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves.
 
         streamed  what gathers its blocks last, or scatters them first, does so beside what reads or makes them
+        circle    what is scattered so begins at its home, and takes a hop more to be there again
         """
         region, name = region or self.region, name or x.name
         if x.dims != to.dims and (line := line_in(to) or line_in(x.type)):
             return self._lined(x, to, line, because, region=region, name=name)
         moves = self.path(x, to, self.order)
-        return self._moved(x, to, _streamed(moves) if streamed else moves, because, region=region, name=name)
+        return self._moved(
+            x, to, _streamed(moves, circle=circle) if streamed else moves, because, region=region, name=name
+        )
 
     def _lined(self, x: Array, to: Sharding, line: Line, because: str, *, region: str, name: str) -> Array:
         """`x` laid out in a line and then split, or brought together and then as it was: each device by itself."""
@@ -274,18 +278,25 @@ class Trace:
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
         filled = next((x.filled for x in xs if x.filled and not ROWS.isdisjoint(type_.dims)), None)
-        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
+        return Array(
+            name,
+            type_,
+            self.region,
+            dtype or next((x.dtype for x in xs if x.role != "index"), xs[0].dtype),
+            role,
+            active=active,
+            filled=filled,
+        )
 
 
-def _streamed(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+def _streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
     """The moves with a gather that comes last, or a scatter that comes first, streamed."""
     places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
-    return tuple(replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves))
-
-
-def _strongest(xs: Sequence[Array]) -> str:
-    """The dtype of the first operand that is not an index array: masks and one-hots follow the data."""
-    return next((x.dtype for x in xs if x.role != "index"), xs[0].dtype)
+    found = [replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves)]
+    if circle and found and found[0].streamed and found[0].kind == "reduce_scatter":
+        first = found[0]
+        found.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
+    return tuple(found)
 
 
 def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:

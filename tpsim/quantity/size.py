@@ -262,7 +262,8 @@ def total(values: Iterable[Any]) -> Any:
     >>> total([0.1] * 10), total([1, 2])
     (0.9999999999999999, 3)
     """
-    terms = [one for one in values if type(one) is not int or one]  # whole arrays are not worth adding nothing to
+    # Whole arrays are not worth adding nothing to.
+    terms = [value for value in values if type(value) is not int or value]
     return reduce(add, terms) if terms else 0
 
 

@@ -9,7 +9,7 @@ from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.program.transformer import layer_parameters
-from tpsim.quantity.errors import InputError, Problem, suggest, unknown
+from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
 from tpsim.question.lines import line_of
@@ -212,10 +212,9 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
     """Refuse a name that no mesh axis has."""
     if axis in mesh.axes:
         return
-    near = suggest(axis, mesh.axes)
     number = axis.removeprefix("-").isdecimal()
     sizes = f"write its name here and its size in the mesh: mesh: {{NAME: {axis}}}"
-    remedy = sizes if number else f'did you mean "{near}"?' if near else ""
+    remedy = sizes if number else did_you_mean(axis, mesh.axes)
     raise InputError.one(
         "unknown-axis",
         f'"{axis}" is not a mesh axis' + (": layout names axes, the mesh sizes them" if number else ""),

@@ -75,11 +75,13 @@ class Inference(Workload):
               as any, for seconds are linear in it
     longest   tokens of a sequence that its cache has room for
     serving   what steers the structure of the step
+    fills     True while it is not known how many sequences memory has room for
     """
 
     attended: Any
     longest: int
     serving: Serving
+    fills: bool = False
 
     def dims(self, model: Model) -> Mapping[str, Any]:
         """As of training, but that keys are more than queries, and a window's cache holds no more than it reads."""

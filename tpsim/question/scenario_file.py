@@ -151,6 +151,9 @@ class RowsFields(Strict):
         None,
         description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
     )
+    counts: Literal["none", "exchange"] | None = Field(
+        None, description="whether ranks tell each other how many rows come before they do"
+    )
     dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
 
 
@@ -168,6 +171,10 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     context: Literal["gather", "ring"] | None = None
+    home: Literal["scatter", "circle"] | None = Field(
+        default=None,
+        description="where sums of keys' cotangents begin in a ring: behind their home, or at it, in f32",
+    )
     order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
     causal: Literal["skip", "whole"] | None = None
     padding: Literal["flat", "rows", "none"] | None = Field(

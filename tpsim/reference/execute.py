@@ -19,7 +19,8 @@ from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, P
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
-from tpsim.reference.devices import Call, Devices, bytes_of
+from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.devices import Devices
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
@@ -40,7 +41,7 @@ Inputs = Callable[[str, tuple[int, ...]], Block]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RanCollective:
     """A collective of the run: the op that caused it, and what it sent."""
 
     op: Reshard
@@ -68,7 +69,7 @@ class Run:
     schedule: PipelineSchedule | None = None
     beside: Mapping[str, int] = field(default_factory=dict)
     blocks: dict[Array, Blocks] = field(default_factory=dict)
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[RanCollective] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
     choose: Choice = own
     tables: dict[Filled, Table] = field(default_factory=dict)
@@ -262,11 +263,13 @@ def _moved(run: Run, op: Reshard) -> Blocks:
             steps, call = streamed.gathered(run, move, blocks, parts, op)
             run.streams[op.output] = move, steps
             blocks = streamed.whole(run, move, steps)
+        elif move.streamed and move.kind == "permute":
+            blocks, call = streamed.brought(run, move, blocks, parts, op)
         elif move.streamed:
             blocks, call = streamed.scattered(run, move, blocks, parts, op)
         else:
             blocks, call = _played(run, move, blocks, parts, op)
-        run.causes.append(Cause(op, call))
+        run.causes.append(RanCollective(op, call))
     return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
@@ -319,4 +322,4 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
     uplink, named = run.wiring.network.uplink(ends), (cut.output.dtype, str(cut.output))
     call = Call("send", move.axes, *named, sent, sent, sent, np.ones_like(sent), 1, {}, uplink)
-    run.causes.append(Cause(cut, call))
+    run.causes.append(RanCollective(cut, call))
