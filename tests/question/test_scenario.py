@@ -469,6 +469,16 @@ def test_a_table_entry_that_does_not_divide_is_refused_at_its_place(tmp_path: Pa
     assert "case.yaml:6:" in text
 
 
+def test_a_table_that_splits_queries_and_keys_is_refused_for_nobody_counts_its_busiest_device(tmp_path: Path) -> None:
+    table = 'shardings: {"*": {b: data}, heads: {s: tensor, t: data}}'
+    text = refusal(tmp_path, ("layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}", table))
+    assert "error[not-supported-yet]: heads split tokens as queries (s) and as keys (t): which device" in text
+    assert "split one of both" in text
+    one = 'shardings: {"*": {b: data}, heads: {s: tensor}}'
+    laid = ("layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}", one)
+    assert asked(tmp_path, laid).layout.table["heads"] == {"s": ("tensor",)}
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

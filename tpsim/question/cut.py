@@ -228,6 +228,14 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     table = file.shardings or {}
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table(table, mesh, sizes, at)
+    heads = {**table.get("*", {}), **table.get("heads", {})}
+    if file.workload.kind == "train" and all(mesh.size(*heads.get(dim, ())) > 1 for dim in ("s", "t")):
+        raise InputError.one(
+            "not-supported-yet",
+            "heads split tokens as queries (s) and as keys (t): which device a mask leaves most scores is not counted",
+            at("shardings", "heads", "t") or at("shardings", "*", "t"),
+            "split one of both",
+        )
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards, cp = mesh.size(*made.roles["dp"]), made.roles.get("cp", ())
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
