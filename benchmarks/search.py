@@ -14,7 +14,8 @@ Seconds are those of the processor: of legality, tracing, memory, bounds (all th
 --calculon  GPT-3 175B on 1,024 A100 over what Calculon's search covers (Isaev et al. 2023, optimal_execution.py):
             tensor, pipeline, data, interleaving, microbatches, recompute, sequence parallelism and whether it gathers
             again, a sharded optimizer, overlap of tensor and data parallelism. Its choice of a network per role is
-            not in it, nor fused activations: kernels always are
+            not in it, nor fused activations: kernels always are. Of 492,552 layouts 157,680 are legal and 50,658 fit;
+            the best takes 17.64 s: tp 16, pp 4 in 24 chunks, dp 16, tensor parallelism split, ZeRO 1
 """
 
 from __future__ import annotations

@@ -272,3 +272,16 @@ def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():
     found = weigh(several, shelf, held_at_peak)
     assert (found.refused, found.found) == ({"no-closed-form": found.considered}, [])
     assert found.considered > 5
+
+
+def test_a_collective_that_nobody_takes_part_in_holds_nothing_up_in_a_bound():
+    """Experts that recompute on one tensor rank: sums over it waited in line, which no plan has."""
+    mixtral = SPACES["experts on a part of the data shards, beside kernels that run again"][0]
+    document = {"tpsim": "scenario/1", **mixtral, "workload": {**WORK, "seq": 2048}, "chips": 16}
+    shelf, vary = Shelf(), ["tp=1", "pp=2", "ep=2", "microbatches=2", "zero=3", "schedule=1f1b", "recompute=full"]
+    found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak)
+    (one,) = found.found
+    one.family.bound(nearer=True)
+    step = priced(one.space.question(one.layout, shelf), shelf).step.time_s
+    assert one.step_s == pytest.approx(float(step), rel=1e-3)
+    assert one.step_s <= step * (1 + 1e-9)
