@@ -81,7 +81,7 @@ CALCULON = Searched(
     "gpt3-175b-a100-interleaved",
     1024,
     (
-        *("microbatches", "schedule=1f1b,interleaved", "zero=0,1", "practice.regather=false,true"),
+        *("microbatches", "schedule=1f1b,interleaved", "zero=0,1", "practice.regather=false,true", "recompute"),
         *("practice.overlap.tensor=none,beside,split", "practice.overlap.gradients=none,beside"),
     ),
 )

@@ -287,8 +287,7 @@ def page() -> str:
         grid(["sweep", "runs", "tau", "regret, %"], several),
         "## Runs",
         grid(["run", "mesh", "microbatches x sequences x tokens", "measured, s", "predicted, s", "error, %"], each),
-        "Left out:",
-        "\n".join(f"- {name}: {why}." for name, why in chosen()["left_out"].items()),
+        *(f"Left out: {name}: {why}." for name, why in chosen()["left_out"].items()),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -144,6 +144,7 @@ def test_a_plan_says_how_many_copies_there_are_and_why(planned):
         "a token goes to 3.954 of 8 nodes, as stated (assume.routing.copies)"
     )
     assert said(*FLAT) == []
+    assert any(one.startswith("copies of tokens that go on inside a node") for one in planned.not_modelled)
 
 
 def test_counts_of_rows_go_ahead_of_them_level_by_level():

@@ -27,6 +27,8 @@ NOT_MODELLED = (
 
 NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
 
+NOT_FORWARDED = "copies of tokens that go on inside a node while others still come to it: levels take turns"
+
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
 NOT_SERVED = (
@@ -68,10 +70,11 @@ def taken_for_granted(question: Question) -> tuple[str, ...]:
 def not_modelled(question: Question) -> tuple[str, ...]:
     """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
+    forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
     if question.inference:
-        return (*NOT_SERVED, *host)
+        return (*NOT_SERVED, *host, *forwarded)
     norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
-    return (*NOT_MODELLED, *host, *norm, *_reach(question))
+    return (*NOT_MODELLED, *host, *norm, *forwarded, *_reach(question))
 
 
 def _reach(question: Question) -> Iterator[str]:

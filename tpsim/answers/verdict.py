@@ -130,6 +130,10 @@ def change_text(change: FieldChange) -> str:
     return f"--set {change.set}: {', '.join(filter(None, parts))}"
 
 
+SMALL = 0.0002
+"""The share of a step below which nobody sees a part of it in a bar."""
+
+
 def percent(share: float) -> str:
     """A share in percent, three digits.
 
@@ -140,7 +144,7 @@ def percent(share: float) -> str:
 
 
 def bars(plan: PlanResult) -> Iterator[Bar]:
-    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
+    """The step, and the peak of memory beside what the chip has; parts that nobody would see are left out."""
     step, memory = plan.step, plan.memory
     exposed = sorted(((row.exposed_s, axis) for axis, row in plan.totals["by_axis"].items()), reverse=True)
     parts = {
@@ -150,7 +154,8 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
         "bubble": step.bubble_s,
         "host": step.host_s,
     }
-    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
+    seen = {name: size for name, size in parts.items() if size > SMALL * step.time_s}
+    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in seen.items())
     yield Bar("step  ", tuple(shares))
     bytes_ = {**memory.parts, "overheads": memory.overhead_bytes}
     sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)

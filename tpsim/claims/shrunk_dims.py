@@ -7,6 +7,7 @@ from math import lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tpsim.algebra.sharding import line_in
 from tpsim.claims.shrunk_placement import PAIR
 from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
@@ -52,6 +53,8 @@ def shrunk_dims(
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
+    filled = {axis for type_ in types if (line := line_in(type_)) for axis in line.ways}
+    sizes["h"] += bool(filled) and not sizes["h"] % mesh.size(*filled)  # so that there is something to fill up
     tied = old["s"] == old["t"]
     if tied:
         sizes["s"] = lcm(sizes["s"], sizes["t"])

@@ -225,7 +225,7 @@ class _Weigher:
         held = peaks.peak_bytes(cells, schedule, each)
         room = float(asked.machine.chip.memory_capacity.value) - (held + asked.assume.memory.beside(held))
         overlap = asked.practice.overlap
-        blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking)
+        blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
 
         def seconds(some: Any, *, alone: bool) -> Any:
             own = not alone and each.ranks == ALONE < self.group.first.pp

@@ -91,7 +91,8 @@ def _dtypes(result: PlanResult) -> str:
     sent: dict[str, dict[str, None]] = {}
     for row in result.rows:
         plain = row.block if row.block == "loss" else "activations"
-        sent.setdefault(row.dtype, {})[PURPOSES.get(row.op, plain)] = None
+        purpose = "norm of gradients" if row.block == "clip" else PURPOSES.get(row.op, plain)
+        sent.setdefault(row.dtype, {})[purpose] = None
     wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
     return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
 

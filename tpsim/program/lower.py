@@ -134,7 +134,7 @@ def leaves_of(
     for parameter, layer, where in _homes(model, practice, stacks):
         with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
             dtype = (dtypes.experts if parameter.block == "experts" else None) or dtypes.params
-            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param")
+            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param", rows=parameter.rows)
         weights[parameter.name, layer] = leaf
     return weights
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
     from tpsim.question.scenario_file import Assume, PriceFields
@@ -211,8 +211,8 @@ class Question:
         return self.workload if isinstance(self.workload, Inference) else None
 
     @property
-    def blocking(self) -> bool:
-        """True if messages hold up both their stages: as practice states, else as those do who run the schedule."""
+    def blocking(self) -> Blocking:
+        """Whether messages hold up both their stages: as practice states, else as those do who run the schedule."""
         return self.practice.overlap.blocks_stages(usual=self.orders.blocking)
 
     @property

@@ -110,7 +110,9 @@ class OverlapFields(Strict):
     )
     gradients: Beside | None = Field(None, description="reductions of gradients")
     weights: Beside | None = Field(None, description="gathers of parameters")
-    stages: Literal["auto", "none", "beside"] | None = Field(None, description="auto: as the schedule is run")
+    stages: Literal["auto", "none", "steady", "beside"] | None = Field(
+        None, description="auto: as the schedule is run; steady: beside compute but in warm-up and flush"
+    )
 
 
 class AheadFields(Strict):
@@ -175,6 +177,9 @@ class PracticeFields(Strict):
     )
     order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
     causal: Literal["skip", "whole"] | None = None
+    padding: Literal["flat", "rows", "none"] | None = Field(
+        default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"
+    )
     clip: Literal["norm", "none"] | None = None
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"

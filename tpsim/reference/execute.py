@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.algebra.sharding import line_in, unpacked
 from tpsim.program.lives import lives
 from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, Program, Reshard
 from tpsim.program.tokens import TOKENS, positions
@@ -219,9 +220,10 @@ def label(array: Array, op: Op) -> str:
 
 def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Leaf):
-        shape = tuple(run.sizes[dim] for dim in op.output.dims)
-        value = run.placed(run.inputs(label(op.output, op), shape), op.output.dims)
-        scattered = run.grid.scatter(value, op.output.type)
+        plain = unpacked(op.output.type)
+        shape = tuple(run.sizes[dim] for dim in plain.dims)
+        value = run.placed(run.inputs(label(op.output, op), shape), plain.dims)
+        scattered = run.grid.placed(run.grid.relaid(value, plain, op.output.type, run.sizes), op.output.type, run.sizes)
         return {device: scattered[device] for device in run.holders(op.where)}
     if isinstance(op, Reshard):
         return _moved(run, op)
@@ -249,8 +251,11 @@ def _joined(run: Run, op: Join) -> Blocks:
 
 def _moved(run: Run, op: Reshard) -> Blocks:
     """The blocks of an array after all moves of a change of type."""
-    held, dtype = run.blocks[op.inputs[0]], op.output.dtype
-    blocks = {device: held[device] for device in run.holders(op.where)}
+    (x,), dtype = op.inputs, op.output.dtype
+    blocks = {device: run.blocks[x][device] for device in run.holders(op.where)}
+    line = None if x.dims == op.output.dims else line_in(op.output.type) or line_in(x.type)
+    if line and line in op.output.dims:
+        blocks = run.grid.lined(blocks, line, run.sizes)
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
@@ -265,7 +270,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
         else:
             blocks, call = _played(run, move, blocks, parts, op)
         run.causes.append(RanCollective(op, call))
-    return blocks
+    return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
 def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
