@@ -12,14 +12,14 @@ from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
 from tpsim.layouts.weighed import weigh
-from tpsim.machine.parts import Kind, changed
+from tpsim.machine.parts import changed
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.search import SearchResult
-    from tpsim.machine.parts import Constant
+    from tpsim.machine.constant import Constant, Kind
     from tpsim.machine.profile import Machine
     from tpsim.question.shelf import Shelf
 

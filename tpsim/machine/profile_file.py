@@ -11,7 +11,7 @@ from tpsim.fabric.wires import ANY, Wrap
 from tpsim.machine import curve_file, unstated
 from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.figures import ConstantFields
-from tpsim.machine.parts import Chip, Constant, Level, Machine, Source
+from tpsim.machine.parts import Chip, Level, Machine, Source
 from tpsim.machine.profile_fields import DEFAULT, HardwareFile
 from tpsim.machine.profile_misfits import misfits
 from tpsim.machine.tuning import Tuning
@@ -23,6 +23,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from tpsim.machine.constant import Constant
     from tpsim.machine.profile_fields import LevelFields
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document

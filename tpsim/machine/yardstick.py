@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tpsim.machine.parts import Constant, Machine
+    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.errors import Place
     from tpsim.quantity.units import Dimension
 

@@ -92,7 +92,7 @@ class Devices:
         segments = tuple(segment for part in parts for segment in part.segments)
         members = self.network.members(move.axes, segments)
         hop = replace(move, kind="permute")
-        group = ShiftedGroup(self, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
+        group = ShiftedGroup(self.grid, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
         run = self._plan(hop, group, parts, segments)
         stores = group.stores(run.switches)
         for each in self._messages(run, stores.shape[-1]):
@@ -111,7 +111,7 @@ class Devices:
         return self._permutes[key]
 
     def _group(self, move: Move, members: Index, blocks: Blocks) -> MoveGroups:
-        return MoveGroups(self, move, members, np.stack([blocks[device] for device in self.grid.devices]))
+        return MoveGroups(self.grid, move, members, np.stack([blocks[device] for device in self.grid.devices]))
 
     def _step(
         self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any
