@@ -57,7 +57,7 @@ def test_the_list_shows_every_machine_and_what_it_has(capsys):
         "tpu-v5e", "197.0", "16.00", "0.8200", "ici", "16x16,", "dcn", "4",
     ]  # fmt: skip
     assert lines[-2:] == [
-        f"{len(names())} machines, made of 25 chips; your own: a .yaml file, or a folder in TPSIM_PATH",
+        f"{len(names())} machines, made of 26 chips; your own: a .yaml file, or a folder in TPSIM_PATH",
         "next: tpsim hw show dgx-h100",
     ]
 

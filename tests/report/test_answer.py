@@ -18,10 +18,14 @@ from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.answers.model import model_list, model_show
 from tpsim.answers.schema import schema, schema_list
 from tpsim.calibrate.fit import hw_fit
+from tpsim.calibrate.step_fit import hw_fit_runs
 from tpsim.report.answer import DOCUMENT, Answer
 from tpsim.report.record import plain
 
-LOG = Path(__file__).parents[1] / "data" / "logs" / "all-reduce-8-debug.txt"
+DATA = Path(__file__).parents[1] / "data"
+LOG = DATA / "logs" / "all-reduce-8-debug.txt"
+RUNS = DATA / "runs.csv"
+"""A step of Korthikanti 2022, table 5."""
 ANSWERS = {
     **{name: partial(output, name) for name in OUTPUTS},
     "an explanation": lambda: explain("per_layer.wire", "gpt3-175b-a100-tp8"),
@@ -35,6 +39,7 @@ ANSWERS = {
     "the schemas": schema_list,
     "a grid": lambda: grid("deepseek-v3-h100-decode", batches=[16384], contexts=[4096]),
     "a fit": lambda: hw_fit([str(LOG)], base="dgx-h100"),
+    "a fit to steps": lambda: hw_fit_runs(RUNS, base="dgx-a100"),
 }
 PICTURES = {
     "PlanResult": ["Spans", "Spans", "Curves"],

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.orders import Message
     from tpsim.cost.pipeline import Pipelined
+    from tpsim.cost.ran import Message
     from tpsim.program.schedules import Pass
 
 MOST_EVENTS = 20_000

@@ -1,124 +1,22 @@
-"""Time as max and plus: when every action of a pipeline begins and ends, and what its ranks wait for.
-
-An action starts when the one before it has ended and its message has arrived. Blocking sends are exchanges: what a rank
-sends and receives between two actions is one exchange; a message flies once both its ranks are in theirs, and an
-exchange lasts until its last message has arrived. Sends that do not block leave when their action ends.
-Every order is run whole: nothing is extended from a shorter one.
-"""
+"""Time as max and plus: when every action of a pipeline begins and ends. Every order is run whole."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tpsim.program.schedules import Pass, made, uncollected
+from tpsim.cost.steady import Steady
+from tpsim.cost.turns import Turns
+from tpsim.program.schedules import uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
-    from tpsim.program.schedules import Act, Action, Blocking, PipelineSchedule
+    from tpsim.cost.ran import Ran
+    from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
 MOST_ACTIONS = 300_000
 """Actions of all ranks beyond which a schedule is refused: they take a second and more."""
-
-Place = tuple[int, int]
-"""A rank, and the number of an action in its order."""
-
-
-class Channel(NamedTuple):
-    """The messages of one act from one rank to another: they leave, arrive and are wanted one after the other."""
-
-    act: Act
-    sender: int
-    receiver: int
-
-
-class Message(NamedTuple):
-    """What one pass sends to the chunk behind or before it: when it sets off and arrives, and what sets it off."""
-
-    channel: Channel
-    start: Any
-    end: Any
-    cause: Place | Message | None
-
-
-class Gap(NamedTuple):
-    """What lies before an action of a rank, or behind its last one.
-
-    message   the last to arrive of those that the rank takes or, if sends block, gives there
-    flight_s  seconds in which the rank waits while that message is on its way
-    wait_s    seconds in which it waits for another rank, before the message sets off
-    """
-
-    message: Message
-    flight_s: Any
-    wait_s: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A schedule as it ran: per rank start and end of every action in seconds, and all messages as they set off.
-
-    late  per rank the message that ends the gap before each action, and behind the last one
-    """
-
-    schedule: PipelineSchedule
-    starts: Sequence[Sequence[Any]]
-    ends: Sequence[Sequence[Any]]
-    late: Sequence[Sequence[Message | None]]
-    messages: Sequence[Message]
-
-    def done(self, rank: int) -> Any:
-        """When a rank has ended its last action and sent what it made there."""
-        end, late = self.ends[rank][-1], self.late[rank][-1]
-        if late is None:
-            return end
-        _, flight_s, wait_s = _gap(late, end)
-        return end + flight_s + wait_s
-
-    @property
-    def end(self) -> Any:
-        """When the last rank has ended."""
-        return max(map(self.done, range(self.schedule.ranks)))
-
-    @property
-    def span(self) -> Any:
-        """From the first start to the last end of the rank where that is longest."""
-        return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
-
-    def gaps(self, rank: int) -> list[Gap]:
-        """What lies before actions of a rank, and behind its last one, wherever it waits for a message."""
-        return [_gap(late, opened) for late, opened in zip(self.late[rank], [0, *self.ends[rank]], strict=True) if late]
-
-    def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
-        """The actions, and the messages between them, that the end of a rank hangs on, or an action; the last first."""
-        at = self._before(rank, len(self.ends[rank]) if place is None else place)
-        while at is not None:
-            yield at
-            at = at.cause if isinstance(at, Message) else self._before(*at)
-
-    def _before(self, rank: int, place: int) -> Place | Message | None:
-        """What an action starts upon: a message, else the action before it."""
-        return self.late[rank][place] or ((rank, place - 1) if place else None)
-
-    @property
-    def passes(self) -> Iterator[Pass]:
-        """The pass that makes each message."""
-        of = defaultdict[Channel, deque[Pass]](deque)
-        for order in self.schedule.orders:
-            for action in order:
-                for part in action:
-                    if (channel := _given(self.schedule, part)) is not None:
-                        of[channel].append(part)
-        return (of[message.channel].popleft() for message in self.messages)
-
-
-def _gap(late: Message, opened: Any) -> Gap:
-    """The gap that opens then and ends when a message arrives."""
-    away = max(opened, late[1])
-    return made(Gap, (late, late[2] - away, away - opened))
 
 
 def run(
@@ -142,174 +40,8 @@ def run(
     if count > MOST_ACTIONS:
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
-    from tpsim.cost.steady import Steady
-
     blocking = schedule.blocking if blocking is None else blocking
     with uncollected():
         lasts = [seconds(action) for action in schedule.kinds.examples]
         sort = Steady if blocking == "steady" else Turns
         return sort(schedule, blocking, lasts, sends).ran()
-
-
-def _given(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
-    """Where the message goes that a pass makes, if it makes one."""
-    if part is None or part.act == "W" or (to := schedule.receiver(part)) is None:
-        return None
-    return Channel(part.act, schedule.rank(part.chunk), schedule.rank(to))
-
-
-@dataclass(slots=True)
-class Way:
-    """A channel in a pass over the orders.
-
-    ahead   messages that its sender has come to give, less those that its receiver has come to take
-    latest  the last that has set off; of them `coming` have not been taken
-    """
-
-    channel: Channel
-    ahead: int = 0
-    latest: Message | None = None
-    coming: deque[Message] = field(default_factory=deque)
-
-
-class Turns:
-    """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
-
-    gives    what actions of each kind give, and nothing for the one that is before the first and behind the last
-    takes    likewise
-    opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
-    missing  messages that it waits for there and that have not set off
-    """
-
-    def __init__(
-        self, schedule: PipelineSchedule, blocking: Blocking, seconds: list[Any], sends: Callable[[Pass], Any]
-    ) -> None:
-        """All ranks before their first actions."""
-        self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
-        self.ways = dict[Channel, Way]()
-        kinds: list[Action] = [*schedule.kinds.examples, ()]
-        self.gives = [[one for part in kind for one in self._meant(part)] for kind in kinds]
-        self.takes = [[one for part in kind for one in self._meant(schedule.wanted(part))] for kind in kinds]
-        self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
-        self.opened: list[Any] = [0 for _ in self.kinds]
-        self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
-        self.ready: list[int] = []
-        self.messages: list[Message] = []
-
-    def _meant(self, part: Pass | None) -> list[tuple[Way, Any]]:
-        """The message that a pass makes, if it makes one: its channel, and the seconds on its way."""
-        channel = _given(self.schedule, part)
-        return [(self.ways.setdefault(channel, Way(channel)), self.sends(part))] if part and channel else []
-
-    def ran(self) -> Ran:
-        """All of it. Raises InputError where no rank can go on."""
-        open_, opened, takes, ranks = self.opener(), self.opened, self.takes, self.kinds
-        starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
-        for rank in range(len(ranks)):
-            open_(rank, 0)
-        while self.ready:
-            rank = self.ready.pop()
-            kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
-            for way, _ in self.gives[kinds[place - 1]] if self.blocking and self.holds(rank, place) else ():
-                if way.latest[2] > start:  # type: ignore[index]  # it has set off
-                    late, start = way.latest, way.latest[2]  # type: ignore[index]
-            for way, _ in takes[kinds[place]]:
-                one = way.coming.popleft()
-                if one[2] > start:
-                    late, start = one, one[2]
-            lates[rank].append(late)
-            if place + 1 < len(kinds):
-                starts[rank].append(start)
-                opened[rank] = end = start + self.seconds[kinds[place]]
-                ends[rank].append(end)
-                open_(rank, place + 1)
-        if stuck := [rank for rank, missing in enumerate(self.missing) if missing]:
-            raise self._deadlock(stuck)
-        return Ran(self.schedule, starts, ends, lates, self.messages)
-
-    def opener(self) -> Callable[[int, int], None]:
-        """What opens a gap of a rank."""
-        return self._meet if self.blocking else self._leave
-
-    def holds(self, _rank: int, _place: int) -> bool:
-        """True for a gap in which a rank is held up by what it gives."""
-        return True
-
-    def _leave(self, rank: int, place: int) -> None:
-        """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
-        kinds, missing = self.kinds[rank], 0
-        self.places[rank] = place
-        for way, _ in self.takes[kinds[place]]:
-            way.ahead -= 1
-            missing += way.ahead < 0
-        self.missing[rank] = missing
-        if not missing:
-            self.ready.append(rank)
-        for way, flight in self.gives[kinds[place - 1]]:
-            way.ahead += 1
-            self.set_off(way, flight, self.opened[rank], (rank, place - 1))
-            if way.ahead <= 0:
-                self.released(way.channel[2])
-
-    def _meet(self, rank: int, place: int) -> None:
-        """An exchange opens: each message leaves as soon as both its ranks have come for it."""
-        kinds = self.kinds[rank]
-        self.places[rank] = place
-        gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
-        self.missing[rank] = len(gives) + len(takes)
-        if not self.missing[rank]:
-            self.ready.append(rank)
-        for way, flight in gives:
-            way.ahead += 1
-            if way.ahead <= 0:
-                self._exchange(way, flight, way.channel[2], rank)
-        for way, flight in takes:
-            way.ahead -= 1
-            if way.ahead >= 0:
-                self._exchange(way, flight, way.channel[1], rank)
-
-    def _exchange(self, way: Way, flight: Any, first: int, rank: int) -> None:
-        """A message between a rank that has come first and one that comes now."""
-        late = first if self.opened[first] > self.opened[rank] else rank
-        self.set_off(way, flight, self.opened[late], (late, self.places[late] - 1))
-        self.released(way.channel[1])
-        self.released(way.channel[2])
-
-    def set_off(self, way: Way, flight: Any, start: Any, place: Place) -> None:
-        """A message flies, behind others of its channel, when the later of its ranks is there."""
-        latest = way.latest
-        cause: Place | Message | None = place if place[1] >= 0 else None
-        if latest is not None and latest[2] > start:
-            start, cause = latest[2], latest
-        way.latest = message = made(Message, (way.channel, start, start + flight, cause))
-        way.coming.append(message)
-        self.messages.append(message)
-
-    def released(self, rank: int) -> None:
-        """A rank waits for one message less."""
-        self.missing[rank] -= 1
-        if not self.missing[rank]:
-            self.ready.append(rank)
-
-    def _deadlock(self, stuck: list[int]) -> InputError:
-        """What every rank that is left would run next, in vain."""
-        told = [f"rank {rank} waits for {self._first(rank)}" for rank in stuck[:SHOWN]]
-        message = f"schedule {self.schedule.name} deadlocks: {'; '.join(told)}"
-        remedy = "let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
-        return InputError.one("deadlock", message, remedy=remedy)
-
-    def _first(self, rank: int) -> str:
-        """The first message that a rank lacks, and what it would run then."""
-        schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
-        given = order[place - 1] if place and self.blocking else ()
-        wanted = order[place] if place < len(order) else ()
-        meant = [(part, 1) for part in given] + [(schedule.wanted(part), -1) for part in wanted]
-        lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
-        return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
-
-    def lacks(self, way: Way, sign: int) -> bool:
-        """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
-        return way.ahead * sign > 0
-
-
-SHOWN = 4

@@ -13,7 +13,8 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.orders import Channel, Gap, Message, Place, Ran, run
+from tpsim.cost.orders import run
+from tpsim.cost.ran import Channel, Gap, Message, Place, Ran
 from tpsim.cost.rollup import wires_s
 from tpsim.cost.timed import Timed
 from tpsim.program.lives import in_microbatch

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.orders import Turns
+from tpsim.cost.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpsim.cost.orders import Place, Way
+    from tpsim.cost.ran import Place
+    from tpsim.cost.turns import Way
 
 
 class _Given(NamedTuple):

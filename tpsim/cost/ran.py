@@ -1,0 +1,118 @@
+"""A pass over orders of actions as it ran: starts, ends, messages, and what each rank waited for."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.program.schedules import Pass, made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tpsim.program.schedules import Act, PipelineSchedule
+
+Place = tuple[int, int]
+"""A rank, and the number of an action in its order."""
+
+
+class Channel(NamedTuple):
+    """The messages of one act from one rank to another: they leave, arrive and are wanted one after the other."""
+
+    act: Act
+    sender: int
+    receiver: int
+
+
+class Message(NamedTuple):
+    """What one pass sends to the chunk behind or before it: when it sets off and arrives, and what sets it off."""
+
+    channel: Channel
+    start: Any
+    end: Any
+    cause: Place | Message | None
+
+
+class Gap(NamedTuple):
+    """What lies before an action of a rank, or behind its last one.
+
+    message   the last to arrive of those that the rank takes or, if sends block, gives there
+    flight_s  seconds in which the rank waits while that message is on its way
+    wait_s    seconds in which it waits for another rank, before the message sets off
+    """
+
+    message: Message
+    flight_s: Any
+    wait_s: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A schedule as it ran: per rank start and end of every action in seconds, and all messages as they set off.
+
+    late  per rank the message that ends the gap before each action, and behind the last one
+    """
+
+    schedule: PipelineSchedule
+    starts: Sequence[Sequence[Any]]
+    ends: Sequence[Sequence[Any]]
+    late: Sequence[Sequence[Message | None]]
+    messages: Sequence[Message]
+
+    def done(self, rank: int) -> Any:
+        """When a rank has ended its last action and sent what it made there."""
+        end, late = self.ends[rank][-1], self.late[rank][-1]
+        if late is None:
+            return end
+        _, flight_s, wait_s = _gap(late, end)
+        return end + flight_s + wait_s
+
+    @property
+    def end(self) -> Any:
+        """When the last rank has ended."""
+        return max(map(self.done, range(self.schedule.ranks)))
+
+    @property
+    def span(self) -> Any:
+        """From the first start to the last end of the rank where that is longest."""
+        return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
+
+    def gaps(self, rank: int) -> list[Gap]:
+        """What lies before actions of a rank, and behind its last one, wherever it waits for a message."""
+        return [_gap(late, opened) for late, opened in zip(self.late[rank], [0, *self.ends[rank]], strict=True) if late]
+
+    def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
+        """The actions, and the messages between them, that the end of a rank hangs on, or an action; the last first."""
+        at = self._before(rank, len(self.ends[rank]) if place is None else place)
+        while at is not None:
+            yield at
+            at = at.cause if isinstance(at, Message) else self._before(*at)
+
+    def _before(self, rank: int, place: int) -> Place | Message | None:
+        """What an action starts upon: a message, else the action before it."""
+        return self.late[rank][place] or ((rank, place - 1) if place else None)
+
+    @property
+    def passes(self) -> Iterator[Pass]:
+        """The pass that makes each message."""
+        of = defaultdict[Channel, deque[Pass]](deque)
+        for order in self.schedule.orders:
+            for action in order:
+                for part in action:
+                    if (channel := channel_of(self.schedule, part)) is not None:
+                        of[channel].append(part)
+        return (of[message.channel].popleft() for message in self.messages)
+
+
+def _gap(late: Message, opened: Any) -> Gap:
+    """The gap that opens then and ends when a message arrives."""
+    away = max(opened, late[1])
+    return made(Gap, (late, late[2] - away, away - opened))
+
+
+def channel_of(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
+    """Where the message goes that a pass makes, if it makes one."""
+    if part is None or part.act == "W" or (to := schedule.receiver(part)) is None:
+        return None
+    return Channel(part.act, schedule.rank(part.chunk), schedule.rank(to))

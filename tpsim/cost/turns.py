@@ -1,0 +1,179 @@
+"""Ranks that take turns through their orders of actions, message by message.
+
+An action starts when the one before it has ended and its message has arrived. Blocking sends are exchanges: what a rank
+sends and receives between two actions is one exchange; a message flies once both its ranks are in theirs, and an
+exchange lasts until its last message has arrived. Sends that do not block leave when their action ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tpsim.cost.ran import Channel, Message, Ran, channel_of
+from tpsim.program.schedules import made
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpsim.cost.ran import Place
+    from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
+
+
+@dataclass(slots=True)
+class Way:
+    """A channel in a pass over the orders.
+
+    ahead   messages that its sender has come to give, less those that its receiver has come to take
+    latest  the last that has set off; of them `coming` have not been taken
+    """
+
+    channel: Channel
+    ahead: int = 0
+    latest: Message | None = None
+    coming: deque[Message] = field(default_factory=deque)
+
+
+class Turns:
+    """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
+
+    gives    what actions of each kind give, and nothing for the one that is before the first and behind the last
+    takes    likewise
+    opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
+    missing  messages that it waits for there and that have not set off
+    """
+
+    def __init__(
+        self, schedule: PipelineSchedule, blocking: Blocking, seconds: list[Any], sends: Callable[[Pass], Any]
+    ) -> None:
+        """All ranks before their first actions."""
+        self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
+        self.ways = dict[Channel, Way]()
+        kinds: list[Action] = [*schedule.kinds.examples, ()]
+        self.gives = [[one for part in kind for one in self._meant(part)] for kind in kinds]
+        self.takes = [[one for part in kind for one in self._meant(schedule.wanted(part))] for kind in kinds]
+        self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
+        self.opened: list[Any] = [0 for _ in self.kinds]
+        self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
+        self.ready: list[int] = []
+        self.messages: list[Message] = []
+
+    def _meant(self, part: Pass | None) -> list[tuple[Way, Any]]:
+        """The message that a pass makes, if it makes one: its channel, and the seconds on its way."""
+        channel = channel_of(self.schedule, part)
+        return [(self.ways.setdefault(channel, Way(channel)), self.sends(part))] if part and channel else []
+
+    def ran(self) -> Ran:
+        """All of it. Raises InputError where no rank can go on."""
+        open_, opened, takes, ranks = self.opener(), self.opened, self.takes, self.kinds
+        starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
+        for rank in range(len(ranks)):
+            open_(rank, 0)
+        while self.ready:
+            rank = self.ready.pop()
+            kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
+            for way, _ in self.gives[kinds[place - 1]] if self.blocking and self.holds(rank, place) else ():
+                if way.latest[2] > start:  # type: ignore[index]  # it has set off
+                    late, start = way.latest, way.latest[2]  # type: ignore[index]
+            for way, _ in takes[kinds[place]]:
+                one = way.coming.popleft()
+                if one[2] > start:
+                    late, start = one, one[2]
+            lates[rank].append(late)
+            if place + 1 < len(kinds):
+                starts[rank].append(start)
+                opened[rank] = end = start + self.seconds[kinds[place]]
+                ends[rank].append(end)
+                open_(rank, place + 1)
+        if stuck := [rank for rank, missing in enumerate(self.missing) if missing]:
+            raise self._deadlock(stuck)
+        return Ran(self.schedule, starts, ends, lates, self.messages)
+
+    def opener(self) -> Callable[[int, int], None]:
+        """What opens a gap of a rank."""
+        return self._meet if self.blocking else self._leave
+
+    def holds(self, _rank: int, _place: int) -> bool:
+        """True for a gap in which a rank is held up by what it gives."""
+        return True
+
+    def _leave(self, rank: int, place: int) -> None:
+        """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
+        kinds, missing = self.kinds[rank], 0
+        self.places[rank] = place
+        for way, _ in self.takes[kinds[place]]:
+            way.ahead -= 1
+            missing += way.ahead < 0
+        self.missing[rank] = missing
+        if not missing:
+            self.ready.append(rank)
+        for way, flight in self.gives[kinds[place - 1]]:
+            way.ahead += 1
+            self.set_off(way, flight, self.opened[rank], (rank, place - 1))
+            if way.ahead <= 0:
+                self.released(way.channel[2])
+
+    def _meet(self, rank: int, place: int) -> None:
+        """An exchange opens: each message leaves as soon as both its ranks have come for it."""
+        kinds = self.kinds[rank]
+        self.places[rank] = place
+        gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
+        self.missing[rank] = len(gives) + len(takes)
+        if not self.missing[rank]:
+            self.ready.append(rank)
+        for way, flight in gives:
+            way.ahead += 1
+            if way.ahead <= 0:
+                self._exchange(way, flight, way.channel[2], rank)
+        for way, flight in takes:
+            way.ahead -= 1
+            if way.ahead >= 0:
+                self._exchange(way, flight, way.channel[1], rank)
+
+    def _exchange(self, way: Way, flight: Any, first: int, rank: int) -> None:
+        """A message between a rank that has come first and one that comes now."""
+        late = first if self.opened[first] > self.opened[rank] else rank
+        self.set_off(way, flight, self.opened[late], (late, self.places[late] - 1))
+        self.released(way.channel[1])
+        self.released(way.channel[2])
+
+    def set_off(self, way: Way, flight: Any, start: Any, place: Place) -> None:
+        """A message flies, behind others of its channel, when the later of its ranks is there."""
+        latest = way.latest
+        cause: Place | Message | None = place if place[1] >= 0 else None
+        if latest is not None and latest[2] > start:
+            start, cause = latest[2], latest
+        way.latest = message = made(Message, (way.channel, start, start + flight, cause))
+        way.coming.append(message)
+        self.messages.append(message)
+
+    def released(self, rank: int) -> None:
+        """A rank waits for one message less."""
+        self.missing[rank] -= 1
+        if not self.missing[rank]:
+            self.ready.append(rank)
+
+    def _deadlock(self, stuck: list[int]) -> InputError:
+        """What every rank that is left would run next, in vain."""
+        told = [f"rank {rank} waits for {self._first(rank)}" for rank in stuck[:SHOWN]]
+        message = f"schedule {self.schedule.name} deadlocks: {'; '.join(told)}"
+        remedy = "let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
+        return InputError.one("deadlock", message, remedy=remedy)
+
+    def _first(self, rank: int) -> str:
+        """The first message that a rank lacks, and what it would run then."""
+        schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
+        given = order[place - 1] if place and self.blocking else ()
+        wanted = order[place] if place < len(order) else ()
+        meant = [(part, 1) for part in given] + [(schedule.wanted(part), -1) for part in wanted]
+        lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
+        return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
+
+    def lacks(self, way: Way, sign: int) -> bool:
+        """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
+        return way.ahead * sign > 0
+
+
+SHOWN = 4
