@@ -191,9 +191,7 @@ def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tup
     for one in points:
         cells.setdefault(int(one[0] / end * POINTS), []).append(one)
     thin = (
-        point
-        for cell in cells.values()
-        for point in sorted({min(cell, key=_size), max(cell, key=_size), cell[-1]})
+        point for cell in cells.values() for point in sorted({min(cell, key=_size), max(cell, key=_size), cell[-1]})
     )
     return [*(thin if len(points) > POINTS else points), (end, points[-1][1])]
 
