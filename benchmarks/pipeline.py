@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from tpsim.cost.orders import run
-from tpsim.program.schedules import Action, pipeline_schedule
+from tpsim.program.schedules import pipeline_schedule
+
+if TYPE_CHECKING:
+    from tpsim.program.schedules import Action
 
 SECONDS = {"F": 18.5, "B": 18.1, "W": 9.3}
 SEND = 0.6

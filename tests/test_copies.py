@@ -15,6 +15,7 @@ from tests.test_expert_volumes import call, sizes_of
 from tpsim.program.copies import Router, most_reached, reached
 from tpsim.program.layout import Dtypes
 from tpsim.program.lower import lower
+from tpsim.quantity.errors import InputError
 from tpsim.reference.routing import own, parts_reached
 
 V3, V3_LIMITED = Router(256, 8), Router(256, 8, groups=8, best=4)
@@ -106,14 +107,22 @@ def planned():
 def test_deepseek_v3_goes_from_node_to_node_and_then_to_ranks(planned):
     rows = rows_of(planned)
     there, inside = rows["dispatch.nodes"], rows["dispatch.ranks"]
-    assert (there[0], there[2]) == ("node", "2*b*h*nodes_per_token*s*(node - 1)/(d*node)")
-    assert (inside[0], inside[2]) == ("gpu", "2*b*h*ranks_per_token*s*(d - node)/d**2")
+    assert (there[0], there[2]) == ("node", "33*b*h*nodes_per_token*s*(node - 1)/(32*d*node)")
+    assert (inside[0], inside[2]) == ("gpu", "33*b*h*ranks_per_token*s*(d - node)/(32*d**2)")
+    assert rows["combine.nodes"][2] == "2*b*h*nodes_per_token*s*(node - 1)/(d*node)"
     flat = tpsim.plan("deepseek-v3-h100", overrides=FLAT)
     assert rows_of(flat)["dispatch.rows"][1] > there[1] + inside[1]
     assert flat.step.time_s > planned.step.time_s
     assert flat.compute.useful_flops == planned.compute.useful_flops
     reason = next(row.because for row in planned.collectives if row.array == "dispatch.nodes")
     assert reason == "dispatch.nodes goes to the nodes that experts of its tokens lie on, told apart by node"
+
+
+def test_a_plan_of_deepseek_v3_sends_what_its_routing_comes_to():
+    found = tpsim.plan("deepseek-v3-h100", overrides=["assume.routing.copies={node: 3.954}"])
+    sent = {row.array: row.wire_bytes_per_device for row in found.collectives if row.op == "rows"}
+    assert float(sent["dispatch.nodes"]) == pytest.approx(104_753_037, abs=1)
+    assert float(sent["combine.nodes"]) == pytest.approx(203_157_405, abs=1)
 
 
 def said(*overrides):
@@ -135,6 +144,21 @@ def test_a_plan_says_how_many_copies_there_are_and_why(planned):
         "a token goes to 3.954 of 8 nodes, as stated (assume.routing.copies)"
     )
     assert said(*FLAT) == []
+    assert any(one.startswith("copies of tokens that go on inside a node") for one in planned.not_modelled)
+
+
+def test_counts_of_rows_go_ahead_of_them_level_by_level():
+    """4 bytes per expert and rank, 256 and 64: V of a rank's share, over nodes and then inside them."""
+    found = tpsim.plan("deepseek-v3-h100", overrides=["practice.rows.counts=exchange"])
+    rows = [row for row in found.collectives if row.op == "rows" and row.phase == "forward" and "coun" in row.array]
+    assert {(row.axis, row.dtype, row.logical_bytes) for row in rows} == {
+        ("node", "int32", 4 * 256 * 64 // 8),
+        ("gpu", "int32", 4 * 256 * 64 // 8),
+    }
+    first = [row.array for row in found.collectives].index
+    assert first("dispatch.counts") < first("dispatch.nodes")
+    with pytest.raises(InputError, match=r"experts have rows for a capacity .*, so nobody needs to be told how many"):
+        tpsim.plan("deepseek-v3-h100", overrides=["practice.rows.counts=exchange", "assume.routing.drop=1.25"])
 
 
 # Devices ---------------------------------------------------------------------------------------------------------
@@ -153,8 +177,8 @@ CUBE = {
 FOLDED = ["node", "gpu", "tensor"]
 
 
-def verified(dispatch, ep=FOLDED, **fields):
-    asked = {**CUBE, **fields, "practice": {"rows": {"dispatch": dispatch}}}
+def verified(dispatch, ep=FOLDED, counts="none", **fields):
+    asked = {**CUBE, **fields, "practice": {"rows": {"dispatch": dispatch, "counts": counts}}}
     return tpsim.verify(asked | {"layout": {**CUBE["layout"], "ep": ep}}).runs[0]
 
 
@@ -170,10 +194,10 @@ GROUPED = {
     [
         ("rank", {}),
         ("node", {"ep": ["node", "gpu"]}),
-        ("node_rank", {}),
+        ("node_rank", {"counts": "exchange"}),
         ("node_rank", {"model": GROUPED}),
     ],
-    ids=["rank", "node", "node_rank", "from two of four groups"],
+    ids=["rank", "node", "node_rank, counts ahead", "from two of four groups"],
 )
 def test_every_claim_of_copies_holds_on_eight_devices(dispatch, fields):
     run = verified(dispatch, **fields)

@@ -14,17 +14,18 @@ import tpsim
 from tests.models import LLAMA, mixture
 from tests.program.test_experts import ORDER
 from tpsim.algebra.mesh import Mesh
-from tpsim.cost.compute import compute
+from tpsim.cost.compute import compute, kernel_s
 from tpsim.cost.kept import kept
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import local_bytes
 from tpsim.cost.rollup import collectives, price
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile, timing
-from tpsim.machine.timing import pause_s
+from tpsim.machine.chip_seconds import pause_s
 from tpsim.program.dims import completed
 from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
+from tpsim.quantity.errors import InputError
 
 MODEL = mixture()
 EXCHANGED = layout(dp=("E",), ep=("E",))
@@ -279,3 +280,52 @@ def test_memory_counts_the_experts_of_a_chip(planned):
 
 def test_dense_models_have_no_dims_of_experts():
     assert not {"n", "c", "k", "q"} & LLAMA.dims(sequences=1, seq=8).keys()
+
+
+# Number formats --------------------------------------------------------------------------------------------------
+
+
+def test_deepseek_v3_trains_in_fp8_what_its_report_says():
+    """Products of layers with their weights, and rows of 7,168 numbers with 56 scales; attention and head in bf16."""
+    where = {"mesh": {"expert": 64}, "layout": {"dp": "expert", "ep": "expert"}}
+    wide = asked("deepseek-v3", 4096, **where)
+    practice = {"base": "ideal", "rows": {"dtype": "fp8_128"}}
+    narrow = asked("deepseek-v3", 4096, **where, practice=practice, workload={"dtype": "fp8_128"})
+    rows = {row.array: row for row in narrow.rows if row.op == "rows"}
+    each = {name: rows[name].logical_bytes / (64 * 4096 * 8) for name in rows if name.endswith("rows")}
+    fewer, whole = 7168 + 56 * 4, 2 * 7168
+    assert each == {
+        "dispatch.rows": fewer,
+        "d.combine.rows": fewer,
+        "combine.rows": whole,
+        "d.dispatch.rows": whole,
+    }
+    machine, due = wide.question.machine, {"experts.up": 0.5, "mlp.out": 0.5, "logits": 1, "router.logits": 1}
+    ratios = {}
+    for kernel in (one for one in wide.lowered.kernels if one.where.act == "F"):
+        name = "attention" if kernel.fused else kernel.ops[0].output.name
+        seconds = [kernel_s(kernel, wide.sizes, machine, dtype, None) for dtype in ("fp8_128", "bf16")]
+        ratios[name] = seconds[0] / seconds[1]
+    assert ratios["attention"] == 1
+    assert {name: ratios[name] for name in due} == pytest.approx(due, rel=0.02)
+    assert narrow.memory.parameters_bytes == wide.memory.parameters_bytes
+    said = "products in fp8_128, on arrays that are held and sent in bf16"
+    assert said in [one.text for one in narrow.assumptions]
+    assert narrow.step.mfu == pytest.approx(narrow.step.counted[0] / (narrow.step.time_s * 64 * 1979e12))
+
+
+def test_experts_of_gpt_oss_are_held_as_they_are_published():
+    """114,701,598,720 parameters in blocks of 32 with a scale of 8 bits: 17/32 byte each."""
+    scenario, experts = "gpt-oss-120b-h100-decode", 114_701_598_720
+    published, wide = (tpsim.plan(scenario, overrides=one).memory for one in ([], ["workload.expert_dtype=bf16"]))
+    assert 8 * (wide.parameters_bytes - published.parameters_bytes) == 2 * experts - 60_935_224_320
+    assert experts * 17 // 32 == 60_935_224_320
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("dtype", "int4"), ("param_dtype", "mxfp4"), ("grad_dtype", "fp8_128"), ("optimizer_dtype", "int4")],
+)
+def test_formats_that_no_training_of_these_has_are_refused_by_name(field, value):
+    with pytest.raises(InputError, match=f'unknown-value.*workload.{field} cannot be "{value}"'):
+        tpsim.plan("mixtral-8x7b-h100", overrides=[f"workload.{field}={value}"])

@@ -20,21 +20,22 @@ import sympy
 
 import tpsim
 from tests.algebra.simulated import Devices
+from tests.arrays import parse_array
 from tests.linear import DIMS, b, h, injected, linear, moves, n, payload, s, values
 from tests.models import GPT, LLAMA, loops
 from tests.program.test_collectives import collectives
 from tests.reference.judge import difference, run, unsharded
 from tests.reference.wires import on_rings
 from tests.worked import gpus
+from tpsim.algebra.expression import NotationError
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
-from tpsim.algebra.notation import NotationError, parse_array
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
-from tpsim.machine import forms, profile, timing
+from tpsim.machine import forms, profile, timing, torus_forms
 from tpsim.program.layout import DTYPE_BYTES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Map
@@ -226,9 +227,9 @@ def test_claim_000_31_an_all_to_all_is_a_quarter_of_a_gather_only_where_the_tabl
 
 @pytest.mark.parametrize("sides", [(4, 4), (4, 8), (2, 8, 4), (16, 16)])
 def test_claim_000_31_on_a_torus_the_longest_axis_counts(sides):
-    axes = [forms.TorusAxis(side, closed=side > 2) for side in sides]
+    axes = [torus_forms.TorusAxis(side, closed=side > 2) for side in sides]
     chips = sympy.prod(sides)
-    assert forms.torus_all_to_all(V, axes).link_total / (V / 2) == sympy.Rational(max(sides), 4 * chips)
+    assert torus_forms.torus_all_to_all(V, axes).link_total / (V / 2) == sympy.Rational(max(sides), 4 * chips)
 
 
 def test_claim_000_31_the_quarter_reads_as_n_quarters_when_the_buffer_of_one_rank_is_quoted():

@@ -8,7 +8,7 @@ load when first used, so that importing the package, and `tpsim --help`, cost no
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from tpsim import hw as hw
@@ -29,24 +29,44 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-ROOMS = {
+
+class Verb(NamedTuple):
+    """One verb. Its command is ``tpsim.cli.NAME:NAME``, its function ``tpsim.ROOM.NAME:NAME``.
+
+    section  of the help
+    room     "" for one of several words: its functions stand in ``tpsim.NAME``
+    """
+
+    name: str
+    section: Literal["Estimate", "Understand", "Guard", "Data"]
+    answers: str
+    room: str
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb("plan", "Estimate", "One step of training or inference: what is sent, computed and held.", "answers"),
+    Verb("search", "Estimate", "The best layout of N chips, and why the next ones are worse.", "answers"),
+    Verb("diff", "Estimate", "Two scenarios, results or locks: what moves, and why.", "guard"),
+    Verb("shard", "Understand", "The algebra on one product, reshard or array.", "answers"),
+    Verb("collective", "Understand", "One collective over sizes on one machine.", "answers"),
+    Verb("explain", "Understand", "Where a printed number comes from: formula, values, sources.", "answers"),
+    Verb("verify", "Understand", "A step or an expression run on simulated devices, held to every claim.", "claims"),
+    Verb("check", "Guard", "Every scenario against tpsim.lock: what moved, and why.", "guard"),
+    Verb("hw", "Data", "The machines: their constants with sources.", ""),
+    Verb("model", "Data", "The models: their sizes and parameters as read.", ""),
+    Verb("schema", "Data", "The JSON Schema of a file format or of an output.", "answers"),
+)
+"""The verbs in the order of the help, known without loading any of them."""
+
+ROOMS = {verb.name: verb.room for verb in VERBS if verb.room} | {
     "breakeven": "answers",
-    "check": "guard",
-    "collective": "answers",
-    "diff": "guard",
-    "explain": "answers",
     "grid": "answers",
-    "plan": "answers",
-    "schema": "answers",
-    "search": "answers",
-    "shard": "answers",
     "sweep": "answers",
-    "verify": "claims",
     "verify_expression": "claims",
 }
 """The public functions, and the room in which each stands in a file of its name."""
 
-MODULES = ("hw", "model")
+MODULES = tuple(verb.name for verb in VERBS if not verb.room)
 """The public modules: verbs of several words."""
 
 __all__ = ["__version__", *ROOMS, *MODULES]  # noqa: PLE0604 - names all

@@ -15,7 +15,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
 from tpsim.algebra.planner import Prices, product_ways
 from tpsim.algebra.sharding import ShardingError
-from tpsim.answers.pricing import Clock, Pricing
+from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.fabric.placement import place
 from tpsim.machine.profile import load
 
@@ -52,7 +52,7 @@ def on_a_machine(name, sizes, binding, rng, shape):
     """Seconds on a machine; dims may be too short to be split by every axis."""
     machine, mesh = load(name), Mesh(sizes)
     dims = {dim: pick(rng, [4, 1024, 4096, 8192]) for dim in sorted({dim for part in shape for dim in part})}
-    clock = Clock(machine, place(machine.levels, mesh, binding), "bf16", "additive")
+    clock = PlacedMachine(machine, place(machine.levels, mesh, binding), "bf16", "additive")
     prices = Pricing(mesh, dims, "bf16", clock).prices()
     once = 2 * prod(dims.values())
 

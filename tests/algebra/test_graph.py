@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.algebra.exhaustive import one_move, types
-from tpsim.algebra.graph import entering, every_move, leaving
+from tests.arrays import every_move, parse_array
+from tpsim.algebra.graph import entering, leaving
 from tpsim.algebra.meetings import loosely
 from tpsim.algebra.moves import Move
-from tpsim.algebra.notation import parse_array
 from tpsim.algebra.sharding import Sharding
 
 AXES = ("X", "Y", "Z")

@@ -6,8 +6,8 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from tests.arrays import parse_array
 from tpsim.algebra.legality import RULES, OwedError, owed_after, state
-from tpsim.algebra.notation import parse_array
 
 ARRAYS = {"sum": "A[I]{U_X}", "max": "A[I]{M_X}", "sharded": "A[I_X]", "whole": "A[I]"}
 STATES = ("sum", "max", "sharded", "whole")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.arrays import parse_array
 from tpsim.algebra.moves import MOVES, wire
-from tpsim.algebra.notation import parse_array
 from tpsim.algebra.reshard import book_path
 
 DIMS, AXES = {"I": 64, "J": 32}, {"X": 4, "Y": 2}

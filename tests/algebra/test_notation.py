@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given
 
 from tests.algebra.simulated import types
-from tpsim.algebra.notation import (
-    NotationError,
-    Product,
-    Reshard,
-    Single,
-    format_array,
-    parse_array,
-    parse_expression,
-)
+from tests.arrays import parse_array
+from tpsim.algebra.expression import Conversion, NotationError, Product, Single, format_array
+from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.sharding import Sharding
 
 MESH = ("X", "Y")
@@ -95,7 +89,7 @@ def test_a_product_may_leave_its_result_open():
 
 
 def test_a_reshard_and_a_single_array_are_told_apart():
-    assert isinstance(parse_expression("A[I_X, J] -> A[I, J_X]"), Reshard)
+    assert isinstance(parse_expression("A[I_X, J] -> A[I, J_X]"), Conversion)
     assert isinstance(parse_expression("A[I_X, J]"), Single)
 
 

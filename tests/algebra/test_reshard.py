@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.algebra.simulated import DIM, SIZES, journeys, run_moves
-from tpsim.algebra.graph import every_move
+from tests.arrays import every_move, parse_array
 from tpsim.algebra.moves import wire
-from tpsim.algebra.notation import parse_array
 from tpsim.algebra.reshard import Routes, book_path
 from tpsim.algebra.sharding import ShardingError
 

@@ -10,6 +10,7 @@ import pytest
 
 import tpsim
 from tpsim.answers.plan import plan
+from tpsim.answers.plan_step import pace_at
 from tpsim.report.answer import Assumption
 
 ASKED = [
@@ -165,7 +166,7 @@ def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):
 
 def test_at_the_break_even_the_step_is_bound_by_both(answer):
     scale = answer.step.breakeven_tokens_per_chip * answer.chips / answer.tokens
-    assert answer.pace_at(scale * 1.01) <= 1 < answer.pace_at(scale * 0.99)
+    assert pace_at(answer, scale * 1.01) <= 1 < pace_at(answer, scale * 0.99)
 
 
 def test_a_violated_requirement_is_said_in_the_verdict():

@@ -168,12 +168,12 @@ def test_a_demand_on_the_peak_is_held_against_all_arrays(answers):
 
 def test_what_bounds_a_step_stands_with_its_share_and_what_is_lost_with_its_collective(answers):
     assert lines(answers["fitting"])["time"] == (
-        "9.486 s a step: bound by compute (80 %), 20 % lost to exposed communication, "
-        "mostly all_gather over tensor (10.2 %); 221,077 tokens/s, MFU 39.2 %"
+        "9.487 s a step: bound by compute (80 %), 20 % lost to exposed communication, "
+        "mostly all_gather over tensor (10.2 %); 221,060 tokens/s, MFU 39.2 %"
     )
     assert (
-        ": bound by communication, 56.2 % lost to exposed "
-        "communication, mostly all_reduce over data (52.5 %);" in (lines(answers["bound by communication"])["time"])
+        ": bound by communication, 55.7 % lost to exposed "
+        "communication, mostly all_reduce over data (52 %);" in (lines(answers["bound by communication"])["time"])
     )
 
 
@@ -286,7 +286,8 @@ def test_a_stage_of_zero_that_could_save_next_to_nothing_is_not_priced():
 
 def test_a_change_that_is_not_legal_is_none():
     """Hidden 5120 is not divisible by 48, which every stage of ZeRO would split it over."""
-    asked = {"model": "llama-2-13b", "hw": "dgx-h100", "dp": 48, "seq": 256, "batch": 48}
+    whole = ("practice.padding=none",)
+    asked = {"model": "llama-2-13b", "hw": "dgx-h100", "dp": 48, "seq": 256, "batch": 48, "overrides": whole}
     assert not plan(**asked).memory.states_fit
     assert plan(**asked).change is None
     assert plan(**{**asked, "dp": 64, "batch": 64}).change.set == "layout.zero=2"

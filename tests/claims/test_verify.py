@@ -362,3 +362,13 @@ def test_states_that_are_claimed_too_small_are_seen(monkeypatch):
         memory_module, "memory", lambda *asked: replace(one := held(*asked), optimizer_bytes=one.optimizer_bytes - 1)
     )
     assert "bytes of role state, claimed were" in failing(SMALL)["memory"]
+
+
+def test_axes_that_stream_and_one_that_others_share_are_waited_for_in_turn_on_the_wires_of_a_torus():
+    """The norm's sum over three axes: two are gone through at once, then one whose links the stages share."""
+    asked = {"model": "llama-3-8b", "hw": "tpu-v5p", "dp": 2, "tp": 2, "zero": 1, "seq": 4096, "batch": 8}
+    shared = ("mesh.context=2", "layout.cp=context", "mesh.pipe=2", "layout.pp=pipe")
+    answer = verify(None, overrides=shared, microbatches=4, practice="fsdp2", **asked)
+    assert answer.ok, answer.verdict
+    (links,) = (check for check in answer.runs[0].checks if check.check == "links")
+    assert "rotated" in links.detail

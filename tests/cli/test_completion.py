@@ -6,8 +6,8 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
+from tpsim import VERBS
 from tpsim.cli.main import tpsim as root
-from tpsim.cli.verbs import VERBS
 
 
 def completed(*words):

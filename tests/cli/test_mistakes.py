@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpsim.cli.verbs import VERBS
+from tpsim import VERBS
 
 ANSWERS = {
     ("plna",): (

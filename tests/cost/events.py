@@ -121,32 +121,51 @@ class Ranks:
         self.receiver = {made: rank for rank, made in taken if made[1] % len(orders) != rank}
         self.ends = {(rank, i): Event() for rank, order in enumerate(orders) for i in range(len(order))}
         self.done, self.sent, self.wanted, self.arrived = (defaultdict(Event) for _ in range(4))
+        self.asked: set[Pass] = set()
+        for rank, order in enumerate(orders):
+            for i, action in enumerate(order):
+                self.asked |= set(self.far(rank, action)) if self.stands(rank, i) else set()
 
-    def exchange(self, outbox: Sequence[Pass], inbox: Sequence[Pass]) -> Process:
+    def far(self, rank: int, action: Sequence[Pass]) -> list[Pass]:
+        """What an action takes from other ranks."""
+        takes = [made for one in action if (made := needed(one, self.last)) and made not in action]
+        return [made for made in takes if made[1] % len(self.orders) != rank]
+
+    def stands(self, rank: int, i: int) -> bool:
+        """True if a rank is held up before its i-th action: of orders that block at their ends alone, there."""
+        order = self.orders[rank]
+        if self.blocking != "steady" or not i:
+            return bool(self.blocking)
+        former = order[:i]
+        opening = {act for action in order[: i + 1] for act, _, _ in action} == {"F"}
+        closing = not any(act == "F" for action in order[i - 2 :] for act, _, _ in action) and i > 1
+        return (opening and bool(former) and i < len(order)) or closing
+
+    def exchange(self, outbox: Sequence[Pass], inbox: Sequence[Pass], held: bool) -> Process:
         """Hand over what is to be sent, ask for what is to come, and wait."""
         for one in outbox:
             self.world.happen(self.sent[one])
         for one in inbox:
             self.world.happen(self.wanted[one])
-        yield from [self.arrived[one] for one in (*inbox, *(outbox if self.blocking else ()))]
+        yield from [self.arrived[one] for one in (*inbox, *(outbox if held else ()))]
 
     def rank(self, rank: int) -> Process:
         outbox: list[Pass] = []
         for i, action in enumerate(self.orders[rank]):
             takes = [made for one in action if (made := needed(one, self.last)) and made not in action]
-            yield from self.exchange(outbox, [made for made in takes if made[1] % len(self.orders) != rank])
+            yield from self.exchange(outbox, self.far(rank, action), self.stands(rank, i))
             yield from [self.done[made] for made in takes if made[1] % len(self.orders) == rank]
             yield sum(self.seconds[chunk, act] for act, chunk, _ in action)
             self.world.happen(self.ends[rank, i])
             for one in action:
                 self.world.happen(self.done[one])
             outbox = [one for one in action if one in self.receiver]
-        yield from self.exchange(outbox, ())
+        yield from self.exchange(outbox, (), self.stands(rank, len(self.orders[rank])))
 
     def channel(self, messages: Sequence[Pass]) -> Process:
         """One message at a time: the next sets off when the former has arrived."""
         for one in messages:
-            yield from (self.sent[one], self.wanted[one]) if self.blocking else (self.sent[one],)
+            yield from (self.sent[one], self.wanted[one]) if one in self.asked else (self.sent[one],)
             yield self.flights[one[1], one[0]]
             self.world.happen(self.arrived[one])
 
@@ -167,13 +186,14 @@ def pipeline(
     seconds: Mapping[tuple[int, str], float],
     flights: Mapping[tuple[int, str], float],
     *,
-    blocking: bool = False,
+    blocking: bool | str = False,
 ) -> list[list[float]]:
     """When every action of every rank ends; chunk k lies on rank k mod their number.
 
     seconds   of a pass, by (chunk, act)
     flights   of the message that a pass leaves behind, by (chunk, act); one message at a time from rank to rank and act
     blocking  what a rank sends and receives between two actions holds it up from its entry until the last has arrived,
-              and a message flies when sender and receiver have entered
+              and a message flies when sender and receiver have entered; "steady": but for those in whose way a rank is
+              neither among the forwards that its order begins with nor among what comes behind its last forward
     """
     return Ranks(orders, seconds, flights, blocking=blocking).run()

@@ -13,8 +13,8 @@ from tpsim.calibrate.calibrate import adjusted
 from tpsim.cost.compute import compute, kernel_s
 from tpsim.cost.compute import seconds as seconds_of
 from tpsim.cost.kernels import kernels, merged
+from tpsim.machine.chip_seconds import waves
 from tpsim.machine.profile import load
-from tpsim.machine.timing import waves
 from tpsim.program.layout import Practice
 from tpsim.program.op import Einsum, Program, Where
 

@@ -213,6 +213,12 @@ def test_two_ranks_that_exchange_are_held_up_by_what_they_send_by_hand():
     assert found == about([[1, 2.1, 6.2, 9.3], [2.1, 4.1, 5.2, 7.2]])
 
 
+def test_ranks_are_held_up_in_warm_up_and_flush_alone_by_hand():
+    # Rank 0 is held up by its first send, to 1.5, and by none of those in steady state; nothing is sent in its flush.
+    found = even("1f1b", 2, 3, (1, 1, 1), 0.5, blocking="steady")
+    assert found == about([[1, 2.5, 7, 8, 10, 14], [2.5, 4.5, 5.5, 7.5, 9.5, 11.5]])
+
+
 def test_a_message_sets_off_when_the_one_before_it_in_its_channel_has_arrived():
     schedule = pipeline_schedule("gpipe", 2, 1, 3)
     seconds = {(k, act): s for k in range(2) for act, s in zip("FBW", (1, 1, 0), strict=True)}
@@ -299,12 +305,14 @@ def judged(schedule, seconds, flights, *, blocking):
     return ours, theirs
 
 
+BLOCKING = st.sampled_from((False, "steady", True))
+
 BOTH_WAYS = pipeline_schedule("interleaved", 2, 2, 6), defaultdict(lambda: 1), defaultdict(lambda: 9)
 """Messages of F and those of B fly from rank 0 to rank 1, each kind in a channel of its own."""
 
 
 @example(drawn=BOTH_WAYS, blocking=False)
-@given(drawn=runs(schedules()), blocking=st.booleans())
+@given(drawn=runs(schedules()), blocking=BLOCKING)
 def test_the_pass_over_orders_ends_every_action_when_events_do(drawn, blocking):
     ours, theirs = judged(*drawn, blocking=blocking)
     assert (ours is None) == (theirs is None)
@@ -328,8 +336,16 @@ def glued(draw):
     return replace(schedule, orders=tuple(orders))
 
 
-@given(drawn=runs(glued()), blocking=st.booleans())
+@given(drawn=runs(glued()), blocking=BLOCKING)
 def test_actions_of_several_microbatches_end_when_events_say(drawn, blocking):
     ours, theirs = judged(*drawn, blocking=blocking)
     assert (ours is None) == (theirs is None)
     assert (ours or []) == about(theirs or [])
+
+
+@given(drawn=runs(schedules()))
+def test_messages_that_block_at_the_ends_alone_take_no_longer_than_all_and_no_less_than_none(drawn):
+    times = [judged(*drawn, blocking=one)[0] for one in (False, "steady", True)]
+    assert times[1] is not None  # it does not deadlock
+    last = [max(map(max, each)) for each in times if each]
+    assert all(one <= other + 1e-9 for one, other in pairwise(last))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tpsim
+from tests.arrays import every_move
 from tests.machines import TORUS
 from tests.models import GPT as GPT_SMALL
 from tests.models import LLAMA as LLAMA_SMALL
@@ -23,7 +24,6 @@ from tests.reference.test_program_properties import alone, attempted, normal
 from tests.reference.test_properties import cost, prices
 from tests.reference.test_random_layouts import run
 from tpsim.algebra.contract import Contraction, local_product
-from tpsim.algebra.graph import every_move
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.reshard import Routes, book_path
 from tpsim.algebra.sharding import Sharding, ShardingError

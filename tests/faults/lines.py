@@ -8,7 +8,7 @@ from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
 from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, segments
 from tpsim.fabric import change, placement, wires
-from tpsim.machine import additive, curve, forms, permutes, timing
+from tpsim.machine import additive, combined, curve, level_forms, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.program import layout, op, schedules, stages, text, trace, transpose, update
 
@@ -506,7 +506,7 @@ FAULTS = [
     ),
     Fault(
         "a way run twice takes its steps once",
-        ways.twice,
+        combined.twice,
         'number == "launch_s"',
         'number in {"launch_s", "steps"}',
         "links of an all-reduce level by level",
@@ -514,7 +514,7 @@ FAULTS = [
     ),
     Fault(
         "levels in turn take the steps of the longest",
-        ways.chained,
+        combined.chained,
         "if number in JOINTLY:",
         'if number in {*JOINTLY, "steps"}:',
         "links of a gather level by level",
@@ -522,7 +522,7 @@ FAULTS = [
     ),
     Fault(
         "a way run twice carries its bytes once",
-        ways.twice,
+        combined.twice,
         'number == "launch_s"',
         'number in {"launch_s", "carried"}',
         "links of an all-reduce level by level",
@@ -530,7 +530,7 @@ FAULTS = [
     ),
     Fault(
         "a flat ring of one node closes over its card",
-        forms.flat_ring_gather,
+        level_forms.flat_ring_gather,
         "over(sent, g)",
         "over(sent, nodes)",
         "links of a flat ring",
@@ -538,7 +538,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange over cards forgets who shares the node",
-        forms.direct_all_to_all_nic,
+        level_forms.direct_all_to_all_nic,
         "g * nodes * nodes",
         "nodes * nodes",
         "links of an exchange straight to everyone",
@@ -637,7 +637,7 @@ FAULTS = [
         "all steps wait for one hop",
         ways.Link.seconds,
         "latency = steps * self.hop_s",
-        "latency = where_many(steps + 1, self.hop_s)",
+        "latency = smallest(steps, 1) * self.hop_s",
         "seconds_are_steps_by_hops_and_bytes_by_bandwidth",
         "1e-06",
     ),

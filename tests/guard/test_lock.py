@@ -17,7 +17,7 @@ from tpsim.guard.drift import drift
 from tpsim.guard.drift_answer import values
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, sizes
 from tpsim.guard.lock_of_plans import asked_facts
-from tpsim.guard.lock_parts import Call
+from tpsim.guard.lock_parts import CallName
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over
@@ -136,7 +136,7 @@ def test_a_number_that_names_what_the_lock_does_not_hold_is_refused_at_the_name(
 
 
 def test_the_name_of_a_collective_says_what_tells_it_from_others():
-    one = Call("forward", "layers", "all_gather", "data,tensor", "W1")
+    one = CallName("forward", "layers", "all_gather", "data,tensor", "W1")
     assert (str(one), one.over) == ("forward layers all_gather data,tensor W1", "all_gather over data,tensor")
     assert str(one._replace(again=2)) == "forward layers all_gather data,tensor W1 #2"
 

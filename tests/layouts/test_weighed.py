@@ -24,6 +24,12 @@ GEMMA_2 = Path(__file__).parents[1] / "data" / "hf" / "gemma-2-2b.json"
 TINY = {"model": {"extends": "gpt-tiny", "layers": 4}, "hardware": "dgx-h100"}
 WORK = {"global_batch": 16, "seq": 16, "dtype": "bf16", "grad_dtype": "f32"}
 KINDS = ["zero=0,1,3", "recompute=none,full"]
+H100 = {"hardware": "dgx-h100"}
+LATENT = {
+    "extends": "deepseek-v3",
+    "hidden": 1024,
+    "layers": [{"repeat": 2, "of": ["latent", "dense"]}, {"repeat": 6, "of": ["latent", "sparse"]}],
+}
 
 SPACES = {
     "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 1),
@@ -74,6 +80,41 @@ SPACES = {
         {**WORK, "seq": 2048},
         4,
         ["pp=1,2", "schedule=1f1b", "microbatches=4", "zero=0,1", "recompute=none"],
+        3,
+    ),
+    "experts on a part of the data shards, beside kernels that run again": (
+        {"model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}, **H100},
+        {**WORK, "seq": 2048},
+        16,
+        ["tp=1,2", "pp=1,2", "microbatches=2", "zero=0,3", "schedule=1f1b", "recompute=none,full"],
+        5,
+    ),
+    "dense layers first, one more behind the head": (
+        {"model": LATENT, **H100},
+        {**WORK, "seq": 1024},
+        16,
+        ["tp=1", "pp=1,2", "ep=4", "microbatches=2", "zero=1,3", "schedule=1f1b,interleaved", "recompute=none,full"],
+        1,
+    ),
+    "layers of two kinds, split as stated": (
+        {"model": LATENT, **H100, "pipeline": {"layers": [3, 5]}},
+        {**WORK, "seq": 1024},
+        16,
+        ["tp=1", "pp=2", "ep=2,4,8", "microbatches=2", "zero=1", "schedule=1f1b,zb-h1", "recompute=none,full"],
+        1,
+    ),
+    "some layers run again": (
+        {"model": {"extends": "llama-3-8b", "layers": 4}, **H100, "recompute": {"base": "full", "layers": 1}},
+        {**WORK, "seq": 2048},
+        8,
+        ["tp=1,2", "pp=1,2", "microbatches=2", "zero=1", "schedule=1f1b,interleaved,zb-h1"],
+        1,
+    ),
+    "sequences that devices share": (
+        {"model": {"extends": "llama-3-8b", "layers": 4}, **H100, "practice": {"context": "ring", "order": "zigzag"}},
+        {**WORK, "seq": 2048},
+        8,
+        ["cp=1,2,4", "pp=1,2", "tp=1,2", "microbatches=2", "zero=0,3", "schedule=1f1b", "recompute=none"],
         3,
     ),
     "a split by seconds, where one by layers were even": (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import Segment
 from tpsim.machine.algorithms import ALGORITHMS, EVERY, FORMS, NCCL, TORUS_FORMS
-from tpsim.machine.forms import TorusAxis, Traffic
+from tpsim.machine.forms import Traffic
+from tpsim.machine.torus_forms import TorusAxis
 from tpsim.reference.collectives import algorithms
 
 SIZES = range(1, 18)

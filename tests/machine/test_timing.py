@@ -15,7 +15,7 @@ from tests.levels import hierarchy_route
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
-from tpsim.machine import timing
+from tpsim.machine import chip_seconds, timing
 from tpsim.machine.cost import tuned
 from tpsim.machine.profile import Machine, load
 from tpsim.quantity.errors import InputError
@@ -424,16 +424,18 @@ def test_unknown_cost_models_and_protocols_are_refused():
 
 def test_products_take_their_share_of_the_peak_and_arrays_the_memory():
     v5e = machine("tpu-v5e")
-    assert timing.compute_s(v5e, 197e12, "bf16") == pytest.approx(1 / 0.89)
-    assert timing.compute_s(v5e, 197e12, "bf16", 1.0) == pytest.approx(1)
-    assert timing.compute_s(machine("book-h100"), 990e12, "bf16") == pytest.approx(1)
-    assert timing.memory_s(v5e, 820e9) == pytest.approx(1 / 0.77)
-    assert timing.memory_s(machine("book-tpu-v5e-ring"), 820e9) == pytest.approx(1)
+    assert chip_seconds.compute_s(v5e, 197e12, "bf16") == pytest.approx(1 / 0.89)
+    assert chip_seconds.compute_s(v5e, 197e12, "bf16", 1.0) == pytest.approx(1)
+    assert chip_seconds.compute_s(machine("book-h100"), 990e12, "bf16") == pytest.approx(1)
+    assert chip_seconds.memory_s(v5e, 820e9) == pytest.approx(1 / 0.77)
+    assert chip_seconds.memory_s(machine("book-tpu-v5e-ring"), 820e9) == pytest.approx(1)
 
 
 def test_fused_attention_takes_its_own_share_and_one_that_is_stated_replaces_it():
     a100, bare = machine("dgx-a100"), machine("dgx2-v100")
     for backward in (False, True):
-        assert timing.attention_s(a100, 312e12, "bf16", backward=backward) == pytest.approx(1 / 0.319)
-        assert timing.attention_s(a100, 312e12, "bf16", backward=backward, efficiency=0.5) == pytest.approx(2)
-        assert timing.attention_s(bare, 1e12, "f16", backward=backward) == timing.compute_s(bare, 1e12, "f16")
+        assert chip_seconds.attention_s(a100, 312e12, "bf16", backward=backward) == pytest.approx(1 / 0.319)
+        assert chip_seconds.attention_s(a100, 312e12, "bf16", backward=backward, efficiency=0.5) == pytest.approx(2)
+        assert chip_seconds.attention_s(bare, 1e12, "f16", backward=backward) == chip_seconds.compute_s(
+            bare, 1e12, "f16"
+        )

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from tpsim.fabric.change import Change
-from tpsim.fabric.slices import Piece
+from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import Segment
 from tpsim.guard.formulas import form_formulas, move_formulas, seconds_formulas
 from tpsim.machine import algorithms, permutes, timing
@@ -159,7 +159,7 @@ def test_no_closed_form_moves_a_collective_that_does_not_name_it(name, monkeypat
 
 def test_a_change_of_axes_names_the_wires_whose_blocks_are_summed():
     route = (Segment("ici", "ici.0", "ring", 8),)
-    change = Change(((Piece("ici.0", 2, 4),), (Piece("ici.0", 4, 1),)), (1, 0))
+    change = Change(((AxisPiece("ici.0", 2, 4),), (AxisPiece("ici.0", 4, 1),)), (1, 0))
     assert permutes.counted(route, change) is change
     for model in timing.COST_MODELS:
         timed = timing.time(machine("tpu-v5e"), route, "permute", 2**20, change=change, cost_model=model)

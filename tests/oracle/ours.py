@@ -10,8 +10,8 @@ from tests.models import blocks
 from tests.oracle.calls import Run, called
 from tests.oracle.questions import AXIS, FOUR, MODEL, WORK
 from tpsim.algebra.contract import Contraction
+from tpsim.algebra.expression import Conversion as Change
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import Reshard as Change
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Prices, product_ways, reshard_ways
 from tpsim.answers.pricing import Pricing

@@ -14,7 +14,7 @@ from tpsim.cost.rollup import collectives
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 
-CLIPPED = "practice.clip=norm"
+CLIPPED, FREE = "practice.clip=norm", "practice.clip=none"
 STAGES = {"pp": 4, "chips": 256, "microbatches": 8, "batch": 64}
 
 
@@ -45,7 +45,7 @@ def counted(answer):
 @pytest.mark.parametrize(("zero", "more"), [(0, 1), (1, 2)])
 def test_the_update_with_clipped_gradients_is_that_of_one_device(zero, more):
     setting = f"layout.zero={zero}"
-    clipped, free = (verify("qwen2-7b-h100", overrides=(setting, *one)) for one in ((CLIPPED,), ()))
+    clipped, free = (verify("qwen2-7b-h100", overrides=(setting, *one)) for one in ((CLIPPED,), (FREE,)))
     assert clipped.ok
     assert counted(clipped) == counted(free) + more
 
@@ -61,6 +61,13 @@ def test_a_tied_embedding_is_counted_once_in_the_norm_and_all_stages_wait_for_it
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
         assert parts == pytest.approx(answer.step.time_s, rel=1e-12)
     assert not any("norm of all gradients" in one for one in answer.not_modelled)
-    without = plan("gpt3-175b-a100-tp8", **STAGES, **way)
+    without = plan("gpt3-175b-a100-tp8", overrides=(FREE,), **STAGES, **way)
     assert any("norm of all gradients" in one for one in without.not_modelled)
     assert answer.step.compute_s > without.step.compute_s  # it reads all gradients
+
+
+@pytest.mark.parametrize(
+    ("practice", "clip"), [("megatron", "norm"), ("fsdp2", "norm"), ("deepspeed", "norm"), ("xla", "none")]
+)
+def test_frameworks_clip_unless_they_are_told_not_to(practice, clip):
+    assert PRACTICES[practice].clip == clip

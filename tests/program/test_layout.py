@@ -77,7 +77,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         for name, practice in PRACTICES.items()
     }
     rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
-    plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "levels": (), "dtype": None}
+    plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "levels": (), "counts": "none", "dtype": None}
     assert all(one == plain for one in rows.values())
     assert ideal["rows"] == {**plain, "overlap": "beside"}
     assert switches == {
@@ -89,12 +89,16 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "coalesce": True,
             "keeps": (("loss.exp", 4),),
             "replay": "whole",
+            "padding": "flat",
+            "clip": "norm",
             "overlap": {**blocking, "tensor": "beside"},
             "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},
         },
         "fsdp2": {
             "reshard_after_forward": True,
             "coalesce": True,
+            "padding": "rows",
+            "clip": "norm",
             "context": "gather",
             "overlap": {**blocking, **beside},
         },
@@ -103,6 +107,8 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "reshard_after_forward": True,
             "coalesce": True,
             "replay": "whole",
+            "padding": "flat",
+            "clip": "norm",
             "overlap": {"tensor": "none", "gradients": "zero3", "weights": "zero3", "stages": "none"},
             "ahead": {"layers": 1, "elements": 50_000_000},
             "bucket": {"of": "layer", "elements": 500_000_000, "per_rank": 0, "first_chunk": False},

@@ -73,7 +73,7 @@ def test_an_order_that_gives_each_device_two_pieces_needs_a_sequence_that_divide
 
 def test_zero_divides_hidden_over_context_and_data():
     assert "hidden 4096 is not divisible by dp 2 x cp 3, which zero 1 splits it over" in refused(
-        "mesh.context=3", "workload.seq=8190", "layout.zero=1"
+        "mesh.context=3", "workload.seq=8190", "layout.zero=1", "practice.padding=none"
     )
 
 
@@ -97,16 +97,12 @@ def test_what_devices_cannot_share_is_refused(overrides, text):
     assert text in refused(*overrides)
 
 
-def test_a_search_holds_context_and_says_so_and_refuses_to_search_the_mesh():
+def test_a_search_of_a_stated_mesh_holds_context_and_says_so():
     stated = {**BASE, "workload": {**BASE["workload"], "microbatches": 1}}
     found = search(stated, overrides=["layout.zero=1", "layout.sequence_parallel=true", "recompute=none"])
     assert found.held["layout.cp"] == "context"
     step = plan(stated, overrides=["layout.zero=1", "layout.sequence_parallel=true"]).step
     assert found.rows[0].step_s == pytest.approx(step.time_s, rel=1e-12)
-    with pytest.raises(InputError, match="splits the tokens of a sequence"):
-        search(stated, chips=16)
-    with pytest.raises(InputError, match="splits the tokens of a sequence"):
-        search(model="llama-3-8b", hw="dgx-h100", chips=8, cp=2, seq=8192, batch=8)
 
 
 def test_a_search_splits_states_over_context_alone():
@@ -191,9 +187,9 @@ def test_a_ring_sends_what_a_gather_does_waits_less_and_keeps_its_own_block_alon
     assert streamed.step.time_s < gathered.step.time_s
     keys, kept = 131072 * 1024 * 2, ring(131072, "gather", regather=False)
     assert kept.memory.kept_bytes - streamed.memory.kept_bytes == 2 * keys * 7 // 8
-    streams = lives(streamed.lowered.program).streamed
-    assert len(streams) == 6  # keys and values in forward, again in backward, and their cotangents
-    assert {held_bytes(x, streamed.sizes, (), axes) for x, axes in streams.items()} == {2 * keys // 8}
+    found = lives(streamed.lowered.program)
+    assert len(found.streamed) == 6  # keys and values in forward, again in backward, and their cotangents
+    assert {held_bytes(x, streamed.sizes, (), found) for x in found.streamed} == {2 * keys // 8}
 
 
 @pytest.mark.parametrize("recompute", ["selective", "full"])

@@ -40,7 +40,18 @@ def test_spare_gradients_are_held_once_whatever_the_layers():
     layer = 2 * (3 * H * H + H * H + 2 * H * F) // T
     assert [float(one.spare_bytes) for one in (each[0], each[-1])] == [layer, layer + 2 * H * V // T]
     assert float(each[0].working["spare"]) == layer
-    assert float(each[0].peak_bytes) == float(held("practice.keeps=none")[0].peak_bytes) + layer
+    assert (
+        float(held("practice.keeps={weights: 2}")[0].peak_bytes)
+        == float(held("practice.keeps=none")[0].peak_bytes) + layer
+    )
+
+
+def test_gradients_that_are_added_up_where_they_lie_take_no_bytes_of_their_own():
+    """The peak is where the one of an MLP's weights is made."""
+    plain, added = held("practice.keeps=none")[0], held("practice.keeps={gradients: -2}")[0]
+    assert float(plain.peak_bytes - added.peak_bytes) == 2 * H * F // T
+    listed = held("practice.keeps=megatron-te")[0]
+    assert float(listed.peak_bytes - listed.spare_bytes) == float(added.peak_bytes)
 
 
 def test_a_list_that_is_not_stated_is_judged_with_more_room():
@@ -52,6 +63,7 @@ def test_a_list_that_is_not_stated_is_judged_with_more_room():
     [
         ("nanotorn", '"nanotorn" is not a list of what a stack keeps', 'did you mean "nanotron"?'),
         ("{mlp.atc: 2}", '"mlp.atc" is not an array of the program with bytes', 'did you mean "mlp.act"?'),
+        ("{gradients: -3}", "gradients with -3 bytes per element takes less than", "^^ write at least -2"),
         ("{weights: -100}", "it stands beside all arrays and frees none of them", "^^^^ write at least 0"),
         (
             "{loss.exp: 4, parameters: -1}",
@@ -113,8 +125,9 @@ def test_what_only_one_layer_hands_on_to_one_like_it_is_refused_too():
 SMALL = "gpt3-175b-a100-tp8"
 
 
-def test_devices_hold_what_a_stack_keeps_after_every_action():
-    found = verify(SMALL, overrides=["practice.keeps=nanotron"])
+@pytest.mark.parametrize(("scenario", "keeps"), [(SMALL, "nanotron"), ("llama3-8b-v5e", "megatron-te")])
+def test_devices_hold_what_a_stack_keeps_after_every_action(scenario, keeps):
+    found = verify(scenario, overrides=[f"practice.keeps={keeps}"])
     assert [check.check for check in found.checks if not check.ok] == []
 
 

@@ -59,7 +59,7 @@ def outcome(scenario: Any, flags: Any) -> Any:
     return question.resolved, question.assumptions, question.guesses, question.layout, question.placement.describe()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=ASKED, added=ADDED)
 def test_a_saved_question_with_more_flags_is_the_question_of_all_flags(asked, added):
     if "mesh" in asked and "tp" in added:

@@ -150,12 +150,12 @@ RINGS = {
 }
 
 
-@pytest.mark.parametrize("order", ["contiguous", "zigzag"])
+@pytest.mark.parametrize(("order", "home"), [("contiguous", "scatter"), ("zigzag", "scatter"), ("zigzag", "circle")])
 @pytest.mark.parametrize("way", RINGS)
-def test_keys_and_values_that_come_block_after_block_make_what_they_make_together(way, order):
+def test_keys_and_values_that_come_block_after_block_make_what_they_make_together(way, order, home):
     """A kernel never has all of them: it corrects its sums by the row's maximum and sum so far."""
     where, mesh = RINGS[way]
-    ring = run(LLAMA, where, Practice(context="ring", order=order), mesh)
+    ring = run(LLAMA, where, Practice(context="ring", order=order, home=home), mesh)
     assert difference(ring, whole(LLAMA, Practice())) < 1e-10
 
 
@@ -189,6 +189,20 @@ def test_a_ring_sends_the_bytes_of_the_gather_in_hops_to_the_next_device():
     assert all((call.messages == 3).all() for call in calls)  # a hop for each of the others
 
 
+def test_sums_that_are_left_where_they_were_behind_their_home_are_wrong(monkeypatch):
+    where, mesh = RINGS["gathered"]
+    monkeypatch.setattr(
+        streamed,
+        "brought",
+        lambda run, move, blocks, parts, op: (
+            blocks,
+            streamed._together([streamed._hop(run, move, blocks, parts)[1]], move, op.output, len(blocks)),
+        ),
+    )
+    ring = run(LLAMA, where, Practice(context="ring", home="circle"), mesh)
+    assert difference(ring, whole(LLAMA, Practice())) > 1e-3
+
+
 def test_a_ring_keeps_no_gathered_keys_whatever_practice_does():
     where, _, backward = WAYS["gathered"]
     assert layer(where, "backward", Practice(context="ring")) == {**backward, "all_gather_C [b, t_C, g, d]": 2}
@@ -196,7 +210,7 @@ def test_a_ring_keeps_no_gathered_keys_whatever_practice_does():
 
 def test_without_its_corrections_a_kernel_of_blocks_is_wrong(monkeypatch):
     where, mesh = RINGS["gathered"]
-    monkeypatch.setattr(streamed.Kernel, "_factor", lambda self, one, *_: dict.fromkeys(self.running[one], 1.0))
+    monkeypatch.setattr(streamed.KernelRun, "_factor", lambda self, one, *_: dict.fromkeys(self.running[one], 1.0))
     ring = run(LLAMA, where, Practice(context="ring"), mesh)
     assert difference(ring, whole(LLAMA, Practice())) > 1e-3
 

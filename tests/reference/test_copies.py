@@ -38,9 +38,9 @@ def program_of(where, practice, mesh, model=MIXTURE):
     return lower(model, where, practice, Dtypes(), Mesh(mesh).order, layers=1)
 
 
-def both(where, axes, practice, choose=own, *, model=MIXTURE, b=8, s=8, wiring=None):
+def both(where, axes, practice, choose=own, *, model=MIXTURE, b=8, s=8, wiring=None, more=None):
     """The run on devices, and that on one of the same program: as many nodes and ranks there are in both."""
-    sizes = {**model.dims(sequences=b, seq=s), "m": 1, "c": b * s}
+    sizes = {**model.dims(sequences=b, seq=s), "m": 1, "c": b * s, **(more or {})}
     for of, parts in parts_of(practice.rows.levels, axes):
         sizes |= dict(zip(DIMS_OF[of], (parts, b * s), strict=False))
     asked = ((where, axes, wiring), (layout(), {}, None))
@@ -146,6 +146,21 @@ def out_of_ranks(calls, level):
 def test_weights_of_experts_travel_with_every_copy_level_by_level():
     sharded, _ = both(BOTH, NODES, levelled(NODE), stated, b=8, s=1)
     assert sent(sharded, "dispatch.gates", row=2) == [(0, 2, 1, 0, 1, 0, 0, 2), WITHIN]
+
+
+def test_counts_that_go_ahead_are_those_of_the_rows_that_come():
+    """Every expert lies on the rank of its number, and every rank has a sequence."""
+    choose = drawn(3)
+    sharded, _ = both(BOTH, NODES, levelled(NODE, counts="exchange"), choose, more={"js": 8})
+    there = [op.output for op in sharded.program.ops if op.output.name == "dispatch.counts"][-1]
+    b, s, i = np.meshgrid(*(np.arange(8) for _ in "bsi"), indexing="ij")
+    chosen = choose(sharded.sizes, b, s, i)
+    assert (sharded.value(there)[:, SOURCES] == chosen.sum(axis=1).T).all()
+    assert set(map(int, chosen.sum(axis=1).ravel())) > {0, 1, 2}
+
+
+SOURCES = [0, 2, 4, 6, 1, 3, 5, 7]
+"""Where the counts of each rank stand: those of its likes on both nodes side by side."""
 
 
 # Any layout ------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -90,6 +91,26 @@ def test_experts_anywhere_give_what_one_device_gives(seed):
 def test_switches_of_experts_give_what_one_device_gives(model, practice):
     where = WAYS["expert tensor parallel"][0]
     assert difference(run(where, CUBE, model=model, practice=practice), whole(own, model, practice)) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["over part of dp", "expert tensor parallel", "tokens gathered"])
+def test_what_goes_to_experts_may_have_fewer_bits_and_what_comes_back_has_not(name):
+    """DeepSeek-V3 (2024, 3.3.3): tokens, and gradients of what experts make, in fp8; both sums in bf16."""
+    where, narrow = WAYS[name][0], Practice(rows=Rows(dtype="fp8_128"))
+    sharded, wide = run(where, CUBE, practice=narrow), run(where, CUBE)
+    assert difference(sharded, whole(practice=narrow)) < 1e-10
+    assert difference(wide, whole()) < 1e-10
+
+    def sent(one):
+        calls = [(cause.op.output, cause.call) for cause in one.causes if cause.op.output.filled]
+        return [(x.name, x.dtype, list(call.injected)) for x, call in calls if x.name.endswith("rows")]
+
+    there = {"dispatch.rows": Fraction(33, 64), "d.combine.rows": Fraction(33, 64)}  # of two bytes
+    pairs = list(zip(sent(sharded), sent(wide), strict=True))
+    assert bool(pairs) is (name != "tokens gathered")
+    for (array, dtype, fewer), (_, _, more) in pairs:
+        assert dtype == ("fp8_128" if array in there else "bf16")
+        assert fewer == [there.get(array, 1) * size for size in more]
 
 
 @pytest.mark.parametrize("model", [MIXTURE, SHARED, BIASED], ids=["softmax", "sigmoid", "not normalised"])

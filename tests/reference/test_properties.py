@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.arrays import every_move
 from tests.generators import arrays, extents, meshes, operands, products, reshards, shardings
 from tests.machines import SWITCHED, TORUS
 from tests.reference.site import Site, hold, loads_as_claimed, machine, spread
 from tpsim.algebra.contract import flops, local_product
-from tpsim.algebra.graph import every_move, move
+from tpsim.algebra.graph import move
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.moves import wire
 from tpsim.algebra.planner import Prices, book, product_ways, reshard_ways

@@ -13,7 +13,7 @@ from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
-from tpsim.machine import timing
+from tpsim.machine import chip_seconds, timing
 from tpsim.machine.profile import load
 from tpsim.program.copies import Level, Router, most_reached, reached
 from tpsim.program.dims import completed
@@ -83,7 +83,7 @@ def products_s(copies):
     program = layer(levels=(Level("node", ("N",)),), kind="gelu", dp=("N", "E"), ep=("N", "E"))
     own = [one for one in kernels(program) if one.where.act == "F" and one.where.block == "experts"]
     work = sum(one.flops(in_nodes(copies)) for one in own)
-    return timing.compute_s(load("book-h100"), work, "bf16", 1.0)
+    return chip_seconds.compute_s(load("book-h100"), work, "bf16", 1.0)
 
 
 def hidden_that_hides(copies):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import sympy
 
 import tpsim
+from tests.arrays import parse_array
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import parse_array
 from tpsim.cost.memory import local_bytes
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
-from tpsim.machine import timing
+from tpsim.machine import chip_seconds, timing
 from tpsim.machine.profile import load
 from tpsim.program.op import Array
 from tpsim.quantity.size import over
@@ -168,7 +168,7 @@ def nodes(ranks, hw="book-h100"):
 
 def intensity(hw, seconds_per_byte, dtype="bf16"):
     """FLOPs that a chip does while one byte travels."""
-    return equal(timing.compute_s(load(hw), symbol("work"), dtype, 1.0), seconds_per_byte, "work")
+    return equal(chip_seconds.compute_s(load(hw), symbol("work"), dtype, 1.0), seconds_per_byte, "work")
 
 
 def per_second(hw, mesh, expr):

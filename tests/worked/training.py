@@ -36,8 +36,8 @@ from tests.worked.readings import (
     tensor_limit,
     tensor_parallel,
 )
-from tpsim.answers.run import Run
-from tpsim.machine import timing
+from tpsim.answers.run import TrainingRun
+from tpsim.machine import chip_seconds
 from tpsim.machine.profile import load
 from tpsim.question.question import Workload
 
@@ -129,14 +129,13 @@ def sequences(tokens, seq):
 
 def days(flops, chips, share):
     """Of a run of so many FLOPs on v5p at a share of its peak: one step of all of them."""
-    step_s = timing.compute_s(load("tpu-v5p"), flops / chips, "bf16", share)
-    return Run(step_s, chips, 1, 1, None).days
+    step_s = chip_seconds.compute_s(load("tpu-v5p"), flops / chips, "bf16", share)
+    return TrainingRun(step_s, chips, 1, 1, None).days
 
 
 def outputs_13b():
     """Bytes of what every matrix of an MLP makes of 3e6 tokens, of 40 layers."""
-    dims = "B=3000000,D=5120,F=13824"
-    return 40 * (2 * held("H[B,F]", "X=1", dims) + held("Out[B,D]", "X=1", dims))
+    return 40 * (2 * held("H[B,F]", "X=1", "B=3000000,F=13824") + held("Out[B,D]", "X=1", "B=3000000,D=5120"))
 
 
 @cache

@@ -70,16 +70,16 @@ def cases(ask: Contraction) -> tuple[Case, ...]:
     4  one axis splits different dims of the two operands, and neither is contracted
     """
     (_, left), (_, right) = ask.operands
-    found: set[Case] = set()
+    settled: set[Case] = set()
     for dim in ask.shared:
         alike = left.axes(dim) == right.axes(dim)
         if not alike:
-            found.add(2)
+            settled.add(2)
         elif left.axes(dim) and dim in ask.contracted:
-            found.add(3)
+            settled.add(3)
     if clashes(ask):
-        found.add(4)
-    return tuple(sorted(found)) or (1,)
+        settled.add(4)
+    return tuple(sorted(settled)) or (1,)
 
 
 def clashes(ask: Contraction) -> tuple[tuple[str, str, str], ...]:

@@ -43,11 +43,6 @@ def move(kind: MoveKind, before: Sharding, after: Sharding, order: Sequence[str]
     return Move(kind, axes, before, after)
 
 
-def every_move(now: Sharding, order: Sequence[str]) -> Iterator[Move]:
-    """Every move that is legal on an array of type `now`."""
-    return (move(kind, now, Sharding(now.dims, on, owes), order) for kind, _, on, owes in leaving(now, order))
-
-
 def leaving(now: Sharding, order: Sequence[str], *, loose: bool = False) -> Iterator[Neighbour]:
     """Every legal move out of a type, over one or several axes and dims at once.
 

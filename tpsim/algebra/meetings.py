@@ -169,12 +169,12 @@ def meetings(ask: Contraction, wanted: Sharding, order: Sequence[str], prices: P
     Where there are many, types are searched without the order of axes on a dim first: that leaves few, and says what
     any way costs at least from a type on. The search with order follows what costs least in all by that measure (A*).
     """
-    found = Meetings(ask, wanted, order, prices)
-    if found.search(EFFORT, EFFORT) == inf:
-        return found, inf
+    known = Meetings(ask, wanted, order, prices)
+    if known.search(EFFORT, EFFORT) == inf:
+        return known, inf
     (_, left), (_, right) = ask.operands
     rough = Meetings(ask.between(loosely(left), loosely(right)), loosely(wanted), order, prices, loose=True)
     if (horizon := rough.search(MOST, MOST)) != inf:
-        return found, horizon
-    found = Meetings(ask, wanted, order, prices, ahead=rough.least_ahead())
-    return found, found.search(EFFORT, MOST)
+        return known, horizon
+    known = Meetings(ask, wanted, order, prices, ahead=rough.least_ahead())
+    return known, known.search(EFFORT, MOST)

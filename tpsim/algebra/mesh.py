@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from tpsim.algebra.sharding import extent
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -56,4 +58,4 @@ class Mesh:
 
         dims  sizes by name
         """
-        return dims[dim] % self.size(*type_.axes(dim)) == 0
+        return extent(dim, dims, self.axes) % self.size(*type_.axes(dim)) == 0  # type: ignore[no-any-return]  # a size

@@ -26,7 +26,8 @@ class Move:
 
     axes     the mesh axes that take part together, major first; of several dims those of the first dim come first
     members  how many of the devices along them take part; None: all
-    streamed  block after block by hops to the next device, beside what is made of each; what it moves is the same
+    streamed  block after block by hops to the next device, beside what is made of each; what it moves is the same. A
+              permute that changes nothing is one such hop: it brings home the sums of a scatter that began there
 
     A send goes from each device to its like on another rank of a pipeline: V is what one device holds.
     """
@@ -51,7 +52,7 @@ class Move:
     @property
     def reordered(self) -> tuple[str, ...]:
         """`axes` in the order in which they shard afterwards, major first: what a permute changes."""
-        return reordered(self.before, self.after)[1] if self.kind == "permute" else self.axes
+        return reordered(self.before, self.after)[1] if self.kind == "permute" and not self.streamed else self.axes
 
     def ranks(self, axes: Mapping[str, Size]) -> Any:
         """Devices that take part in one such collective."""
@@ -62,8 +63,8 @@ class Move:
 
         An all-to-all and a permute count the whole array over their axes too.
         """
-        held = self.before.local_elements(dims, axes)
-        return held * self.ranks(axes) if self.kind in GATHERED else held
+        elements = self.before.local_elements(dims, axes)
+        return elements * self.ranks(axes) if self.kind in GATHERED else elements
 
 
 def cut(fine: Sharding, coarse: Sharding) -> Cuts:

@@ -3,138 +3,31 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
+from tpsim.algebra.expression import Conversion, NamedArray, NotationError, Product, Single
 from tpsim.algebra.sharding import Sharding
-from tpsim.quantity.errors import TpsimError, suggest
+from tpsim.quantity.errors import suggest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from tpsim.algebra.expression import Expression, Span
     from tpsim.algebra.sharding import Owed, OwedKind
-
-Span = tuple[int, int]
-
-
-class NotationError(TpsimError):
-    """An expression that cannot be read, or says what the algebra forbids: what is wrong, where, and the remedy.
-
-    message  one line
-    text     the user's expression
-    span     first character to underline, and the one after the last
-    remedy   what to do
-    slug     stable short name: ``notation``, or what the same mistake is called in a file
-    """
-
-    exit_code = 2
-
-    def __init__(self, message: str, text: str, span: Span, remedy: str, slug: str = "notation") -> None:
-        """An error that prints itself as message, expression, carets, remedy."""
-        self.slug = slug
-        self.message, self.text, self.span, self.remedy = message, text, span, remedy
-        start, end = span
-        shown = " ".join(text[:start].splitlines()), text.replace("\n", " ")
-        carets = " " * len(shown[0]) + "^" * max(1, end - start)
-        super().__init__(f"{message}\n  {shown[1]}\n  {carets}\n{remedy}")
-
-
-@dataclass(frozen=True, slots=True)
-class NamedArray:
-    """An array with its name, as an expression states it.
-
-    spans  where its parts stand in the text: ("array", name), ("dim", name) or ("axis", name) -> first and end column
-    """
-
-    name: str
-    type: Sharding
-    spans: Mapping[tuple[str, str], Span] = field(default_factory=dict, compare=False)
-
-    def __str__(self) -> str:
-        """The array in the notation."""
-        return format_array(self.name, self.type)
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """One array alone: what does each device hold?"""
-
-    text: str
-    array: NamedArray
-
-    @property
-    def arrays(self) -> tuple[NamedArray, ...]:
-        """The array."""
-        return (self.array,)
-
-
-@dataclass(frozen=True, slots=True)
-class Reshard:
-    """One array that is to change its type."""
-
-    text: str
-    before: NamedArray
-    after: NamedArray
-
-    @property
-    def arrays(self) -> tuple[NamedArray, ...]:
-        """The array as it is, then as it shall be."""
-        return self.before, self.after
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A product by dim names; `out` is None if the expression leaves the result to tpsim."""
-
-    text: str
-    left: NamedArray
-    right: NamedArray
-    out: NamedArray | None
-
-    @property
-    def arrays(self) -> tuple[NamedArray, ...]:
-        """The operands, then the result if it is stated."""
-        return (self.left, self.right, self.out) if self.out else (self.left, self.right)
-
-
-Expression = Single | Reshard | Product
-
-
-def format_array(name: str, type_: Sharding) -> str:
-    """The array in the notation.
-
-    >>> format_array("A", Sharding(("I", "J"), (("X", "Y"), ())))
-    'A[I_XY, J]'
-    """
-    return f"{name}{type_}"
-
-
-def parse_array(text: str, mesh_axes: Collection[str] | None = None) -> NamedArray:
-    """One array from its text.
-
-    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
-               the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
-    Raises NotationError.
-
-    >>> parse_array("W[D_{dp,tp}, F]").type.on
-    (('dp', 'tp'), ())
-    """
-    reader = _Reader(text, mesh_axes)
-    array = reader.array()
-    reader.end("an array")
-    return array
 
 
 def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Expression:
     """A single array, a reshard ``A[I_X] -> A[I]``, or a product ``A[I, J] . B[J, K] -> C[I, K]``.
 
+    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
+               the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
     The product's sign is ``.``, ``@``, ``*`` or ``·``; without ``->`` the result's type is left open. Raises
     NotationError.
 
     >>> parse_expression("A[I_X] -> A[I]").after.type.on
     ((),)
     """
-    reader = _Reader(text, mesh_axes)
+    reader = _Cursor(text, mesh_axes)
     arrays = [reader.array()]
     while reader.take(PRODUCT_SIGNS):
         arrays.append(reader.array())
@@ -160,7 +53,7 @@ _LETTER = re.compile(r"[A-Za-z][0-9]*")
 _OWED: Mapping[str, OwedKind] = {"U": "sum", "M": "max"}
 
 
-def _reshard(reader: _Reader, before: NamedArray, after: NamedArray | None) -> Single | Reshard:
+def _reshard(reader: _Cursor, before: NamedArray, after: NamedArray | None) -> Single | Conversion:
     if after is None:
         return Single(reader.text, before)
     if before.type.dims != after.type.dims:
@@ -170,10 +63,10 @@ def _reshard(reader: _Reader, before: NamedArray, after: NamedArray | None) -> S
             after.spans["array", after.name],
             f"a reshard keeps the dims and their order: write {before.name}[{dims}] with the axes wanted",
         )
-    return Reshard(reader.text, before, after)
+    return Conversion(reader.text, before, after)
 
 
-def _product(reader: _Reader, arrays: Sequence[NamedArray], out: NamedArray | None) -> Product:
+def _product(reader: _Cursor, arrays: Sequence[NamedArray], out: NamedArray | None) -> Product:
     left, right = arrays
     for dim in out.type.dims if out else ():
         if out and dim not in (*left.type.dims, *right.type.dims):
@@ -187,7 +80,7 @@ def _product(reader: _Reader, arrays: Sequence[NamedArray], out: NamedArray | No
     return Product(reader.text, left, right, out)
 
 
-class _Reader:
+class _Cursor:
     """A cursor over the text; every failure shows the whole text with a caret."""
 
     def __init__(self, text: str, mesh_axes: Collection[str] | None) -> None:
@@ -279,8 +172,8 @@ class _Reader:
         if not self.text.startswith("_", self.at):
             return ()
         self.at += 1
-        found = self._braced() if self.text.startswith("{", self.at) else self._segmented()
-        for axis, span in found:
+        axes = self._braced() if self.text.startswith("{", self.at) else self._segmented()
+        for axis, span in axes:
             if ("axis", axis) in spans:
                 self.fail(
                     f"mesh axis {axis} is used twice in {name}",
@@ -288,17 +181,17 @@ class _Reader:
                     f"an axis may shard one dimension or carry one sum; drop one {axis}",
                 )
             spans["axis", axis] = span
-        return tuple(axis for axis, _ in found)
+        return tuple(axis for axis, _ in axes)
 
     def _braced(self) -> list[tuple[str, Span]]:
         self.at += 1
-        found = []
+        axes = []
         while True:
             word, span = self.word(_AXIS, "an axis is missing", "axes in braces have commas between: I_{dp,tp}")
             axis = word if self.mesh_axes is None else _known(word, self.mesh_axes)
-            found.append((axis if axis is not None else self._unknown(word, span), span))
+            axes.append((axis if axis is not None else self._unknown(word, span), span))
             if self.expect((",", "}"), "a comma or } is missing", "write I_{dp,tp}") == "}":
-                return found
+                return axes
 
     def _segmented(self) -> list[tuple[str, Span]]:
         word, (start, end) = self.word(_SUBSCRIPT, "the axes are missing after _", "write I_X, or I without the _")
@@ -308,12 +201,12 @@ class _Reader:
             pieces = _segments(word, self.mesh_axes)
         if pieces is None:
             self._unknown(word, (start, end))
-        found = []
+        axes = []
         for piece in pieces:
             axis = piece if self.mesh_axes is None else _known(piece, self.mesh_axes)
-            found.append((axis or piece, (start, start + len(piece))))
+            axes.append((axis or piece, (start, start + len(piece))))
             start += len(piece)
-        return found
+        return axes
 
     def _unknown(self, word: str, span: Span) -> NoReturn:
         if self.mesh_axes is None:

@@ -30,7 +30,7 @@ StepKind = MoveKind | Literal["matmul"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedStep:
     """One step of a plan: a move of one array, or the product that every device does alone.
 
     inputs, output  names and types; a product has two inputs
@@ -54,7 +54,7 @@ class Plan:
     """
 
     planner: Planning
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     price: Any
     flops: Any
 
@@ -213,16 +213,16 @@ def _plan(
         for side, ((name, _), moves) in enumerate(zip(ask.operands, before, strict=True))
         for step in _steps(name, moves, partial(operand_reason, ask, side))
     ]
-    steps.append(Step("matmul", ready.operands, (ask.name, local_product(ready)), product_reason(ready)))
+    steps.append(PlannedStep("matmul", ready.operands, (ask.name, local_product(ready)), product_reason(ready)))
     steps += _steps(ask.name, after, partial(result_reason, ask.name, wanted=ask.wanted))
     work = prices.flops(ready)
     price = total(prices.move(step.move) for step in steps if step.move) + prices.product(work)
     return Plan(planner, tuple(steps), price, work)
 
 
-def _steps(name: str, moves: Iterable[Move], because: Callable[[Move], str]) -> list[Step]:
+def _steps(name: str, moves: Iterable[Move], because: Callable[[Move], str]) -> list[PlannedStep]:
     """The moves of one array as steps."""
-    return [Step(move.kind, ((name, move.before),), (name, move.after), because(move), move) for move in moves]
+    return [PlannedStep(move.kind, ((name, move.before),), (name, move.after), because(move), move) for move in moves]
 
 
 def _plans(ask: Contraction, met: Meetings, prices: Prices) -> Iterator[Plan]:
@@ -251,5 +251,5 @@ def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[s
     )
     refused = _unpriced(by_book, prices)
     known = [] if refused else [by_book]
-    found = known if cheapest.moves == by_book.moves else [cheapest, *known]
-    return Ways(tuple(sorted(found, key=lambda plan: plan.rank)), refused=refused)
+    plans = known if cheapest.moves == by_book.moves else [cheapest, *known]
+    return Ways(tuple(sorted(plans, key=lambda plan: plan.rank)), refused=refused)

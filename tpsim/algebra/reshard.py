@@ -113,12 +113,12 @@ def _laid(now: Sharding, dim: str, axes: tuple[str, ...]) -> Sharding:
 
 def joined(moves: Sequence[Move], kinds: Sequence[MoveKind], known: Callable[[Move], bool]) -> tuple[Move, ...]:
     """The same moves with neighbours of one of these kinds as one, over the axes of both and on the dims of both."""
-    found: list[Move] = []
-    for one in moves:
-        alike = bool(found) and one.kind == found[-1].kind and one.kind in kinds
-        both = move(one.kind, found[-1].before, one.after, ()) if alike else one
-        found[-1:] = [both] if not found or (alike and known(both)) else [found[-1], one]
-    return tuple(found)
+    path: list[Move] = []
+    for step in moves:
+        alike = bool(path) and step.kind == path[-1].kind and step.kind in kinds
+        both = move(step.kind, path[-1].before, step.after, ()) if alike else step
+        path[-1:] = [both] if not path or (alike and known(both)) else [path[-1], step]
+    return tuple(path)
 
 
 def cheap(moves: Sequence[Move]) -> tuple[Move, ...]:

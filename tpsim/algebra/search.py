@@ -43,14 +43,14 @@ class Graph:
 
     def number(self, on: On, owes: frozenset[Owed]) -> int:
         """A search compares and hashes numbers, which is ten times as fast as types. Negative for what cannot be."""
-        found = self._numbers.get((on, owes))
-        if found is None:
+        known = self._numbers.get((on, owes))
+        if known is None:
             type_ = Sharding(self.dims, on, owes)
-            found = len(self.types) if self.even(type_) else -1
-            self._numbers[on, owes] = found
-            if found >= 0:
+            known = len(self.types) if self.even(type_) else -1
+            self._numbers[on, owes] = known
+            if known >= 0:
                 self.types.append(type_)
-        return found
+        return known
 
     def neighbours(self, at: int, *, back: bool) -> Iterator[tuple[MoveKind, Axes, int]]:
         """The moves out of a type, or into it, with the types at their other ends."""
@@ -154,8 +154,8 @@ class Search:
 
     def way(self, type_: Sharding) -> tuple[Move, ...]:
         """The moves between the start and a settled type, in the order in which they are made."""
-        found = list(self._walk(self.graph.number(type_.on, type_.owes)))
-        return tuple(found if self.back else reversed(found))
+        moves = list(self._walk(self.graph.number(type_.on, type_.owes)))
+        return tuple(moves if self.back else reversed(moves))
 
     def _walk(self, at: int) -> Iterator[Move]:
         while at in self._last:

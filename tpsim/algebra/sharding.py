@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
-from tpsim.quantity.size import Size, over, product
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from tpsim.quantity.size import Size, ceil_over, over, product
 
 OwedKind = Literal["sum", "max"]
 Owed = tuple[str, OwedKind]
@@ -85,11 +83,13 @@ class Sharding:
     def local(self, dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """Elements of `dim` that one device holds."""
         shards = self.axes(dim)
-        return over(dims[dim], product(axes[axis] for axis in shards)) if shards else dims[dim]
+        whole = extent(dim, dims, axes)
+        return over(whole, product(axes[axis] for axis in shards)) if shards else whole
 
     def local_elements(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """Elements that one device holds; an owed array is held whole by each device that owes."""
-        return over(product(dims[dim] for dim in self.dims), product(axes[axis] for axis in self.sharded_axes))
+        whole = product(extent(dim, dims, axes) for dim in self.dims)
+        return over(whole, product(axes[axis] for axis in self.sharded_axes))
 
     def __str__(self) -> str:
         """The type in the notation, without an array's name."""
@@ -98,6 +98,73 @@ class Sharding:
         maxima = subscript("M", sorted(axis for axis, kind in self.owes if kind == "max"))
         owed = ", ".join(text for text in (sums, maxima) if "_" in text)
         return f"[{inside}]" + (f"{{{owed}}}" if owed else "")
+
+
+class Line(str):
+    """A dim in which others lie one behind the other: of each device its own part of them, filled up.
+
+    of      the type whose parts are laid out; it owes nothing
+    merged  those of its dims that are laid out; the others stay behind the line as they are
+    ways    the axes that split the line further: it is filled up until each gets as much
+
+    >>> line = Line("flat", Sharding(("h", "f"), ((), ("tensor",))), ("h", "f"), ("data",))
+    >>> str(line.type), str(line.begun), line.extent({"h": 5, "f": 8}, {"tensor": 2, "data": 3})
+    ('[flat(h,f)_{tensor,data}]', '[flat(h,f)_{tensor}]', 42)
+    """
+
+    __slots__ = ("merged", "of", "ways")
+
+    of: Sharding
+    merged: tuple[str, ...]
+    ways: tuple[str, ...]
+
+    def __new__(cls, how: str, of: Sharding, merged: Sequence[str], ways: Sequence[str]) -> Self:
+        """Named by how it came about and what it is made of."""
+        line = super().__new__(cls, f"{how}({','.join(merged)})")
+        line.of, line.merged, line.ways = of, tuple(merged), tuple(ways)
+        return line
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The axes that split what is laid out: they split the line before `ways` do."""
+        return tuple(axis for dim in self.merged for axis in self.of.axes(dim))
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """The dims that stay."""
+        return tuple(dim for dim in self.of.dims if dim not in self.merged)
+
+    @property
+    def begun(self) -> Sharding:
+        """The type of what lies in the line before `ways` split it: each device has what it had."""
+        return Sharding((self, *self.rest), (self.shards, *(self.of.axes(dim) for dim in self.rest)))
+
+    @property
+    def type(self) -> Sharding:
+        """The type of what lies in the line, split by `ways`, too."""
+        return self.begun.with_axes(self, (*self.shards, *self.ways))
+
+    def extent(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
+        """Elements of the whole line, with what fills it up."""
+        shards, ways = (product(axes[axis] for axis in some) for some in (self.shards, self.ways))
+        own = over(product(dims[dim] for dim in self.merged), shards)
+        return shards * ways * ceil_over(own, ways)
+
+
+def extent(dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
+    """Elements of a dim; a line follows from what lies in it."""
+    return dim.extent(dims, axes) if isinstance(dim, Line) else dims[dim]
+
+
+def line_in(type_: Sharding) -> Line | None:
+    """The line that is a dim of a type; None without one."""
+    return next((dim for dim in type_.dims if isinstance(dim, Line)), None)
+
+
+def unpacked(type_: Sharding) -> Sharding:
+    """The type as it was before it was laid out in a line, whatever it owes; any other as it is."""
+    line = line_in(type_)
+    return line.of.owing(type_.owes) if line else type_
 
 
 def subscript(name: str, axes: Iterable[str]) -> str:

@@ -42,12 +42,12 @@ def breakeven(left: Cost, right: Cost, unknown: str, *, between: tuple[float, fl
     sides = (left, right)
     tried = [(value, sign) for value in _values(between) if (sign := _sign(sides, value)) is not None]
     apart = [(value, sign) for value, sign in tried if sign]
-    found = [_crossed(sides, low, high, now) for (low, was), (high, now) in pairwise(apart) if was != now]
-    if not found:
+    crossings = [_crossed(sides, low, high, now) for (low, was), (high, now) in pairwise(apart) if was != now]
+    if not crossings:
         raise _never(unknown, tried)
-    if len(found) > 1:
-        raise _several(unknown, found)
-    return found[0]
+    if len(crossings) > 1:
+        raise _several(unknown, crossings)
+    return crossings[0]
 
 
 def _values(between: tuple[float, float] | None) -> Iterator[float]:
@@ -95,11 +95,11 @@ def _never(unknown: str, tried: Sequence[tuple[float, int]]) -> InputError:
     )
 
 
-def _several(unknown: str, found: Sequence[int | float]) -> InputError:
-    first, second, *_ = found
+def _several(unknown: str, crossings: Sequence[int | float]) -> InputError:
+    first, second, *_ = crossings
     return InputError.one(
         "several-breakevens",
-        f"the two costs change places {len(found)} times: "
-        f"at {unknown} = {', '.join(f'{value:.6g}' for value in found)}",
+        f"the two costs change places {len(crossings)} times: "
+        f"at {unknown} = {', '.join(f'{value:.6g}' for value in crossings)}",
         remedy=f"say which one: the first is between=({first / 2:.6g}, {(first * second) ** 0.5:.6g})",
     )

@@ -29,7 +29,7 @@ MOST = 3
 
 
 @dataclass(frozen=True)
-class Change(Record):
+class FieldChange(Record):
     """One field changed: the best of a few that were priced.
 
     set  as --set takes it
@@ -60,7 +60,7 @@ class Change(Record):
         return float(self.new.memory.peak_bytes)
 
 
-def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
+def best_change(plan: PlanResult, fitting: Fitting) -> FieldChange | None:
     """The fastest of what a plan could be with one field changed; None if none is better.
 
     fitting  prices a question with the programs of a shelf if its step fits the chip
@@ -69,19 +69,19 @@ def best_change(plan: PlanResult, fitting: Fitting) -> Change | None:
     and fit, too. None may violate a demand that the plan meets.
     """
     asked = (_changed(plan, setting, fitting) for setting in _settings(plan))
-    found = [one for one in asked if one and (one.new.ok or not plan.ok)]
-    best = min(found, key=lambda one: one.relative, default=None)
+    better = [change for change in asked if change and (change.new.ok or not plan.ok)]
+    best = min(better, key=lambda change: change.relative, default=None)
     return best if best and (plan.memory.room_bytes < 0 or best.relative <= -LEAST) else None
 
 
-def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> Change | None:
+def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | None:
     """The plan with one field changed; None where it outgrows the chip, or where that is no legal question."""
     try:
         question = resolve(plan.question.stated.document, overrides=(setting,), shelf=plan.shelf)
         new = fitting(question, plan.shelf)
     except InputError:
         return None
-    return Change(setting, plan, new) if new else None
+    return FieldChange(setting, plan, new) if new else None
 
 
 def _settings(plan: PlanResult) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.answers.collective_sizes import rounding, sizes_of, whole
-from tpsim.answers.curve import Curve, curve
+from tpsim.answers.curve import SizeCurve, curve
 from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
@@ -73,16 +73,13 @@ def collective(
     """
     refuse_foreign(algorithm)
     kind = kind_of(name)
-    plain = [name for name, width in DTYPE_BYTES.items() if isinstance(width, int)]
-    if dtype not in plain:
-        raise unknown(dtype, "dtype", plain)
-    width = DTYPE_BYTES[dtype]
+    width = _width(dtype)
     placement, beside = placed(machine := load(hw), ranks, level)
     route = placement.route(["ranks"])
-    wanted = sizes_of(sizes)
     parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
     shares = 1 if kind in CUT_ANYHOW else ranks
     known = {int(knot.V) for one in machine.measured if one.kind == kind and one.holds_on(route) for knot in one.knots}
+    wanted = sizes_of(sizes)
     volumes = [size * parts if size * parts in known else whole(size, shares, width) * parts for size in wanted.bytes]
 
     def timed(V: int) -> Timing:
@@ -100,6 +97,14 @@ def collective(
     )
     timings = tuple(map(timed, volumes))
     return CollectiveResult(asked, machine, placement, force, timings, curve(timed, shares * width), notes)
+
+
+def _width(dtype: str) -> int:
+    """Bytes of an element; formats whose elements share a scale have no whole number of them."""
+    widths = {name: width for name, width in DTYPE_BYTES.items() if isinstance(width, int)}
+    if dtype not in widths:
+        raise unknown(dtype, "dtype", widths)
+    return widths[dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,7 @@ class CollectiveResult(Answer):
     placement: Placement
     force: Choice
     timings: tuple[Timing, ...]
-    curve: Curve
+    curve: SizeCurve
     notes: tuple[str, ...] = ()
 
     @cached_property

@@ -21,25 +21,25 @@ PREDICTED, CONSTANTS, PROFILE, LOG = "predicted", "by the constants alone", "mea
 
 def pictures(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> Iterator[Picture]:
     """Both pictures of some rows of a collective; none of one that costs nothing."""
-    found = {name: points for name, points in _seconds(result, rows).items() if points}
-    if not any(name == PREDICTED for name in found):
+    curves = {name: points for name, points in _seconds(result, rows).items() if points}
+    if not any(name == PREDICTED for name in curves):
         return
     kind, ranks, size = result.asked.collective, result.asked.ranks, Measure("size", "bytes", log=True)
     over = f"{kind} over {result.route} of {result.machine.name}, by the bytes of the whole array"
     rates = {
-        name: [(V, float(wire(kind, V, ranks)) / seconds) for V, seconds in points] for name, points in found.items()
+        name: [(V, float(wire(kind, V, ranks)) / seconds) for V, seconds in points] for name, points in curves.items()
     }
     bandwidth, time = Measure("bus bandwidth", "bytes_per_s"), Measure("time", "seconds", log=True)
     peak = result.curve.peak_busbw_bytes_per_s
     limits = [("what ever larger arrays approach", peak)] if peak else []
     yield Curves("Bus bandwidth", f"Of {over}.", size, bandwidth, _curves(rates), limits)
-    yield Curves("Time", f"Of one {over}.", size, time, _curves(found))
+    yield Curves("Time", f"Of one {over}.", size, time, _curves(curves))
 
 
 def _seconds(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> dict[str, Points]:
     """What is drawn, by name; measured points of a profile are those of the curves that the rows were timed by."""
     timed = [(float(row.logical_bytes), float(row.time_s), float(row.curve_s), row.measured_s) for row in rows]
-    several = dict.fromkeys(curve for one in result.timings for curve in one.curves)
+    several = dict.fromkeys(curve for timing in result.timings for curve in timing.curves)
     knots = [(float(knot.V), float(knot.fitted)) for curve in several for knot in curve.knots]
     low, high = min(V for V, *_ in timed), max(V for V, *_ in timed)
     return {
@@ -50,8 +50,8 @@ def _seconds(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> dict[st
     }
 
 
-def _curves(found: dict[str, Points]) -> list[Curve]:
+def _curves(curves: dict[str, Points]) -> list[Curve]:
     return [
         Curve(name, sorted(points), "points" if name in (PROFILE, LOG) or len(points) == 1 else "line")
-        for name, points in found.items()
+        for name, points in curves.items()
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.sizes import Sizes, read_sizes
+from tpsim.quantity.sizes import ByteSizes, read_sizes
 from tpsim.quantity.units import UnitError
 
 
-def sizes_of(sizes: str | int | Sequence[int]) -> Sizes:
-    """Sizes as a text or as numbers; raises InputError for a text that says none."""
+def sizes_of(sizes: str | int | Sequence[int]) -> ByteSizes:
+    """ByteSizes as a text or as numbers; raises InputError for a text that says none."""
     if not isinstance(sizes, str):
-        return Sizes((sizes,) if isinstance(sizes, int) else tuple(sizes))
+        return ByteSizes((sizes,) if isinstance(sizes, int) else tuple(sizes))
     try:
         return read_sizes(sizes)
     except UnitError as error:

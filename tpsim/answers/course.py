@@ -25,7 +25,7 @@ class Lasting(NamedTuple):
     acts: str = ""
 
 
-class Held(NamedTuple):
+class Holding(NamedTuple):
     """What a chip holds from a moment on, and the action that makes it so; None for the step's start."""
 
     at: Any
@@ -63,7 +63,7 @@ def updates(step: Pipelined, stage: Stage) -> Iterator[Lasting]:
     if stage.own_s > done:
         yield Lasting("update", done, stage.own_s)
     if shared:
-        met = max(one.own_s for one in step.stages if _together(one))
+        met = max(rank_stage.own_s for rank_stage in step.stages if _together(rank_stage))
         yield Lasting("update together", met, met + shared)
 
 
@@ -72,11 +72,11 @@ def _together(stage: Stage) -> Any:
     return sum(row.busy_s for row in stage.rows if row.call.shared and not row.call.per_microbatch)
 
 
-def memory(step: Pipelined, rank: int, held: ChipMemory) -> Iterator[Held]:
+def memory(step: Pipelined, rank: int, chip: ChipMemory) -> Iterator[Holding]:
     """The bytes of a chip: the most of an action from its start, what it leaves from its end."""
     ran, order = step.ran, step.ran.schedule.orders[rank]
-    always = held.static_bytes + held.spare_bytes
-    yield Held(0, always)
-    for place, top, left in held.peak.course:
-        yield Held(ran.starts[rank][place], always + top, order[place])
-        yield Held(ran.ends[rank][place], always + left, order[place])
+    always = chip.static_bytes + chip.spare_bytes
+    yield Holding(0, always)
+    for place, top, left in chip.peak.course:
+        yield Holding(ran.starts[rank][place], always + top, order[place])
+        yield Holding(ran.ends[rank][place], always + left, order[place])

@@ -23,7 +23,7 @@ HALF, NEARLY = 0.5, 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Way(Record):
+class WayFrom(Record):
     """The way that is taken from a size on."""
 
     from_bytes: int
@@ -32,7 +32,7 @@ class Way(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Curve(Record):
+class SizeCurve(Record):
     """A collective over all sizes.
 
     floor_s  what the smallest array takes
@@ -45,14 +45,14 @@ class Curve(Record):
     peak_busbw_bytes_per_s: float | None
     half_peak_bytes: int | None
     p95_peak_bytes: int | None
-    ways: tuple[Way, ...]
+    ways: tuple[WayFrom, ...]
 
 
-def curve(timed: Callable[[int], Timing], least: int) -> Curve:
+def curve(timed: Callable[[int], Timing], least: int) -> SizeCurve:
     """The curve of `timed`, seconds by bytes; `least` are the bytes of the smallest array."""
     floor = float(timed(least).time_s)
     if not floor:
-        return Curve(0.0, None, None, None, ())
+        return SizeCurve(0.0, None, None, None, ())
     peak, ways = _rate(timed(ENDLESS)), tuple(_ways(timed, least))
 
     def reached(share: float) -> int:
@@ -63,24 +63,24 @@ def curve(timed: Callable[[int], Timing], least: int) -> Curve:
                 return _first(way.from_bytes, end, lambda V: _rate(timed(V)) >= share * peak)
         return least
 
-    return Curve(floor, peak, reached(HALF), reached(NEARLY), ways)
+    return SizeCurve(floor, peak, reached(HALF), reached(NEARLY), ways)
 
 
 def _rate(timed: Timing) -> float:
     return float(timed.wire) / float(timed.time_s)
 
 
-def _ways(timed: Callable[[int], Timing], least: int) -> Iterator[Way]:
+def _ways(timed: Callable[[int], Timing], least: int) -> Iterator[WayFrom]:
     """Every change of the way, found between doublings."""
     low, here = least, _way(timed(least))
-    yield Way(least, *here)
+    yield WayFrom(least, *here)
     while low < LARGEST:
         if _way(timed(2 * low)) == here:
             low *= 2
         else:
             low = _first(low, 2 * low, partial(_differs, timed, here))
             here = _way(timed(low))
-            yield Way(low, *here)
+            yield WayFrom(low, *here)
 
 
 def _differs(timed: Callable[[int], Timing], way: tuple[str, str], V: int) -> bool:

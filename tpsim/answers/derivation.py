@@ -71,7 +71,7 @@ class Derivation(Record):
     @property
     def symbols(self) -> dict[str, Any]:
         """The symbols that the expression has, with their values."""
-        free = sorted(str(one) for one in getattr(self.expression, "free_symbols", ()))
+        free = sorted(str(symbol) for symbol in getattr(self.expression, "free_symbols", ()))
         return {name: self.known[name] for name in free if name in self.known}
 
     @property

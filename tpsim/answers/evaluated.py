@@ -23,7 +23,7 @@ def values(result: PlanResult) -> dict[str, Any]:
     mesh, roles = result.question.mesh, result.question.layout.roles
     return {
         **result.sizes.known,
-        **{one.symbol: mesh.size(*roles[role]) for role, one in ROLES.items() if roles.get(role)},
+        **{known_role.symbol: mesh.size(*roles[role]) for role, known_role in ROLES.items() if roles.get(role)},
     }
 
 
@@ -32,7 +32,7 @@ def derived(
 ) -> Derivation:
     """A cost, evaluated twice: with numbers and with symbols."""
     known = values(result)
-    meanings = {**MEANINGS, **{(one := loop(name)).symbol: one.meaning for name in result.sizes.loops}}
+    meanings = {**MEANINGS, **{(known_loop := loop(name)).symbol: known_loop.meaning for name in result.sizes.loops}}
     staged = {LOOPS["layers"].symbol: " of a stage"} if result.pipeline else {}
     return Derivation(
         what=what,
@@ -45,10 +45,10 @@ def derived(
     )
 
 
-def constant_said(one: Constant) -> str:
+def constant_said(constant: Constant) -> str:
     """A constant with its value, its kind and its source."""
-    origin = ", ".join(dict.fromkeys(filter(None, (one.kind, one.source))))
-    return f"{one.path} {show(one.value, one.dimension)} ({origin})"
+    origin = ", ".join(dict.fromkeys(filter(None, (constant.kind, constant.source))))
+    return f"{constant.path} {show(constant.value, constant.dimension)} ({origin})"
 
 
 def of_rank(result: PlanResult, rank: int) -> Callable[[Where], bool]:

@@ -55,7 +55,7 @@ class ExplainResult(Answer):
 
     def records(self) -> list[dict[str, Any]]:
         """One row per derivation."""
-        return [{"name": self.name, "scenario": self.scenario, **one.flat()} for one in self.derivations]
+        return [{"name": self.name, "scenario": self.scenario, **derivation.flat()} for derivation in self.derivations]
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def explain_list(
     from tpsim.answers.plan import plan
 
     result = plan(scenario, overrides=overrides, **flags)
-    one, machine = result.question, result.question.machine
-    own = [Name(name, one.name, what) for name, what in names_in(result).items()]
+    question, machine = result.question, result.question.machine
+    own = [Name(name, question.name, what) for name, what in names_in(result).items()]
     constants = [
         Name(constant.path, machine.name, show(constant.value, constant.dimension)) for constant in machine.constants()
     ]
-    return ExplainListResult((*own, *constants), one.name, tuple(one.inputs), one.asked)
+    return ExplainListResult((*own, *constants), question.name, tuple(question.inputs), question.asked)
 
 
 def explain(
@@ -162,11 +162,11 @@ def explain(
 
     result = plan(scenario, overrides=overrides, **flags)
     machine = result.question.machine
-    found = derivations(result, _kind(name)) or tuple(_constants(machine, name.removeprefix(f"{machine.name}.")))
-    if not found:
-        constants = [one.path for one in machine.constants()]
+    derived = derivations(result, _kind(name)) or tuple(_constants(machine, name.removeprefix(f"{machine.name}.")))
+    if not derived:
+        constants = [constant.path for constant in machine.constants()]
         raise _unknown(name, list(names_in(result)), f"number of {result.question.name}", constants)
-    return ExplainResult(name, result.question.name, found, tuple(result.question.inputs), result.question.asked)
+    return ExplainResult(name, result.question.name, derived, tuple(result.question.inputs), result.question.asked)
 
 
 def _alone(name: str) -> ExplainResult:
@@ -181,7 +181,8 @@ def _alone(name: str) -> ExplainResult:
 
             return ExplainResult(name, None, (one_link(topology),))
     owner = next(
-        (one for one in sorted(names(), key=len, reverse=True) if name == one or name.startswith(f"{one}.")), None
+        (known for known in sorted(names(), key=len, reverse=True) if name == known or name.startswith(f"{known}.")),
+        None,
     )
     if owner is None and name.removeprefix("result.").partition(".")[0] in PARTS:
         remedy = f"name one: tpsim explain {name} llama3-70b-h100"
@@ -237,11 +238,11 @@ def _of_machine(name_or_path: str, path: str) -> ExplainResult:
         raise InputError.one("bad-usage", f"{path} is no constant of {name_or_path}", remedy=remedy)
     machine = load(name_or_path)
     path = path.removeprefix(machine.name).removeprefix(".") if path.startswith(machine.name) else path
-    found = tuple(_constants(machine, path))
-    if not found:
+    figures = tuple(_constants(machine, path))
+    if not figures:
         raise _unknown(path, [constant.path for constant in machine.constants()], f"constant of {name_or_path}")
     name = f"{machine.name}.{path}".removesuffix(".")
-    return ExplainResult(name, None, found, tuple(inputs(machine)), machine=asked("hardware", machine.path))
+    return ExplainResult(name, None, figures, tuple(inputs(machine)), machine=asked("hardware", machine.path))
 
 
 def _kind(name: str) -> str:
@@ -265,19 +266,23 @@ def _collective(kind: str) -> Derivation:
 
 def _constants(machine: Machine, path: str) -> list[Derivation]:
     """The constants at `path` or below it."""
-    found = [one for one in machine.constants() if one.path == path or one.path.startswith(f"{path}.") or not path]
-    return [_constant(machine, constant_record(machine, one)) for one in found]
+    figures = [
+        constant
+        for constant in machine.constants()
+        if constant.path == path or constant.path.startswith(f"{path}.") or not path
+    ]
+    return [_constant(machine, constant_record(machine, constant)) for constant in figures]
 
 
 def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
     source = machine.sources.get(record["source"] or "")
-    said = f"{record['kind']}: {source}" if source else f"{record['kind']}, no source"
+    origin = f"{record['kind']}: {source}" if source else f"{record['kind']}, no source"
     return Derivation(
         what=f"{machine.name}.{record['constant']}",
         dimension=record["dimension"],
         value=record["value"],
         because=tuple(filter(None, [record["note"]])),
-        sources=(said,),
+        sources=(origin,),
         checks=CHECKS["constant"],
     )
 

@@ -33,7 +33,7 @@ class HwResult(Answer):
     @property
     def constants(self) -> list[dict[str, Any]]:
         """One row per constant: where it stands, its value in SI, and where it is from."""
-        return [constant_record(self.machine, one) for one in self.machine.constants()]
+        return [constant_record(self.machine, constant) for constant in self.machine.constants()]
 
     @property
     def guesses(self) -> int:
@@ -70,14 +70,14 @@ class HwResult(Answer):
     @property
     def measured(self) -> list[dict[str, Any]]:
         """Its curves."""
-        return [curve_record(one) for one in self.machine.measured]
+        return [curve_record(curve) for curve in self.machine.measured]
 
     @property
     def sources(self) -> dict[str, dict[str, Any]]:
         """Where its constants are from."""
         return {
-            key: {"title": one.title, "read": one.read or None, "sha256": one.sha256}
-            for key, one in self.machine.sources.items()
+            key: {"title": source.title, "read": source.read or None, "sha256": source.sha256}
+            for key, source in self.machine.sources.items()
         }
 
     @property
@@ -116,7 +116,7 @@ class HwListResult(Answer):
     def chips(self) -> list[dict[str, Any]]:
         """One row per chip file, or generation of chips, with the machines that are laid on it."""
         return [
-            {"chip": name, "machines": [one.name for one in self.each if str(path) in dict(one.below)]}
+            {"chip": name, "machines": [chip.name for chip in self.each if str(path) in dict(chip.below)]}
             for name in spec.names("chips")
             for path in [spec.find("chips", name)]
         ]
@@ -171,39 +171,39 @@ class HwValidateResult(Answer):
     @property
     def problems(self) -> list[Problem]:
         """What is wrong, profile by profile."""
-        return [problem for one in self.profiles for problem in one.problems]
+        return [problem for profile in self.profiles for problem in profile.problems]
 
     @property
     def warnings(self) -> list[Problem]:
         """What to look at in profiles that may be sound, profile by profile."""
-        return [warning for one in self.profiles for warning in one.warnings]
+        return [warning for profile in self.profiles for warning in profile.warnings]
 
     @property
     def verdict(self) -> str:
         """How many are sound, and what to look at."""
-        sound = sum(not one.problems for one in self.profiles)
+        sound = sum(not profile.problems for profile in self.profiles)
         warned = f", {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
         return f"{sound} of {len(self.profiles)} profiles are sound{warned}"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per profile."""
-        return [one.record() for one in self.profiles]
+        return [profile.record() for profile in self.profiles]
 
     @property
     def files(self) -> list[tuple[str, str]]:
         """Path and sha256 of every file that was read."""
-        return inputs(*(one.machine for one in self.profiles if one.machine))
+        return inputs(*(profile.machine for profile in self.profiles if profile.machine))
 
     @property
     def result(self) -> dict[str, Any]:
         """Each profile with what is wrong with it, and what to look at."""
         checks = [
             {
-                **one.record(),
-                "problems": [problem_record(each) for each in one.problems],
-                "warnings": [problem_record(each) for each in one.warnings],
+                **profile.record(),
+                "problems": [problem_record(each) for each in profile.problems],
+                "warnings": [problem_record(each) for each in profile.warnings],
             }
-            for one in self.profiles
+            for profile in self.profiles
         ]
         return {"ok": self.ok, "profiles": checks}
 
@@ -279,11 +279,11 @@ def _row(machine: Machine) -> dict[str, Any]:
         "bf16_flops_per_s": machine.chip.peak["bf16"].value if "bf16" in machine.chip.peak else None,
         "memory_bytes": machine.chip.memory_capacity.value,
         "memory_bytes_per_s": machine.chip.memory_bandwidth.value,
-        "levels": ", ".join(f"{one.name} {'x'.join(map(str, one.shape))}".strip() for one in machine.levels),
+        "levels": ", ".join(f"{level.name} {'x'.join(map(str, level.shape))}".strip() for level in machine.levels),
         "constants": len(constants),
         "guesses": _guesses(machine),
     }
 
 
 def _guesses(machine: Machine) -> int:
-    return sum(one.kind == "guess" for one in machine.constants())
+    return sum(constant.kind == "guess" for constant in machine.constants())

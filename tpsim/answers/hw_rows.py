@@ -17,7 +17,8 @@ def curve_record(curve: MeasuredCurve) -> dict[str, Any]:
     return {
         "collective": curve.kind,
         "route": [
-            {"level": one.level, "axis": one.axis, "topology": one.topology, "ranks": one.n} for one in curve.route
+            {"level": segment.level, "axis": segment.axis, "topology": segment.topology, "ranks": segment.n}
+            for segment in curve.route
         ],
         "launch": curve.launch,
         "source": curve.source or None,
@@ -27,19 +28,19 @@ def curve_record(curve: MeasuredCurve) -> dict[str, Any]:
     }
 
 
-def constant_record(machine: Machine, one: Constant) -> dict[str, Any]:
+def constant_record(machine: Machine, constant: Constant) -> dict[str, Any]:
     """A constant in a row; `value` is in SI units."""
-    source = machine.sources.get(one.source)
+    source = machine.sources.get(constant.source)
     return {
         "hardware": machine.name,
-        "constant": one.path,
-        "value": one.value,
-        "dimension": one.dimension,
-        "kind": one.kind,
-        "source": one.source or None,
+        "constant": constant.path,
+        "value": constant.value,
+        "dimension": constant.dimension,
+        "kind": constant.kind,
+        "source": constant.source or None,
         "title": source.title if source else None,
-        "note": one.note or None,
-        "file": shown(one.file) or None,
+        "note": constant.note or None,
+        "file": shown(constant.file) or None,
     }
 
 

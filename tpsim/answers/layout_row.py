@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
-from tpsim.answers.run import Run  # noqa: TC001 - JSON Schemas read types
+from tpsim.answers.run import TrainingRun  # noqa: TC001 - JSON Schemas read types
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
 from tpsim.question.save import scenario_text
@@ -81,7 +81,7 @@ class Row(Record):
         return self.planned.weighed.layout.recompute or ",".join(self.plan.question.practice.recompute) or "none"
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> TrainingRun | None:
         """The whole run, where its tokens or a price are stated."""
         return self.plan.run
 

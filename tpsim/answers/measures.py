@@ -29,12 +29,12 @@ def measured(pareto: str) -> By:
 
 def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
     """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
-    if measure == "money" and not all(one.price for one in questions):
+    if measure == "money" and not all(question.price for question in questions):
         message = "a search by money needs the price of a chip hour, and none is stated"
         raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
     first, *others = questions
     if measure == "step" and any(
-        (one.workload.tokens, one.model) != (first.workload.tokens, first.model) for one in others
+        (other.workload.tokens, other.model) != (first.workload.tokens, first.model) for other in others
     ):
         message = "steps are not the same work where their tokens or their models differ"
         remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"

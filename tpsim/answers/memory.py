@@ -125,10 +125,10 @@ class ChipMemory(Memory):
     @property
     def brief(self) -> str:
         """Whether it fits, and the peak."""
-        said = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
+        fit = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
         have = show(self.capacity_bytes, "bytes")
-        return f"{said}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
+        return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
 
 
 def margin(question: Question) -> float:
@@ -144,9 +144,12 @@ def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMe
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
         if here not in known:  # ranks with chunks alike hold the same
-            held = memory(program, sizes.of_stage(stages.loops(rank)), partial(stages.runs, rank=rank))
+            states = memory(program, sizes.of_stage(stages.loops(rank)), partial(stages.runs, rank=rank))
             spare = _spare_bytes(question, program, sizes.of_stage(stages.loops(rank)), rank)
-            known[here] = {"spare_bytes": spare, **{one.name: getattr(held, one.name) for one in fields(Memory)}}
+            known[here] = {
+                "spare_bytes": spare,
+                **{field.name: getattr(states, field.name) for field in fields(Memory)},
+            }
         highest = peak(courses, question.orders, rank, stages.chunks)
         action = _in_words(order[highest.action], several=len(stages.chunks) > 1)
         yield ChipMemory(
@@ -177,7 +180,7 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
 
 def fullest(each: Iterable[ChipMemory]) -> ChipMemory:
     """That of the rank with the least room."""
-    return min(each, key=lambda one: one.room_bytes)
+    return min(each, key=lambda memory: memory.room_bytes)
 
 
 def _in_words(action: Action, *, several: bool) -> str:

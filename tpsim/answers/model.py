@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.counts import mtp_count, parameter_count, parameter_counts
-from tpsim.program.model import Moe, as_stated
+from tpsim.program.kinds_file import as_stated
+from tpsim.program.model import Moe
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -108,12 +109,12 @@ class ModelListResult(Answer):
     @property
     def models(self) -> list[dict[str, Any]]:
         """One row per model: its sizes and its parameters."""
-        return [_row(one) for one in self.each]
+        return [_row(model) for model in self.each]
 
     @property
     def files(self) -> list[tuple[str, str]]:
         """Path and sha256 of every file that was read."""
-        return _files(*(one.read for one in self.each))
+        return _files(*(model.read for model in self.each))
 
 
 def model_list() -> ModelListResult:

@@ -10,20 +10,17 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.band import Band, band
-from tpsim.answers.changes import Change, best_change
+from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.cheapest import CheapestPath
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_columns import asked_columns
-from tpsim.answers.plan_limits import not_modelled, taken_for_granted
+from tpsim.answers.plan_limits import assumed, not_modelled
 from tpsim.answers.plan_step import PlanStep, Requirement
-from tpsim.answers.run import Run, run_of
-from tpsim.answers.serve import Serve, chips_at_most
+from tpsim.answers.run import TrainingRun, run_of
+from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
-from tpsim.cost.step import Step
-from tpsim.machine.curve_file import said
-from tpsim.program.dims import completed
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
@@ -38,7 +35,6 @@ from tpsim.report.record import Of
 from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tpsim.cost.compute import Compute
@@ -78,13 +74,14 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
     step slower than the book's paths, these are taken.
     """
     shelf = shelf or Shelf()
+    question = filled_up(question, shelf)
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
             free = lowered(question, path := CheapestPath(question))
             plans = (_priced(question, free, shelf), book) if path.differs else (book,)
-            return min(plans, key=lambda one: one.step.time_s)
+            return min(plans, key=lambda plan: plan.step.time_s)
         return _priced(question, shelf.lowered(question), shelf)
 
 
@@ -102,9 +99,9 @@ def _priced(
     question: Question, lowered: Lowered, shelf: Shelf, each: tuple[ChipMemory, ...] | None = None
 ) -> PlanResult:
     sizes = sizes_of(question)
-    found = travelling(lowered.collectives, question.mesh.axes)
-    refuse_unknown_algorithm(question, found)
-    rows = price(found, sizes, pricer(question))
+    calls = travelling(lowered.collectives, question.mesh.axes)
+    refuse_unknown_algorithm(question, calls)
+    rows = price(calls, sizes, pricer(question))
     each = each or tuple(chips_at_most(question, lowered, shelf))
     pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
@@ -190,21 +187,8 @@ class PlanResult(Answer):
         waits = self.pipeline.bubble_s if self.pipeline else 0
         return PlanStep(self.rows, self.compute, self, bubble_s=waits, host_s=self.host_s)
 
-    def rows_at(self, scale: float) -> list[Row]:
-        """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
-        grown = replace(self.sizes, dims=completed({**self.sizes.dims, "b": self.sizes.dims["b"] * scale}))
-        growing = [row.call for row in self.rows if row.call.grows]
-        again = iter(price(growing, grown, pricer(self.question)))
-        return [next(again) if row.call.grows else row for row in self.rows]
-
-    def pace_at(self, scale: float) -> float:
-        """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
-        work = work_of(self.question, self.lowered, self.sizes, self.rows_at(scale), scale)
-        only = work.step().pacing
-        return Step(only.rows, only.compute).pace
-
     @cached_property
-    def change(self) -> Change | None:
+    def change(self) -> FieldChange | None:
         """The best of a few changes that were priced; null if none is better."""
         return best_change(self, fitting)
 
@@ -245,14 +229,14 @@ class PlanResult(Answer):
         return priced(prefill_of(self.question), self.shelf) if both else None
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> TrainingRun | None:
         """The whole run, where its tokens or a price are stated."""
         return run_of(self)
 
     @property
     def broken(self) -> list[Limit]:
         """The requirements that do not hold."""
-        return [one.limit for one in self.require if not one.ok]
+        return [demand.limit for demand in self.require if not demand.ok]
 
     @property
     def ok(self) -> bool:
@@ -282,17 +266,6 @@ class PlanResult(Answer):
         return tuple(pictures(self))
 
     @property
-    def idle(self) -> Iterator[str]:
-        """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
-        yield from self.question.placement.idle
-        roles = self.question.layout.roles
-        free = [f"layout.{role}" for role in ("tp", "dp") if not roles.get(role)]
-        for axis in self.question.idle_axes:
-            size = self.question.mesh.axes[axis]
-            remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
-            yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
-
-    @property
     def cheapest(self) -> PlanResult:
         """The plan of the planner `cheapest`."""
         book = self if self.question.planner == "book" else None
@@ -301,10 +274,7 @@ class PlanResult(Answer):
     @property
     def assumptions(self) -> list[Assumption]:
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
-        curves = dict.fromkeys(one for row in self.rows for one in row.timing.curves)
-        measured = [Assumption(f"as measured: {said(one)}", "stated") for one in curves]
-        ways = (*taken_for_granted(self.question), *(self.pipeline.assumed if self.pipeline else ()))
-        return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
+        return [*self.question.assumptions, *assumed(self)]
 
     @property
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list

@@ -93,9 +93,9 @@ def _periods(steps: Segment) -> Iterator[tuple[int, int]]:
     for step in steps:
         piece = id(step.pieces[0])
         if met[piece] > FEW and piece not in covered:
-            places = [place for place, one in enumerate(steps) if id(one.pieces[0]) == piece]
+            places = [place for place, task in enumerate(steps) if id(task.pieces[0]) == piece]
             first, last = places[(len(places) - 1) // 2 :][:2]
-            covered |= {id(one.pieces[0]) for one in steps[first:last]}
+            covered |= {id(task.pieces[0]) for task in steps[first:last]}
             yield first, last
 
 
@@ -103,8 +103,8 @@ def _put(steps: Segment, ran: Ran, period: tuple[int, int], lanes: dict[str, lis
     """Puts what runs in a stretch on the lanes, from `before` on; when it ends."""
     first, last = period
     start, end = ran.starts[first], ran.starts[last] if last < len(steps) else max(ran.ends)
-    for one, begun, ended in zip(steps, ran.starts, ran.ends, strict=True):
-        low, high, piece = max(begun, start), min(ended, end), one.pieces[0]
+    for task, begun, ended in zip(steps, ran.starts, ran.ends, strict=True):
+        low, high, piece = max(begun, start), min(ended, end), task.pieces[0]
         if high > low:
             span = Span(before + float(low - start), before + float(high - start), _sort(piece), _name(piece))
             lanes[LANES.get(piece.lane, piece.lane)].append(span)
@@ -149,8 +149,13 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     shown, left = _shown(plan, MOST_LANES)
     lanes = {
         name: [
-            Span(float(one.start), float(one.end), _what(one), one.name)
-            for one in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
+            Span(
+                float(lasting.start),
+                float(lasting.end),
+                ACTS.get(lasting.acts, SEVERAL) if lasting.acts else UPDATE,
+                lasting.name,
+            )
+            for lasting in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
         ]
         for rank, name in shown.items()
     }
@@ -158,10 +163,6 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
     about = f"Every microbatch of a step{update}; F 3 is forward of microbatch 3.{gaps}{left}"
     return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
-
-
-def _what(one: course.Lasting) -> str:
-    return ACTS.get(one.acts, SEVERAL) if one.acts else UPDATE
 
 
 def memory(plan: PlanResult, step: Pipelined) -> Curves:
@@ -188,8 +189,8 @@ def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tup
     """A curve that holds until the step's end; of many points in a cell the least, the most and the last."""
     end = float(step.time_s)
     cells: dict[int, list[tuple[float, float]]] = {}
-    for one in points:
-        cells.setdefault(int(one[0] / end * POINTS), []).append(one)
+    for at_point in points:
+        cells.setdefault(int(at_point[0] / end * POINTS), []).append(at_point)
     thin = (
         point for cell in cells.values() for point in sorted({min(cell, key=_size), max(cell, key=_size), cell[-1]})
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tpsim.answers.stages import work_of
 from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
+from tpsim.program.dims import completed
 from tpsim.quantity.size import total
+from tpsim.question.prices import pricer
 from tpsim.report.record import Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Row
     from tpsim.question.question import Limit
 
 
@@ -81,7 +86,7 @@ class PlanStep(Step):
         """
         if self.plan.pipeline or self.plan.question.inference:
             return None
-        scale = crossing(self.plan.pace_at)
+        scale = crossing(partial(pace_at, self.plan))
         return None if scale is None else scale * self.plan.tokens / self.plan.chips
 
     @property
@@ -121,3 +126,17 @@ class Requirement(Record):
     def ok(self) -> bool:
         """True if it holds."""
         return self.limit.holds(self.value)
+
+
+def pace_at(plan: PlanResult, scale: float) -> float:
+    """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
+    work = work_of(plan.question, plan.lowered, plan.sizes, rows_at(plan, scale), scale)
+    only = work.step().pacing
+    return Step(only.rows, only.compute).pace
+
+
+def rows_at(plan: PlanResult, scale: float) -> list[Row]:
+    """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
+    grown = replace(plan.sizes, dims=completed({**plan.sizes.dims, "b": plan.sizes.dims["b"] * scale}))
+    again = iter(price([row.call for row in plan.rows if row.call.grows], grown, pricer(plan.question)))
+    return [next(again) if row.call.grows else row for row in plan.rows]

@@ -13,7 +13,7 @@ from tpsim.algebra.moves import reordered, wire
 from tpsim.algebra.planner import Prices
 from tpsim.cost.rollup import Row, moves, price
 from tpsim.cost.sizes import Sizes
-from tpsim.machine import cost, timing
+from tpsim.machine import chip_seconds, cost, timing
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class PlacedMachine:
     """A machine on which the mesh is placed: what turns bytes and FLOPs into seconds."""
 
     machine: Machine
@@ -43,7 +43,7 @@ class Clock:
     def product(self, work: Any) -> Any:
         """Seconds of so many FLOPs on one device; the book takes the peak as reached."""
         efficiency = 1.0 if self.cost_model == "book" else None
-        return timing.compute_s(self.machine, work, self.dtype, efficiency)
+        return chip_seconds.compute_s(self.machine, work, self.dtype, efficiency)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Pricing:
     mesh: Mesh
     dims: Mapping[str, int]
     dtype: str
-    clock: Clock | None = None
+    clock: PlacedMachine | None = None
     given: bool = True
     unpriced: dict[tuple[MoveKind, str], Move] = field(default_factory=dict, compare=False)
     _known: dict[Hashable, Timing] = field(default_factory=dict, repr=False, compare=False)

@@ -36,7 +36,7 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
 def _left_empty(placement: Placement, ranks: int, carriers: Sequence[str]) -> Iterator[str]:
     """What was named and has no rank, and where all of them went instead."""
     route, names = placement.route(["ranks"]), [carrier.partition(":")[0] for carrier in carriers]
-    empty = [name for name in names if not any(name in (one.level, one.axis) for one in route)]
+    empty = [name for name in names if not any(name in (segment.level, segment.axis) for segment in route)]
     if empty and route:
         share = next(part for part in range(ranks // 2, 0, -1) if not ranks % part)
         example = ",".join([f"{route[0].axis}:{share}", *(name for name in names if name != route[0].axis)])

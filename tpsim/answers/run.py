@@ -16,7 +16,7 @@ MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Record):
+class TrainingRun(Record):
     """Steps one after the other, without a pause.
 
     tokens      of the run, if they are stated
@@ -85,9 +85,9 @@ class Run(Record):
         return "; ".join(parts)
 
 
-def run_of(plan: PlanResult) -> Run | None:
+def run_of(plan: PlanResult) -> TrainingRun | None:
     """The run of a plan; None where neither its tokens nor a price are stated."""
     price, tokens = plan.question.price, getattr(plan.question.stated.file.workload, "run_tokens", None)
     if price is None and tokens is None:
         return None
-    return Run(float(plan.step.time_s), plan.chips, plan.tokens, tokens, price and price.value)
+    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, price and price.value)

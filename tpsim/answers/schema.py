@@ -104,7 +104,10 @@ class SchemaListResult(Answer):
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """One row per schema."""
-        return [{"schema": one.name, "describes": one.describes, "what": one.what} for one in self.described]
+        return [
+            {"schema": described.name, "describes": described.describes, "what": described.what}
+            for described in self.described
+        ]
 
 
 def schema_list() -> SchemaListResult:
@@ -114,7 +117,7 @@ def schema_list() -> SchemaListResult:
 
 def schema(name: str) -> SchemaResult:
     """The JSON Schema of that name; raises InputError with the nearest name."""
-    known = {one.name: one for one in DESCRIBED}
+    known = {described.name: described for described in DESCRIBED}
     if name not in known:
         raise unknown(name, "schema", known)
     return SchemaResult(known[name], known[name].schema())
@@ -127,11 +130,11 @@ EXTENDS = "extends"
 def _or_extending(made: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The schema of a format that knows ``extends``: a file that has it need not repeat what it takes over."""
     whole, named = {key: value for key, value in made.items() if key not in HEAD}, made["$defs"]
-    parts = [key for key, one in named.items() if EXTENDS in one.get("properties", ())]
+    parts = [key for key, extended in named.items() if EXTENDS in extended.get("properties", ())]
     either = {key: _either(named[key], named[key], named) for key in parts}
     full: dict[str, Any] = {"$ref": f"#/$defs/{name}"}
     for field, inside in whole["properties"].items() if parts else ():
-        if any(one.get("$ref", "").rpartition("/")[2] in parts for one in inside.get("anyOf", ())):
+        if any(branch.get("$ref", "").rpartition("/")[2] in parts for branch in inside.get("anyOf", ())):
             by_name = {"anyOf": [{"type": "string"}, {"required": [EXTENDS]}]}
             given = {"required": [field], "properties": {field: by_name}}
             full = {"if": given, "then": _named_items(whole, named), "else": full}
@@ -196,14 +199,14 @@ def _fields(schema: Mapping[str, Any], named: Mapping[str, Any], above: str) -> 
 
 def _branches(field: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The maps that may stand in a field, and what their fields' paths say about the way there."""
-    one = _resolved(field, named)
-    one = one.get("else", one)
-    yield from (found for choice in one.get("anyOf", one.get("oneOf", ())) for found in _branches(choice, named))
-    if "properties" in one:
-        yield one, ""
-    for inside, mark in ((one.get("items"), "[]"), (one.get("additionalProperties"), ".*")):
+    branch = _resolved(field, named)
+    branch = branch.get("else", branch)
+    yield from (inner for choice in branch.get("anyOf", branch.get("oneOf", ())) for inner in _branches(choice, named))
+    if "properties" in branch:
+        yield branch, ""
+    for inside, mark in ((branch.get("items"), "[]"), (branch.get("additionalProperties"), ".*")):
         if isinstance(inside, dict):
-            yield from ((found, mark + deeper) for found, deeper in _branches(inside, named))
+            yield from ((inner, mark + deeper) for inner, deeper in _branches(inside, named))
 
 
 def _resolved(schema: Mapping[str, Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -214,13 +217,13 @@ def _resolved(schema: Mapping[str, Any], named: Mapping[str, Any]) -> Mapping[st
 
 def _type(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
     """What may stand in a field, in a few words: ``integer``, ``45 GB/s or map``, ``list of string``."""
-    one = _resolved(field, named)
-    if choices := one.get("anyOf", one.get("oneOf")):
+    resolved = _resolved(field, named)
+    if choices := resolved.get("anyOf", resolved.get("oneOf")):
         return " or ".join(dict.fromkeys(_type(choice, named) for choice in choices))
-    if "const" in one or "enum" in one:
-        return ", ".join(map(str, one.get("enum", [one.get("const")])))
-    if one.get("type") == "array":
-        return f"list of {_type(one.get('items') or one['prefixItems'][0], named)}"
-    if one.get("type") == "object":
+    if "const" in resolved or "enum" in resolved:
+        return ", ".join(map(str, resolved.get("enum", [resolved.get("const")])))
+    if resolved.get("type") == "array":
+        return f"list of {_type(resolved.get('items') or resolved['prefixItems'][0], named)}"
+    if resolved.get("type") == "object":
         return "map"
-    return f'text as "{one["examples"][0]}"' if "examples" in one else str(one.get("type", "any"))
+    return f'text as "{resolved["examples"][0]}"' if "examples" in resolved else str(resolved.get("type", "any"))

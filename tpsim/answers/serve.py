@@ -12,9 +12,11 @@ from tpsim.cost.compute import is_bytes_bound, kernel_s
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Leaf
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import product, total
 from tpsim.question.prices import sizes_of
 from tpsim.question.serving import prefill_of
+from tpsim.report.answer import Assumption
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
@@ -146,6 +148,24 @@ def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> Iterato
         else one
         for one, other in zip(each, read, strict=True)
     )
+
+
+def filled_up(question: Question, shelf: Shelf) -> Question:
+    """The question with as many sequences as memory has room for, if it asks for those.
+
+    Raises InputError if there is no room for any.
+    """
+    work = question.inference
+    if work is None or not work.fills:
+        return question
+    most, at = largest_batch(question, shelf.lowered(question), shelf), question.stated.at("workload", "batch")
+    if not most:
+        message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
+        raise InputError.one("no-room", message, at, "take more chips, or fewer bytes: workload.param_dtype")
+    said = Assumption(f"batch {most:,} is the largest that memory has room for", "derived")
+    resolved = {**question.resolved, "workload": {**question.resolved["workload"], "batch": most}}
+    filled = replace(work, global_batch=most, fills=False)
+    return replace(question, workload=filled, resolved=resolved, assumptions=(*question.assumptions, said))
 
 
 def largest_batch(question: Question, lowered: Lowered, shelf: Shelf) -> int:

@@ -9,16 +9,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import cases, flops
-from tpsim.algebra.notation import (
-    Expression,
-    NamedArray,
-    NotationError,
-    Product,
-    format_array,
-    parse_expression,
-)
+from tpsim.algebra.expression import Expression, NamedArray, NotationError, Product, format_array
+from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
-from tpsim.answers.pricing import Clock, Pricing
+from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.expression import expression_program
 from tpsim.program.layout import DTYPE_BYTES
@@ -84,9 +78,9 @@ def shard(
     clock = None if hw is None else _clock(hw, placement, grid, dtype, cost_model)
     alike = dict.fromkeys((dim for array in read.arrays for dim in array.type.dims), 1)
     pricing = Pricing(grid, sizes or alike, dtype, clock if sizes is not None else None, given=sizes is not None)
-    found = ways_of(read, grid, pricing)
+    ways = ways_of(read, grid, pricing)
     files = () if clock is None else tuple(inputs(clock.machine))
-    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, found, clock, files)
+    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, ways, clock, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +127,7 @@ class ShardResult(Answer):
     hardware: str | None
     pricing: Pricing
     ways: Ways
-    clock: Clock | None = None
+    clock: PlacedMachine | None = None
     files: tuple[tuple[str, str], ...] = ()
 
     plans = Of[tuple[Plan, ...]]("ways.plans", "every plan, cheapest first; none for an array alone")
@@ -189,16 +183,16 @@ class ShardResult(Answer):
     def left_out(self) -> list[LeftOut]:
         """Ways that were not compared with the others."""
         unpriced = self.pricing.unpriced.items()
-        found = [LeftOut(f"{kind}({','.join(move.axes)})", why) for (kind, why), move in unpriced]
+        reasons = [LeftOut(f"{kind}({','.join(move.axes)})", why) for (kind, why), move in unpriced]
         if self.ways.refused:
-            found.append(LeftOut("the book's", str(self.ways.refused)))
+            reasons.append(LeftOut("the book's", str(self.ways.refused)))
         if self.ways.horizon != inf:
             least = show(self.ways.horizon, "seconds" if self.pricing.clock else "bytes")
             proven = self.ways.horizon >= self.plans[0].price
             end = "none is cheaper than the first way" if proven else "one may be cheaper than the first way"
             way = "dearer ways" if self.dims is None else f"ways of {least} and more"
-            found.append(LeftOut(way, f"there are too many to price them all; {end}"))
-        return found
+            reasons.append(LeftOut(way, f"there are too many to price them all; {end}"))
+        return reasons
 
     @property
     def cases(self) -> tuple[int, ...]:
@@ -287,14 +281,16 @@ class ShardResult(Answer):
         row = HeldArray(str(array), shards, self.mesh.devices // shards)
         if self.dims is None:
             return replace(row, local_formula=str(sizes.symbols.local_elements(type_)))
-        held = DTYPE_BYTES[self.dtype] * sizes.local_elements(type_)
+        local_bytes = DTYPE_BYTES[self.dtype] * sizes.local_elements(type_)
         shape = [type_.local(dim, self.dims, self.mesh.axes) for dim in type_.dims]
-        return replace(row, local_shape=shape, local_bytes=held, total_bytes=held * self.mesh.devices)
+        return replace(row, local_shape=shape, local_bytes=local_bytes, total_bytes=local_bytes * self.mesh.devices)
 
 
-def _clock(hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype: str, cost_model: CostModel) -> Clock:
+def _clock(
+    hw: str, placement: str | Mapping[str, Any] | None, mesh: Mesh, dtype: str, cost_model: CostModel
+) -> PlacedMachine:
     from tpsim.fabric.placement import place
     from tpsim.machine.profile import load
 
     machine = load(hw)
-    return Clock(machine, place(machine.levels, mesh, read_binding(placement)), dtype, cost_model)
+    return PlacedMachine(machine, place(machine.levels, mesh, read_binding(placement)), dtype, cost_model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra import notation
+from tpsim.algebra import expression
 from tpsim.algebra.contract import Contraction, flops, free_dims
 from tpsim.algebra.planner import Planner, StepKind, Ways, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
@@ -113,7 +113,7 @@ class ShardStep(Record):
     def _flops(self, sizes: Sizes) -> Any:
         if self.row:
             return 0
-        (left, right), out = ((one.name, one.type) for one in self.made.inputs), self.made.output
+        (left, right), out = ((array.name, array.type) for array in self.made.inputs), self.made.output
         return flops(Contraction(left, right, out.name, out.dims), sizes.dims, sizes.axes)
 
     def _known(self, value: Any) -> Any:
@@ -188,7 +188,7 @@ class Way(Record):
         return " -> ".join(map(str, self.steps))
 
 
-def contraction(read: notation.Product) -> Contraction:
+def contraction(read: expression.Product) -> Contraction:
     """The product asked for; a result without a name is called C, or after its operands if one of them is."""
     left, right = (read.left.name, read.left.type), (read.right.name, read.right.type)
     if read.out:
@@ -197,19 +197,19 @@ def contraction(read: notation.Product) -> Contraction:
     return Contraction(left, right, name, free_dims(left[1].dims, right[1].dims))
 
 
-def ways_of(read: notation.Expression, mesh: Mesh, pricing: Pricing) -> Ways:
+def ways_of(read: expression.Expression, mesh: Mesh, pricing: Pricing) -> Ways:
     """Every plan; what the algebra refuses is shown in the user's own text."""
     named = {axis for array in read.arrays for axis in (*array.type.sharded_axes, *array.type.owed_axes)}
     order = tuple(axis for axis in mesh.order if axis in named)
     try:
-        if isinstance(read, notation.Reshard):
+        if isinstance(read, expression.Conversion):
             return reshard_ways(read.before.name, read.before.type, read.after.type, order, pricing.prices())
-        if isinstance(read, notation.Product):
+        if isinstance(read, expression.Product):
             return product_ways(contraction(read), order, pricing.prices())
     except ShardingError as error:
         target = read.arrays[-1]
         remedy = f"ask for another type of {target.name}"
-        raise notation.NotationError(str(error), read.text, target.spans["array", target.name], remedy) from error
+        raise expression.NotationError(str(error), read.text, target.spans["array", target.name], remedy) from error
     return Ways(())
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
     from tpsim.cost.rollup import Collective, Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.question.shelf import Lowered
 
@@ -51,7 +51,7 @@ class Pipeline(Record):
     """How stages take turns, and what the step hangs on.
 
     orders  of the ranks
-    blocking  True if both stages wait for a message on its way
+    blocking  whether both stages wait for a message on its way
     each    what a chip of each rank holds
     rows    every collective once, with its calls on the rank that has most layers
     """
@@ -62,7 +62,7 @@ class Pipeline(Record):
     )
 
     orders: PipelineSchedule
-    blocking: bool
+    blocking: Blocking
     step: Pipelined
     each: tuple[ChipMemory, ...]
     rows: tuple[Row, ...]
@@ -77,8 +77,10 @@ class Pipeline(Record):
     parts_s = Of[Mapping[str, Seconds]]("step.seconds", "seconds of one of each")
 
     @property
-    def sends(self) -> Literal["blocking", "beside compute"]:
+    def sends(self) -> Literal["blocking", "blocking in warm-up and flush", "beside compute"]:
         """Whether both stages wait for a message on its way."""
+        if self.blocking == "steady":
+            return "blocking in warm-up and flush"
         return "blocking" if self.blocking else "beside compute"
 
     @property
@@ -101,10 +103,13 @@ class Pipeline(Record):
     @property
     def assumed(self) -> tuple[str, ...]:
         """What a plan in stages takes for granted."""
-        how = "hold up both stages, which exchange what goes either way at once"
-        beside = "run beside compute and delay only who waits for them"
+        how = {
+            "blocking": "hold up both stages, which exchange what goes either way at once",
+            "beside compute": "run beside compute and delay only who waits for them",
+            "blocking in warm-up and flush": "hold up stages in warm-up and flush, and delay others where they wait",
+        }
         return (
-            f"sends between stages {how if self.blocking else beside}",
+            f"sends between stages {how[self.sends]}",
             f"sums and the step are those of rank {self.pacing_rank}, which ends last",
         )
 
@@ -146,14 +151,14 @@ def in_stages(
         whole = work_of(question, lowered, sizes, rows).step()
     except InputError as error:  # a schedule that deadlocks, which knows no file
         place = question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")
-        raise InputError(replace(one, place=place) for one in error.problems) from None
+        raise InputError(replace(problem, place=place) for problem in error.problems) from None
     return Pipeline(question.schedule, question.blocking, whole, each, tuple(rows))
 
 
-def ranks_of(question: Question, one: Collective) -> str | None:
+def ranks_of(question: Question, collective: Collective) -> str | None:
     """The ranks that a collective runs on, as ``0-6`` or ``0,7``; None for all."""
     stages = question.stages
-    ranks = [rank for rank in range(stages.ranks) if stages.runs(one.where, rank)]
+    ranks = [rank for rank in range(stages.ranks) if stages.runs(collective.where, rank)]
     return None if len(ranks) == stages.ranks else listed(ranks)
 
 

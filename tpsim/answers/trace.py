@@ -47,14 +47,14 @@ def trace(plan: PlanResult) -> dict[str, Any]:
 def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
     """Those of microbatches that are among the first `window` or the last."""
     last = step.ran.schedule.microbatches - window
-    for stage, held in zip(step.stages, plan.each, strict=True):
+    for stage, chip in zip(step.stages, plan.each, strict=True):
         yield from _names(stage.rank, several=bool(plan.pipeline))
         yield from _actions(step, stage.rank, window, last)
         for name, start, end, *_ in course.updates(step, stage):
             yield _lasting(name, stage.rank, COMPUTE, start, end)
-        yield from _memory(step, stage.rank, held, window, last)
+        yield from _memory(step, stage.rank, chip, window, last)
     messages = zip(step.ran.passes, step.ran.messages, strict=True)
-    sent = [(of, one) for of, one in messages if _is_shown(of.microbatch, window, last)]
+    sent = [(of, message) for of, message in messages if _is_shown(of.microbatch, window, last)]
     takers = _takers(step)
     for number, (of, message) in enumerate(sent):
         yield from _message(of, message, number, *takers[of])
@@ -94,9 +94,9 @@ def _actions(step: Pipelined, rank: int, window: int, last: int) -> Iterator[Eve
             yield _lasting(name, rank, COMPUTE, start, end, **args)
 
 
-def _memory(step: Pipelined, rank: int, held: ChipMemory, window: int, last: int) -> Iterator[Event]:
+def _memory(step: Pipelined, rank: int, chip: ChipMemory, window: int, last: int) -> Iterator[Event]:
     """The bytes of a chip as a counter."""
-    for at, size, action in course.memory(step, rank, held):
+    for at, size, action in course.memory(step, rank, chip):
         if action is None or _is_shown(action[0].microbatch, window, last):
             yield _counted(rank, at, size)
 

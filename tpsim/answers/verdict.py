@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tpsim.answers.plan_limits import idle_chips
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BANDED
@@ -14,7 +15,7 @@ from tpsim.report.table import Line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.answers.changes import Change
+    from tpsim.answers.changes import FieldChange
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.serve import Serve
 
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     """The lines ``time``, ``memory`` and, where one is better, ``change``; a demand is broken where it belongs."""
     broken = {limit.name: f"; require {limit.name} {limit.text} is violated" for limit in plan.broken}
-    idle = "".join(f"; {text}" for text in plan.idle)
+    idle = "".join(f"; {text}" for text in idle_chips(plan.question))
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     about_band = "".join(broken.pop(end, "") for end in BANDED)
-    said = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
+    text = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
     brief = inference_brief(plan, plan.serve) if plan.serve else _time_brief(plan)
-    yield Line(f"{said}{idle}{''.join(broken.values())}", "time", not broken, brief)
-    held, holds = plan.memory, plan.memory.fits is not False and not about_memory
-    yield Line(held.verdict + about_memory, "memory", holds, held.brief + about_memory)
+    yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
+    memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
+    yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
     if plan.band:
         yield Line(plan.band.text + about_band, "band", not about_band)
     if plan.run:
@@ -106,7 +107,7 @@ def _bound(plan: PlanResult) -> str:
 
 def _lost(plan: PlanResult) -> str:
     """The share of the step that exposed communication takes, and the collectives that make most of it."""
-    shares = {one.collective: one.share for one in plan.step.lost}
+    shares = {part.collective: part.share for part in plan.step.lost}
     if not shares:
         return "nothing lost to communication"
     whole = total(shares.values())
@@ -119,14 +120,18 @@ def _lost(plan: PlanResult) -> str:
     return f"{percent(whole)} lost to exposed communication, mostly {mostly}"
 
 
-def change_text(change: Change) -> str:
+def change_text(change: FieldChange) -> str:
     """The field, the step with it, and what it does to memory; that first where memory is what is wanting."""
     old, new = change.old.memory, change.new.memory
     full = old.room_bytes < 0
     step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)})"
-    held = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
-    parts = (held, step) if full else (step, held)
+    peak = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
+    parts = (peak, step) if full else (step, peak)
     return f"--set {change.set}: {', '.join(filter(None, parts))}"
+
+
+SMALL = 0.0002
+"""The share of a step below which nobody sees a part of it in a bar."""
 
 
 def percent(share: float) -> str:
@@ -139,9 +144,9 @@ def percent(share: float) -> str:
 
 
 def bars(plan: PlanResult) -> Iterator[Bar]:
-    """The step, and the peak of memory beside what the chip has; parts without seconds or bytes are left out."""
-    step, held = plan.step, plan.memory
-    exposed = sorted(((one.exposed_s, axis) for axis, one in plan.totals["by_axis"].items()), reverse=True)
+    """The step, and the peak of memory beside what the chip has; parts that nobody would see are left out."""
+    step, memory = plan.step, plan.memory
+    exposed = sorted(((row.exposed_s, axis) for axis, row in plan.totals["by_axis"].items()), reverse=True)
     parts = {
         "compute": step.compute_s,
         **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
@@ -149,11 +154,12 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
         "bubble": step.bubble_s,
         "host": step.host_s,
     }
-    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in parts.items() if size)
+    seen = {name: size for name, size in parts.items() if size > SMALL * step.time_s}
+    shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in seen.items())
     yield Bar("step  ", tuple(shares))
-    bytes_ = {**held.parts, "overheads": held.overhead_bytes}
+    bytes_ = {**memory.parts, "overheads": memory.overhead_bytes}
     sizes = tuple((f"{name} {show(float(size), 'bytes')}", float(size)) for name, size in bytes_.items() if size)
-    capacity = float(held.capacity_bytes)
+    capacity = float(memory.capacity_bytes)
     yield Bar("memory", sizes, (f"capacity {show(capacity, 'bytes')}", capacity))
 
 

@@ -52,21 +52,14 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
     load, gather = _load(machine, route, kind), _load(machine, route, "all_gather")
     here = load.timing
     wires, sizes = ranks_text(route), _symbols(route)
-    shared: dict[str, Any] = {
-        "known": {str(name): segment.n for name, segment in zip(sizes, route, strict=True)},
-        "meanings": {"V": V_MEANS}
-        | {str(name): f"devices on {one.axis}" for name, one in zip(sizes, route, strict=True)},
-        "sources": SOURCES,
-        "checks": CHECKS["links"],
-    }
+    shared = _of_route(route, sizes)
     what = f"one {kind} over {wires}"
-    way = f"by the algorithm {here.algorithm}, as of {LARGE >> 30} GiB"
     yield Derivation(
         what=f"steps of {what}",
         dimension="count",
         expression=load.steps,
         value=int(here.steps),
-        because=(way,),
+        because=(f"by the algorithm {here.algorithm}, as of {LARGE >> 30} GiB",),
         **shared,
     )
     yield Derivation(
@@ -95,6 +88,17 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
         because=tuple(_grown(ratio, sizes)),
         **shared,
     )
+
+
+def _of_route(route: Route, sizes: Sequence[Any]) -> dict[str, Any]:
+    """What all derivations on a route have in common: its sizes and what they mean, sources and checks."""
+    named = list(zip(map(str, sizes), route, strict=True))
+    return {
+        "known": {name: segment.n for name, segment in named},
+        "meanings": {"V": V_MEANS} | {name: f"devices on {segment.axis}" for name, segment in named},
+        "sources": SOURCES,
+        "checks": CHECKS["links"],
+    }
 
 
 def _shares(here: timing.Timing, n: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.collective import CollectiveResolved, CollectiveResult, CollectiveRow, collective, kind_of
-from tpsim.answers.curve import Curve
+from tpsim.answers.curve import SizeCurve
 from tpsim.calibrate.fit import laid, level_of
 from tpsim.calibrate.logs import read
 from tpsim.machine import timing
@@ -48,7 +48,7 @@ class OverlayResult(Answer):
     run: Run
     launch: Launch
 
-    curve = Of[Curve]("predicted.curve", "the predicted curve over all sizes")
+    curve = Of[SizeCurve]("predicted.curve", "the predicted curve over all sizes")
 
     @cached_property
     def rows(self) -> list[CollectiveRow]:

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
+from tpsim.claims.shrunk_placement import DEVICES, PAIR, POWER, telling
 from tpsim.program.expression import part_sizes
 from tpsim.quantity.errors import InputError
 
@@ -36,10 +36,10 @@ def refuse_sizes(asked: ShardResult) -> None:
     if prod(dims.values()) > WORK:
         raise TooLarge(f"{' x '.join(f'{dim} {size}' for dim, size in dims.items())} is too much to run")
     for way in asked.alternatives or (asked.way,):
-        held = _held(asked, way)
-        if held > HELD:
+        elements = _held(asked, way)
+        if elements > HELD:
             path = f" on the way {way.ops}" if way.steps else ""
-            room = f"{8 * held / 1e9:.1f} GB{path}, of {8 * HELD / 1e9:.1f} that are allowed"
+            room = f"{8 * elements / 1e9:.1f} GB{path}, of {8 * HELD / 1e9:.1f} that are allowed"
             raise TooLarge(f"{asked.mesh.devices} devices would take {room}")
 
 
@@ -61,10 +61,10 @@ def smaller(runs: Callable[[Mesh], object], mesh: Mesh, dims: str | Mapping[str,
     if dims is not None and _can(runs, mesh):
         return "leave --dims out: the least sizes show the same"
     also = " without --dims" if dims is not None else ""
-    found = next((one for one in _smaller_meshes(mesh) if _can(runs, one)), None)
-    if found is None:
+    fits = next((less for less in _smaller_meshes(mesh) if _can(runs, less)), None)
+    if fits is None:
         return "write it with fewer mesh axes"
-    return f"take fewer devices{also}: --mesh {','.join(f'{axis}={n}' for axis, n in found.axes.items())}"
+    return f"take fewer devices{also}: --mesh {','.join(f'{axis}={n}' for axis, n in fits.axes.items())}"
 
 
 def _can(runs: Callable[[Mesh], object], mesh: Mesh) -> bool:

@@ -116,6 +116,6 @@ def _sampled(run: Run) -> Block:
     return run.value(run.program.results["sampled"])
 
 
-def _gap(found: Block, due: Block) -> float:
+def _gap(block: Block, due: Block) -> float:
     """The largest difference, relative to the largest value."""
-    return float(np.max(np.abs(found - due)) / np.max(np.abs(due)))
+    return float(np.max(np.abs(block - due)) / np.max(np.abs(due)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tpsim.report.numbers import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -61,16 +63,6 @@ def told(checks: Iterable[Check]) -> tuple[Check, ...]:
     return tuple(check for check in checks if check.tried or not check.ok)
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "call"), counted(1200, "call"), counted(2, "microbatch")
-    ('1 call', '1,200 calls', '2 microbatches')
-    """
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:,} {noun}{ending}"
-
-
 def below(value: float, bound: float) -> str:
     """A difference in words that come out alike on every machine while it is ordinary: how numpy rounds differs.
 
@@ -87,14 +79,14 @@ def stopped(error: Exception) -> Check:
 
 def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
     """Values, gradients and the update: every array of the sharded run equals its counterpart on one device."""
-    alone = all(one.phase == "forward" for one in compared)
+    alone = all(array.phase == "forward" for array in compared)
     handed = "what is sampled from and the caches" if alone else "the loss"
     for check, phase, what in (
         ("values", "forward", f" of forward, {handed} among them,"),
         ("gradients", "backward", " of backward, cotangents and parameter gradients,"),
         ("update", "update", " of the update, new weights and optimizer states,"),
     ):
-        mine = [one for one in compared if one.phase == phase]
+        mine = [array for array in compared if array.phase == phase]
         if mine:
             yield equal_arrays(check, mine, what)
 
@@ -102,15 +94,15 @@ def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
 def equal_arrays(check: str, compared: Sequence[Compared], what: str = "") -> Check:
     """Every array equals its counterpart on one device; `what` they are, in words behind their number."""
     arrays = distinct(compared)
-    worst = max(one.difference for one in compared)
+    worst = max(array.difference for array in compared)
     seen = f"{counted(arrays, 'array')}{what} as on one device, relative differences {below(worst, ROUNDING)}"
-    wrong = [_difference(one) for one in compared if not one.difference <= TOLERANCE]
+    wrong = [_difference(array) for array in compared if not array.difference <= TOLERANCE]
     return judged(check, seen, wrong, tried=arrays)
 
 
 def distinct(compared: Iterable[Compared]) -> int:
     """Arrays that were compared; a result is compared under its label and under its name, and is one array."""
-    return sum(not one.again for one in compared)
+    return sum(not array.again for array in compared)
 
 
 def blocks_check(compared: Sequence[Compared], astray: Sequence[str] = ()) -> Check:
@@ -118,32 +110,34 @@ def blocks_check(compared: Sequence[Compared], astray: Sequence[str] = ()) -> Ch
 
     astray  the results that have another one
     """
-    held = [one for one in compared if one.device]
-    blocks = sum(one.blocks for one in held if not one.again)
-    seen = f"{counted(blocks, 'block')} of {counted(distinct(held), 'array')}, each the one that its type declares"
+    on_devices = [array for array in compared if array.device]
+    blocks = sum(array.blocks for array in on_devices if not array.again)
+    seen = (
+        f"{counted(blocks, 'block')} of {counted(distinct(on_devices), 'array')}, each the one that its type declares"
+    )
     wrong = [
-        f"device ({one.device}) does not hold its block of {one.name}"
-        for one in held
-        if not one.difference <= TOLERANCE
+        f"device ({array.device}) does not hold its block of {array.name}"
+        for array in on_devices
+        if not array.difference <= TOLERANCE
     ]
     return judged("blocks", seen, [*astray, *wrong], tried=blocks)
 
 
 def slopes_check(slopes: Sequence[Slope]) -> Check:
     """The derived gradient of every parameter against central differences of the loss of one device."""
-    worst = max((one.difference for one in slopes), default=0.0)
+    worst = max((slope.difference for slope in slopes), default=0.0)
     seen = f"{counted(len(slopes), 'gradient')} as the loss's central differences say, "
     seen += f"relative differences {below(worst, SLOPE_TOLERANCE / 10)}"
     wrong = [
-        f"the gradient of {one.parameter} differs from the loss's slope by {one.difference:.1e} of its length"
-        for one in slopes
-        if not one.difference <= SLOPE_TOLERANCE
+        f"the gradient of {slope.parameter} differs from the loss's slope by {slope.difference:.1e} of its length"
+        for slope in slopes
+        if not slope.difference <= SLOPE_TOLERANCE
     ]
     return judged("finite_differences", seen, wrong, tried=len(slopes))
 
 
-def _difference(one: Compared) -> str:
-    where = f" on device ({one.device})" if one.device else ""
-    if one.difference == float("inf"):
-        return f"{one.name}{where} has another shape or is no number"
-    return f"{one.name}{where} differs by {one.difference:.1e} of its largest value"
+def _difference(array: Compared) -> str:
+    where = f" on device ({array.device})" if array.device else ""
+    if array.difference == float("inf"):
+        return f"{array.name}{where} has another shape or is no number"
+    return f"{array.name}{where} differs by {array.difference:.1e} of its largest value"

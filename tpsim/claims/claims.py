@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, judged
-from tpsim.claims.counted import Made, by_sort, exact_bytes, injected, planned, sent
+from tpsim.claims.counted import RanCall, by_sort, exact_bytes, injected, planned, sent
 from tpsim.claims.wiring import BOOK
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
-    from tpsim.reference.devices import Call
+    from tpsim.reference.calls import Call
 
-OWN_WIRE = frozenset(one.name for one in EVERY if one.copies)
+OWN_WIRE = frozenset(check.name for check in EVERY if check.copies)
 """Algorithms that inject other bytes than the least, which is what `wire` is; they are held by what they carry."""
 
 
@@ -68,7 +68,7 @@ class Ledger:
     """
 
     claims: Sequence[Claim]
-    made: Sequence[Made]
+    made: Sequence[RanCall]
     known: Mapping[str, int]
     way: str = ""
     calls: Mapping[Sort, Sequence[Call]] = field(init=False)
@@ -79,14 +79,14 @@ class Ledger:
 
     def of(self, claim: Claim) -> list[Sequence[Call]]:
         """The calls of each array that travels in a claimed one; none if those of any are missing."""
-        found = [self.calls.get(sort, ()) for sort in claim.sorts]
-        return found if all(found) else []
+        counted_calls = [self.calls.get(sort, ()) for sort in claim.sorts]
+        return counted_calls if all(counted_calls) else []
 
 
 def collectives_check(ledgers: Sequence[Ledger], seen: str) -> Check:
     """Nothing missing, nothing extra, and every call as many bytes as its row says."""
     wrong = [text for ledger in ledgers for text in (*_wrong_counts(ledger), *_wrong_bytes(ledger))]
-    return judged("collectives", seen, wrong, tried=max(ran(ledgers), sum(len(one.claims) for one in ledgers)))
+    return judged("collectives", seen, wrong, tried=max(ran(ledgers), sum(len(way.claims) for way in ledgers)))
 
 
 def ran(ledgers: Sequence[Ledger]) -> int:
@@ -108,9 +108,9 @@ def _wrong_counts(ledger: Ledger) -> Iterator[str]:
 def _wrong_bytes(ledger: Ledger) -> Iterator[str]:
     """What a row says of its wire and what it carries, where the devices of its calls sent something else."""
     for claim in ledger.claims:
-        found = ledger.of(claim)
-        for what, claimed, measure in claim.measures if found else ():
-            ran = {sum(measure(call) for call in together) for together in zip(*found, strict=False)}
+        calls = ledger.of(claim)
+        for what, claimed, measure in claim.measures if calls else ():
+            ran = {sum(measure(call) for call in together) for together in zip(*calls, strict=False)}
             if ran != {Fraction(claimed)}:
                 seen = " or ".join(map(exact_bytes, sorted(ran)))
                 yield f"{ledger.way}{claim.sorts[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
@@ -119,10 +119,10 @@ def _wrong_bytes(ledger: Ledger) -> Iterator[str]:
 def formulas(ledger: Ledger) -> Iterator[str]:
     """Per claim whose calls ran: "" where its formula comes to the bytes that were counted, else what does not."""
     for claim in ledger.claims:
-        found = ledger.of(claim)
-        if found and claim.least_injected:
+        calls = ledger.of(claim)
+        if calls and claim.least_injected:
             text = claim.row.formula
-            claimed, seen = formula.evaluated(text, ledger.known), sum(injected(calls[0]) for calls in found)
+            claimed, seen = formula.evaluated(text, ledger.known), sum(injected(calls[0]) for calls in calls)
             yield "" if claimed == seen else f"{ledger.way}{claim.sorts[0]}: {text} is {claimed}, counted {seen}"
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.cost.rollup import Collective
     from tpsim.program.op import Again, Phase, Reshard, Where
-    from tpsim.reference.devices import Call
+    from tpsim.reference.calls import Call
     from tpsim.reference.execute import Run
 
 
@@ -35,10 +35,10 @@ class Sort:
         return f"{move.kind} over {','.join(move.axes)} of {self.array}{where}"
 
 
-def planned(one: Collective) -> list[Sort]:
+def planned(call: Collective) -> list[Sort]:
     """The sort of every array that travels in a planned call."""
-    where, here = one.where, _here(one.where)
-    return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in one.parts]
+    where, here = call.where, _here(call.where)
+    return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in call.parts]
 
 
 def sort_of(op: Reshard, move: Move) -> Sort:
@@ -51,7 +51,7 @@ def _here(where: Where) -> tuple[Again, tuple[str, ...]]:
     return where.again, where.repeats
 
 
-class Made(NamedTuple):
+class RanCall(NamedTuple):
     """A call that devices made: the op that caused it, which of its moves, and what was sent."""
 
     op: Reshard
@@ -59,20 +59,20 @@ class Made(NamedTuple):
     call: Call
 
 
-def made(run: Run) -> list[Made]:
+def made(run: Run) -> list[RanCall]:
     """Every call of a run, in order; free slices and calls of one device are none."""
     moves = {cause.op: iter(cause.op.moves) for cause in run.causes}
-    found = [Made(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
+    made_calls = [RanCall(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
     axes = run.grid.mesh.axes
-    return [one for one in found if one.call.kind != "slice" and one.move.ranks(axes) > 1]
+    return [made for made in made_calls if made.call.kind != "slice" and made.move.ranks(axes) > 1]
 
 
-def by_sort(calls: Iterable[Made]) -> dict[Sort, list[Call]]:
+def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
     """Calls by their sort, each list in order."""
-    found: dict[Sort, list[Call]] = {}
-    for one in calls:
-        found.setdefault(sort_of(one.op, one.move), []).append(one.call)
-    return found
+    sorts: dict[Sort, list[Call]] = {}
+    for call in calls:
+        sorts.setdefault(sort_of(call.op, call.move), []).append(call.call)
+    return sorts
 
 
 def injected(call: Call) -> Fraction:

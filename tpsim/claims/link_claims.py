@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.claims.checks import Check, counted, judged
+from tpsim.claims.checks import Check, judged
 from tpsim.claims.wiring import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
-from tpsim.reference.collectives import schedule
+from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.claims.claims import Claim, Ledger
+    from tpsim.machine.additive import Group
+    from tpsim.machine.cost import Stage
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
-    from tpsim.reference.collectives import Part
-    from tpsim.reference.devices import Call
+    from tpsim.reference.calls import Call
     from tpsim.reference.linkload import Load
 
 
@@ -80,11 +83,11 @@ class LinkClaim:
 def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
     claims = [
-        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in found], _up(found))
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ways], _up(ways))
         for ledger in ledgers
         for claim in ledger.claims
         if claim.machine
-        for found in [ledger.of(claim)]
+        for ways in [ledger.of(claim)]
     ]
     known = [claim for claim in claims if claim.scheduled]
     names = sorted({part.algorithm for claim in known for part in claim.parts})
@@ -105,7 +108,7 @@ def links_check(ledgers: Sequence[Ledger]) -> Check:
 
 def _up(calls: Sequence[Sequence[Call]]) -> int:
     """Bytes on the busiest uplink of the calls that devices made, those that travel together added up."""
-    return max((sum(one.uplink for one in together) for together in zip(*calls, strict=False)), default=0)
+    return max((sum(call.uplink for call in together) for together in zip(*calls, strict=False)), default=0)
 
 
 def _uplink_text(claim: LinkClaim) -> str:
@@ -147,12 +150,28 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
     totals: dict[str, Any] = {}
     serials: dict[str, Any] = {}
     streamed: set[str] = set()
+    waits: dict[str, Fraction] = {}
+    reaches = Fraction(claim.claim.row.logical_bytes)
     for group, stage in staged(claim.machine, claim.claim.route, claim.priced) if claim.priced.stages else ():
         name = group.level.name
         totals[name] = max(totals.get(name, 0), stage.traffic.link_total)
         serials[name] = serials.get(name, 0) + stage.traffic.link_serial
         streamed |= {name} if stage.algorithm in STREAMED else set()
+        waits[name] = waits.get(name, Fraction(0)) + _alone(claim, group, stage, reaches)
+        reaches /= group.n
     for name, level in run.levels.items():
         if name in totals:
             yield f"link total on {name}", totals[name], level.total
-            yield f"link serial on {name}", serials[name], level.total if name in streamed else level.serial
+            yield f"link serial on {name}", serials[name], waits[name] if name in streamed else level.serial
+
+
+def _alone(claim: LinkClaim, group: Group, stage: Stage, reaches: Fraction) -> Fraction:
+    """What is waited for on a group of wires while what `reaches` it is moved: of a stream the busiest link's total.
+
+    Groups work in turn: of one that streams beside others on its level no count of the level as a whole tells it.
+    """
+    kind = claim.claim.row.collective
+    if kind == "all_to_all":
+        reaches = Fraction(claim.claim.row.logical_bytes) * group.n / prod(part.n for part in claim.parts)
+    alone = load(kind, (Part(group.segments, stage.algorithm),), reaches).levels[group.level.name]
+    return alone.total if stage.algorithm in STREAMED else alone.serial

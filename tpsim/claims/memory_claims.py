@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.claims.checks import Check, counted, judged
+from tpsim.claims.checks import Check, judged
 from tpsim.program.op import Leaf
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,28 +23,28 @@ def memory_check(seen: Trial) -> Check:
     """
     each, run = seen.plan.each, seen.sharded
     actions = sum(len(levels) for levels in run.live.levels.values())
-    wrong = [text for one in each for text in (*_states(one, run), *_course(one, run))]
+    wrong = [text for rank in each for text in (*_states(rank, run), *_course(rank, run))]
     text = f"{counted(actions, 'action')} of {counted(len(each), 'rank')}, each with the bytes that its devices held"
     return judged("memory", text, wrong, tried=actions)
 
 
-def _course(one: ChipMemory, run: Run) -> Iterator[str]:
-    levels = run.live.levels[one.peak_rank]
-    if len(levels) != len(one.peak.course):
-        yield f"rank {one.peak_rank} ran {len(levels)} actions, claimed were {len(one.peak.course)}"
-    for (action, most, left), devices in zip(one.peak.course, levels, strict=False):
-        for held in sorted(set(devices) - {(most, left)}):
+def _course(rank: ChipMemory, run: Run) -> Iterator[str]:
+    levels = run.live.levels[rank.peak_rank]
+    if len(levels) != len(rank.peak.course):
+        yield f"rank {rank.peak_rank} ran {len(levels)} actions, claimed were {len(rank.peak.course)}"
+    for (action, most, left), devices in zip(rank.peak.course, levels, strict=False):
+        for counts in sorted(set(devices) - {(most, left)}):
             yield (
-                f"action {action} of rank {one.peak_rank} held {held[0]:,} bytes at most and {held[1]:,} at its end, "
-                f"claimed were {most:,} and {left:,}"
+                f"action {action} of rank {rank.peak_rank} held {counts[0]:,} bytes at most and {counts[1]:,} at its "
+                f"end, claimed were {most:,} and {left:,}"
             )
 
 
-def _states(one: ChipMemory, run: Run) -> Iterator[str]:
+def _states(rank: ChipMemory, run: Run) -> Iterator[str]:
     """Weights and the optimizer's states as they come in, and what is held of them by a device of the rank."""
-    for role, claimed in (("param", one.parameters_bytes), ("state", one.optimizer_bytes)):
+    for role, claimed in (("param", rank.parameters_bytes), ("state", rank.optimizer_bytes)):
         leaves = [op.output for op in run.program.ops if isinstance(op, Leaf) and op.output.role == role]
-        for device in run.of_rank(one.peak_rank):
-            held = sum(run.bytes_on(device, array) for array in leaves)
-            if held != claimed:
-                yield f"device {device} holds {held:,} bytes of role {role}, claimed were {claimed:,}"
+        for device in run.of_rank(rank.peak_rank):
+            size = sum(run.bytes_on(device, array) for array in leaves)
+            if size != claimed:
+                yield f"device {device} holds {size:,} bytes of role {role}, claimed were {claimed:,}"

@@ -9,57 +9,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from math import lcm, prod
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import Placement
-from tpsim.fabric.slices import Piece
-from tpsim.fabric.wires import joined
+from tpsim.claims.shrunk_dims import shrunk_dims, shrunk_model
+from tpsim.claims.shrunk_placement import OTHER, PAIR, shrunk_placement
 from tpsim.program.copies import DIMS_OF, parts_of
-from tpsim.program.dims import HELD
-from tpsim.program.kinds import counted
-from tpsim.program.kinds_file import merged
-from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
 from tpsim.question.scenario_file import CopiesFields
 from tpsim.question.shelf import lowered
-from tpsim.reference.routing import turned_copies, turns
+from tpsim.reference.routing import turned_copies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from fractions import Fraction
 
-    from tpsim.algebra.sharding import Sharding
-    from tpsim.fabric.wires import SegmentTopology
-    from tpsim.program.kinds import Layers
+    from tpsim.algebra.mesh import Mesh
     from tpsim.program.layout import Practice
-    from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
     from tpsim.question.question import Question
     from tpsim.question.stated import Stated
 
-DEVICES = 64
-"""Devices of the largest mesh that is run."""
-
 LAYERS, MICROBATCHES, CHUNKS = 2, 2, 2
 """Enough to show what is repeated, what is shared and what is added up, and that ranks take turns among chunks."""
-
-PAIR = 2
-"""The fewest devices that have anything to say to each other, and the fewest elements of which a shard has several."""
-
-FEW = 4
-"""Elements of a dim at least: LayerNorm of two has no slope left, rotation of two one angle only."""
-
-ROTATED = {"d": "e", "a": "ae"}
-"""Dims of heads that positions rotate, and their images."""
-
-POWER, OTHER = 4, 3
-"""The least sizes above a pair that are a power of two, and that are odd and no power of two."""
 
 
 def shrink(question: Question) -> Question:
@@ -84,7 +58,8 @@ def shrink(question: Question) -> Question:
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
-        workload = replace(workload, kind=workload.serving.phase, attended=dims["t"], longest=dims["t"])
+        tokens = dims["t"]
+        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, fills=False)
     return replace(
         question,
         stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),
@@ -165,160 +140,3 @@ def _unlike(stages: Stages) -> int:
     """The first rank with a chunk that no chunk of the first and of the last rank is like; 0 without one."""
     told = {*stages.chunk_layers(0), *stages.chunk_layers(stages.ranks - 1)}
     return next((rank for rank in range(stages.ranks) if {*stages.chunk_layers(rank)} - told), 0)
-
-
-def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = None) -> Placement:
-    """The same mesh axes on the same carriers with fewer members.
-
-    stages  the axis of them, and how many show all that several do
-
-    Each part of an axis becomes the least size of its kind (`telling`); while those are more than 64 devices together,
-    the largest part becomes the least that its carrier can be: a pair, or a third of a ring that it fills alone.
-    Strides follow from the parts inside.
-    """
-    sizes = {
-        (axis, place): max(_least(placement, axis, place), min(piece.n, stages[axis]))
-        if stages and axis in stages
-        else telling(piece.n, placement.carriers[piece.carrier].topology)
-        for axis, pieces in placement.pieces.items()
-        for place, piece in enumerate(pieces)
-    }
-    while prod(sizes.values()) > DEVICES:
-        wide = [key for key, n in sizes.items() if n > _least(placement, *key)]
-        if not wide:
-            raise _too_many(placement)
-        key = max(wide, key=lambda one: sizes[one])
-        sizes[key] = _least(placement, *key)
-    return _laid(placement, sizes)
-
-
-def telling(n: int, topology: SegmentTopology) -> int:
-    """The least size that is like `n`: itself up to 3, else 3 or 4.
-
-    A ring and a line stay odd or even, which decides what the antipodal and the middle chunk do; a switch stays a power
-    of two or none, which decides how doubling and trees come out.
-
-    >>> [telling(n, "ring") for n in (1, 2, 3, 8, 15, 48)], telling(48, "switch")
-    ([1, 2, 3, 4, 3, 4], 3)
-    """
-    even = not n & (n - 1) if topology == "switch" else not n % PAIR
-    return min(n, POWER if even else OTHER)
-
-
-def _least(placement: Placement, axis: str, place: int) -> int:
-    """The fewest members that a part can have: a ring that it fills alone needs three."""
-    piece = placement.pieces[axis][place]
-    carrier = placement.carriers[piece.carrier]
-    return OTHER if carrier.closed and piece.n == carrier.extent else PAIR
-
-
-def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placement:
-    """The placement with these members per (axis, place)."""
-    extents = dict.fromkeys(placement.carriers, 1)
-    pieces = {axis: list(parts) for axis, parts in placement.pieces.items()}
-    inside_first = sorted(sizes, key=lambda key: placement.pieces[key[0]][key[1]].stride)
-    for axis, place in inside_first:
-        name, n = placement.pieces[axis][place].carrier, sizes[axis, place]
-        stride = 1 if joined(placement.carriers[name].topology) else extents[name]
-        pieces[axis][place] = Piece(name, n, stride)
-        extents[name] *= n
-    mesh = Mesh({axis: prod(piece.n for piece in pieces[axis]) for axis in placement.mesh.axes})
-    carriers = {name: replace(carrier, extent=extents[name]) for name, carrier in placement.carriers.items()}
-    laid = {axis: tuple(parts) for axis, parts in pieces.items()}
-    return Placement(mesh, placement.levels, laid, carriers, placement.rule)
-
-
-def _too_many(placement: Placement) -> InputError:
-    axes = " x ".join(f"{axis} {n}" for axis, n in placement.mesh.axes.items() if n > 1)
-    message = f"{axes} cannot be shrunk to {DEVICES} devices with every axis kept"
-    return InputError.one("too-many-axes", message, remedy="verify a scenario with fewer mesh axes")
-
-
-# Dims ------------------------------------------------------------------------------------------------------------
-
-
-def shrunk_dims(
-    program: Program,
-    old: Mapping[str, int],
-    before: Mesh,
-    mesh: Mesh,
-    *,
-    apart: Mapping[str, int] = MappingProxyType({}),
-) -> dict[str, int]:
-    """The least size of every dim that all types of `program` divide, with `FEW` elements and two per shard.
-
-    A dim that had fewer keeps what it had.
-
-    before, mesh  the meshes of the question and of the run, alike in their axes
-
-    Where the tokens as keys were as many as the tokens as queries (t = s) they still are, else whole times as many; a
-    head's image under rotation is as long as the head (e = d), and it is even, because rotation turns pairs. There are
-    positions for all tokens, and more than that if there were more. The tokens that a device has of a sequence, or of
-    its sequences where some are decoded, choose every expert alike often.
-
-    apart  nodes, or ranks, that they go to alike often, too
-    """
-    types = list(_types(program))
-    sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
-    tied = old["s"] == old["t"]
-    if tied:
-        sizes["s"] = lcm(sizes["s"], sizes["t"])
-    for dim, image in ROTATED.items():
-        if image in sizes:
-            sizes[dim] = sizes[image] = lcm(sizes[dim], sizes[image], PAIR if old[dim] % PAIR == 0 else 1)
-    sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
-    if "i" in sizes:
-        sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["i"])
-        if "gr" in sizes:  # as many groups in the same number, each with experts enough
-            sizes["gt"] = max(1, old["gt"] * sizes["gr"] // old["gr"])
-            sizes["n"] = sizes["i"] = lcm(sizes["n"], sizes["gr"] * -(-sizes["k"] // sizes["gt"]))
-        more = "s" if tied else "b"  # of tokens that are decoded there are no more than there were
-        parts = lcm(*(mesh.size(*type_.axes(more)) for type_ in types if more in type_.dims))
-        each = (1 if apart else sizes["k"]) * sizes[more] // parts
-        sizes |= apart
-        sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], each) // each
-    sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
-    if HELD in sizes:  # of a window as many are held as it has, and new tokens behind the first
-        ways = lcm(*(mesh.size(*type_.axes(HELD)) for type_ in types if HELD in type_.dims))
-        behind = 0 if tied else sizes["s"] - 1
-        sizes["w"] = -(-(sizes["w"] + behind) // ways) * ways - behind
-    enough = -(-sizes["t"] // sizes["p"]) * sizes["p"]
-    sizes["p"] = enough + sizes["p"] if old["p"] > old["t"] else enough
-    return sizes
-
-
-def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: Mesh) -> int:
-    split = {type_.axes(dim) for type_ in types if dim in type_.dims}
-    most = max((before.size(*axes) for axes in split), default=1)
-    shards = lcm(*(mesh.size(*axes) for axes in split))
-    held = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
-    return shards * max(1, held)
-
-
-def _types(program: Program) -> Iterator[Sharding]:
-    """Every type that an array takes, on the way too."""
-    for op in program.ops:
-        yield op.output.type
-        if isinstance(op, Reshard):
-            yield from (move.after for move in op.moves)
-
-
-def _fewer(model: Model, layers: int) -> Layers:
-    """So many layers in place of a stack: as many of each kind, in the order in which they first stand."""
-    kinds = tuple(counted(model.stack))
-    return merged((kinds[place * len(kinds) // layers], 1) for place in range(layers))
-
-
-def shrunk_model(model: Model, dims: Mapping[str, int], layers: int = LAYERS) -> Model:
-    """The model with these dims; a padded vocabulary stays a padded one."""
-    return replace(
-        model,
-        hidden=dims["h"],
-        kinds={name: kind.resized(dims) for name, kind in model.kinds.items()},
-        stack=_fewer(model, layers),
-        vocab=dims["v"] - (model.vocab != model.vocab_padded),
-        vocab_padded=dims["v"],
-        max_positions=dims["p"] if model.max_positions else None,
-        params=None,
-        active=None,
-    )

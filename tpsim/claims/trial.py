@@ -103,9 +103,9 @@ def dims_of(question: Question) -> Mapping[str, int]:
 
 def _program(plan: PlanResult) -> Program:
     """The whole step, every layer and microbatch written out, where the plan counts one of each."""
-    one = plan.question
-    layers = tuple(chunk.stack for chunk in one.stages.chunks)
-    return program_of(one, layers=layers, microbatches=one.workload.microbatches, path=plan.lowered.path)
+    question = plan.question
+    layers = tuple(chunk.stack for chunk in question.stages.chunks)
+    return program_of(question, layers=layers, microbatches=question.workload.microbatches, path=plan.lowered.path)
 
 
 def _unsharded(question: Question) -> Program:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tpsim.claims.checks import ROUNDING, below, counted
+from tpsim.claims.checks import ROUNDING, below
 from tpsim.report.answer import Answer, Assumption
+from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class VerifyResult(Answer):
     @property
     def checks(self) -> list[CheckOfRun]:
         """One row per check."""
-        return [CheckOfRun(run.name, one.check, one.ok, one.detail) for run in self.runs for one in run.checks]
+        return [CheckOfRun(run.name, check.check, check.ok, check.detail) for run in self.runs for check in run.checks]
 
     @property
     def resolved(self) -> Mapping[str, list[str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tpsim.answers.evaluated import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
-from tpsim.claims.checks import Check, blocks_check, counted, distinct, slopes_check, stopped, told, value_checks
+from tpsim.claims.checks import Check, blocks_check, distinct, slopes_check, stopped, told, value_checks
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import exact_bytes, injected, made
 from tpsim.claims.link_claims import links_check
@@ -32,12 +32,12 @@ from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.derivative import slopes
 from tpsim.reference.execute import label
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.stages import Pipeline
     from tpsim.cost.rollup import Row
-    from tpsim.fabric.wires import Route
     from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
@@ -62,14 +62,14 @@ def verify(
 
     Raises InputError for a scenario that cannot be asked or cannot be shrunk.
     """
-    each = [one for scenario in scenarios for one in _inside(scenario)] if scenarios else [None]
+    each = [document for scenario in scenarios for document in _inside(scenario)] if scenarios else [None]
     questions = [resolve(scenario, overrides=overrides, flags=flags) for scenario in each]
     runs = []
     for done, question in enumerate(questions):
         if progress is not None:
             progress(done, len(questions), question.name)
         runs.append(verified(question))
-    return VerifyResult(tuple(runs), tuple(dict.fromkeys(one for question in questions for one in question.inputs)))
+    return VerifyResult(tuple(runs), tuple(dict.fromkeys(file for question in questions for file in question.inputs)))
 
 
 def _inside(scenario: str | Path | Document | Mapping[str, Any]) -> Iterator[str | Path | Document | Mapping[str, Any]]:
@@ -95,7 +95,7 @@ def verified(question: Question) -> Verified:
         _verdict(question, small, (*right, *_claims(seen), *_cache(small))),
         arrays=distinct(arrays),
         collectives=len(made(seen.sharded)),
-        difference=max(one.difference for one in arrays),
+        difference=max(array.difference for array in arrays),
         notes=tuple(_notes(full, seen)),
     )
 
@@ -143,11 +143,16 @@ def _claims(seen: Trial) -> Iterator[Check]:
     plan, question, known = seen.plan, seen.plan.question, values(seen.plan)
     due = _printed(plan.pipeline) if plan.pipeline else None
     claims = [
-        Claim(row, due[id(row.call)] if due else row.count, question.machine, _route(question, row))
+        Claim(
+            row,
+            due[id(row.call)] if due else row.count,
+            question.machine,
+            () if row.collective == "send" else route_over(question, row.call.parts[0].move),
+        )
         for row in plan.rows
     ]
     ledger = Ledger(claims, made(seen.sharded), known)
-    sent = exact_bytes(sum((injected(one.call) for one in ledger.made), Fraction(0)))
+    sent = exact_bytes(sum((injected(ran_call.call) for ran_call in ledger.made), Fraction(0)))
     both = f"{counted(ran([ledger]), 'call')} of {counted(len(claims), 'planned collective')}"
     yield collectives_check([ledger], f"{both}, {sent} injected per device: none missing, none extra")
     yield links_check([ledger])
@@ -159,30 +164,25 @@ def _claims(seen: Trial) -> Iterator[Check]:
 
 def _printed(pipeline: Pipeline) -> Counter[int]:
     """The calls that rows claim, of all stages together; of what several of them run at once, the calls of one."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for row in chain.from_iterable(stage.rows for stage in pipeline.step.stages):
         several = len(row.call.where.chunks) > 1  # one op of the program, on the devices of every stage that has them
-        found[id(row.call)] = row.count if several else found[id(row.call)] + row.count
-    return found
-
-
-def _route(question: Question, row: Row) -> Route:
-    """The wires of a row; messages between stages have no schedule."""
-    return () if row.collective == "send" else route_over(question, row.call.parts[0].move)
+        counts[id(row.call)] = row.count if several else counts[id(row.call)] + row.count
+    return counts
 
 
 def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
     """Per phase of each layer in each microbatch: "" where the formula of a layer holds, else what does not."""
-    repeated = [one for one in ledger.claims if one.row.call.per_layer and one.row.call.per_microbatch]
+    repeated = [known for known in ledger.claims if known.row.call.per_layer and known.row.call.per_microbatch]
     if not all(claim.least_injected for claim in repeated):
         return
     loops, microbatches = plan.sizes.loops, range(plan.question.workload.microbatches)
     each = [kind for chunk in plan.question.stages.chunks for kind, n in chunk.stack for _ in range(n)]
     sums: dict[tuple[int | None, int | None, str], Fraction] = defaultdict(Fraction)
-    for one in ledger.made:
-        where = one.op.where
+    for ran_call in ledger.made:
+        where = ran_call.op.where
         for phase in (where.phase, "total"):
-            sums[where.index("layers"), where.index("microbatches"), phase] += injected(one.call)
+            sums[where.index("layers"), where.index("microbatches"), phase] += injected(ran_call.call)
     here = [kind for kind in dict.fromkeys(each) if loops[kind] != 0]
     for (phase, total), kind in product(plan.per_layer.items(), here):
         text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.shard import ShardResult, shard
 from tpsim.claims.bounds import TooLarge, refuse_devices, refuse_sizes, smaller
-from tpsim.claims.checks import Check, blocks_check, counted, distinct, equal_arrays, stopped, told
+from tpsim.claims.checks import Check, blocks_check, distinct, equal_arrays, stopped, told
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import made
 from tpsim.claims.link_claims import links_check
@@ -23,6 +23,7 @@ from tpsim.question.expression_options import read_mesh
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,9 +62,9 @@ def verify_expression(
     def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
         refuse_devices(grid)
         least = dims or _least_dims(shard(expr, grid))
-        found = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
-        refuse_sizes(found)
-        return found
+        answer = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
+        refuse_sizes(answer)
+        return answer
 
     try:
         asked = planned(grid, dims)
@@ -111,14 +112,14 @@ def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
             runs.append(_run(asked, way))
     except (Stopped, Misaligned) as error:
         return _verdict(asked, (stopped(error),))
-    ledgers, found = [ledger for ledger, _ in runs], [one for _, arrays in runs for one in arrays]
+    ledgers, compared = [ledger for ledger, _ in runs], [array for _, arrays in runs for array in arrays]
     lost = [text for way in asked.alternatives for text in _astray(asked, way)]
-    checks = (equal_arrays("values", found), blocks_check(found, lost), *_claims(ledgers))
+    checks = (equal_arrays("values", compared), blocks_check(compared, lost), *_claims(ledgers))
     return replace(
         _verdict(asked, checks),
-        arrays=distinct(found),
+        arrays=distinct(compared),
         collectives=ran(ledgers),
-        difference=max(one.difference for one in found),
+        difference=max(array.difference for array in compared),
     )
 
 

@@ -35,7 +35,7 @@ def plan_wiring(plan: PlanResult) -> Wiring:
     cheapest, so that the run goes on and shows what is missing.
     """
     question = plan.question
-    found: dict[Sort, Sequence[Part]] = {}
+    wiring: dict[Sort, Sequence[Part]] = {}
     for row in reversed(plan.rows):
         kind = row.collective
         if kind == "send":
@@ -43,12 +43,12 @@ def plan_wiring(plan: PlanResult) -> Wiring:
         route = route_over(question, row.call.parts[0].move)
         by_book = row.timing.algorithm == BOOK
         priced = plain(question.machine, route, kind, row.logical_bytes) if by_book else row.timing
-        found |= dict.fromkeys(planned(row.call), parts(question.machine, route, priced))
+        wiring |= dict.fromkeys(planned(row.call), parts(question.machine, route, priced))
     cheapest = machine_wiring(question.machine, question.placement)
 
     def way(move: Move, volume: float, op: Reshard) -> Sequence[Part]:
         sort = sort_of(op, move)
-        return found[sort] if sort in found else cheapest.parts(move, volume, op)
+        return wiring[sort] if sort in wiring else cheapest.parts(move, volume, op)
 
     return Wiring(cheapest.network, way)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli.verbs import SECTIONS, VERBS
+from tpsim import VERBS
 from tpsim.quantity.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Verbs(Suggesting):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The verbs by help group."""
-        for section in SECTIONS:
+        for section in dict.fromkeys(verb.section for verb in VERBS):
             with formatter.section(section):
                 formatter.write_dl([(verb.name, verb.answers) for verb in VERBS if verb.section == section], col_max=12)
 

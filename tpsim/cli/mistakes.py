@@ -25,13 +25,13 @@ def in_one_shape(error: Exception) -> TpsimError | None:
         return known
     from tpsim.question.inputs import shown
 
-    places = [one.place and replace(one.place, file=shown(one.place.file)) for one in known.problems]
-    return InputError(replace(one, place=place) for one, place in zip(known.problems, places, strict=True))
+    places = [problem.place and replace(problem.place, file=shown(problem.place.file)) for problem in known.problems]
+    return InputError(replace(problem, place=place) for problem, place in zip(known.problems, places, strict=True))
 
 
 def of_the_notation(error: TpsimError) -> TpsimError:
     """What is wrong with an expression, or with sizes beside it, shown as a place in the command line."""
-    from tpsim.algebra.notation import NotationError
+    from tpsim.algebra.expression import NotationError
 
     if not isinstance(error, NotationError):
         return error
@@ -58,7 +58,11 @@ def _of_the_command_line(error: click.ClickException) -> InputError:
     verb = ctx.command_path if ctx else "tpsim"
     see_help = f"see {verb} --help"
     if isinstance(error, click.NoSuchOption):
-        options = [name for one in (ctx.command.params if ctx else ()) for name in (*one.opts, *one.secondary_opts)]
+        options = [
+            name
+            for parameter in (ctx.command.params if ctx else ())
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        ]
         known = [name for name in options if name.startswith("--")]
         return _no_such_option(error.option_name, verb, known, see_help)
     if isinstance(error, click.MissingParameter):

@@ -43,7 +43,7 @@ def schemas(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[Co
     """The formats and outputs that have a schema."""
     from tpsim.answers.schema import DESCRIBED
 
-    return begins(begun, [one.name for one in DESCRIBED])
+    return begins(begun, [schema.name for schema in DESCRIBED])
 
 
 def begins(begun: str, known: Iterable[str]) -> list[CompletionItem]:

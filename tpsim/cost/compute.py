@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.timing import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
+from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
 from tpsim.program.layout import IN_LAYERS, STORED_AS
 from tpsim.quantity.size import ceil_over, largest, total, where_equal
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import Extra
+    from tpsim.program.lives import Lives
     from tpsim.program.op import Array, Op, Program
 
 
@@ -49,18 +50,16 @@ def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[K
     found = lives(program)
     pairs = ((array, op, found.readers[array]) for array, op in found.makers.items())
     return tuple(
-        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps, found.streamed.get(array, ())))
+        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps, found))
         for array, op, readers in pairs
         if any(one.where.act != op.where.act for one in readers)
     )
 
 
-def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], streamed: Sequence[str] = ()) -> Any:
-    """Bytes of an array on one device, with what the stack keeps as long as it is there.
-
-    streamed  the axes whose devices have a block each of an array that is never there as a whole
-    """
-    more = total(one.bytes_each for one in keeps if one.of == array.name)
+def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], found: Lives) -> Any:
+    """Bytes of an array on one device, with what the stack keeps as long as it is there; of a streamed one blocks."""
+    streamed, names = found.streamed.get(array, ()), found.names(array)
+    more = total(one.bytes_each for one in keeps if one.of in names)
     held = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
     ways = product(sizes.axes[axis] for axis in streamed)
     return over(held * smallest(BUFFERS, ways), ways) if streamed else held

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tpsim.algebra.sharding import unpacked
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard, Role
@@ -130,7 +131,7 @@ def spare_bytes(
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
     mine = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
-    once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*op.output.dims}]
+    once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*unpacked(op.output.type).dims}]
     once += [op for op in mine if op.output.name == head and last]
     counted = {"weights": [(op, 1) for op in once], "parameters": [(op, count(op.where) * copied) for op in mine]}
     pairs = ((of, *one) for of in keeps.keys() & counted.keys() for one in counted[of])

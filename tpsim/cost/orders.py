@@ -18,7 +18,7 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.program.schedules import Act, Action, PipelineSchedule
+    from tpsim.program.schedules import Act, Action, Blocking, PipelineSchedule
 
 MOST_ACTIONS = 300_000
 """Actions of all ranks beyond which a schedule is refused: they take a second and more."""
@@ -126,14 +126,15 @@ def run(
     seconds: Callable[[Action], Any],
     sends: Callable[[Pass], Any],
     *,
-    blocking: bool | None = None,
+    blocking: Blocking | None = None,
 ) -> Ran:
     """Every action of every rank.
 
     schedule  legal, see `checked`: what a channel brings is wanted in the order in which it leaves
     seconds   of an action; those of one kind take as long
     sends     seconds on the way of the message that a pass makes; those of one act and chunk take as long
-    blocking  True: sends and receives are exchanges that hold their rank up; None: as those do who run the schedule
+    blocking  True: sends and receives are exchanges that hold their rank up; steady: but in steady state; None: as
+              those do who run the schedule
 
     Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
     """
@@ -141,9 +142,13 @@ def run(
     if count > MOST_ACTIONS:
         message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
         raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
+    from tpsim.cost.steady import Steady
+
+    blocking = schedule.blocking if blocking is None else blocking
     with uncollected():
         lasts = [seconds(action) for action in schedule.kinds.examples]
-        return _Pass(schedule, schedule.blocking if blocking is None else blocking, lasts, sends).ran()
+        sort = Steady if blocking == "steady" else Turns
+        return sort(schedule, blocking, lasts, sends).ran()
 
 
 def _given(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
@@ -154,7 +159,7 @@ def _given(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
 
 
 @dataclass(slots=True)
-class _Way:
+class Way:
     """A channel in a pass over the orders.
 
     ahead   messages that its sender has come to give, less those that its receiver has come to take
@@ -167,7 +172,7 @@ class _Way:
     coming: deque[Message] = field(default_factory=deque)
 
 
-class _Pass:
+class Turns:
     """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
 
     gives    what actions of each kind give, and nothing for the one that is before the first and behind the last
@@ -177,11 +182,11 @@ class _Pass:
     """
 
     def __init__(
-        self, schedule: PipelineSchedule, blocking: bool, seconds: list[Any], sends: Callable[[Pass], Any]
+        self, schedule: PipelineSchedule, blocking: Blocking, seconds: list[Any], sends: Callable[[Pass], Any]
     ) -> None:
         """All ranks before their first actions."""
         self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
-        self.ways = dict[Channel, _Way]()
+        self.ways = dict[Channel, Way]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]
         self.gives = [[one for part in kind for one in self._meant(part)] for kind in kinds]
         self.takes = [[one for part in kind for one in self._meant(schedule.wanted(part))] for kind in kinds]
@@ -191,21 +196,21 @@ class _Pass:
         self.ready: list[int] = []
         self.messages: list[Message] = []
 
-    def _meant(self, part: Pass | None) -> list[tuple[_Way, Any]]:
+    def _meant(self, part: Pass | None) -> list[tuple[Way, Any]]:
         """The message that a pass makes, if it makes one: its channel, and the seconds on its way."""
         channel = _given(self.schedule, part)
-        return [(self.ways.setdefault(channel, _Way(channel)), self.sends(part))] if part and channel else []
+        return [(self.ways.setdefault(channel, Way(channel)), self.sends(part))] if part and channel else []
 
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
-        open_, opened, takes, ranks = self._meet if self.blocking else self._leave, self.opened, self.takes, self.kinds
+        open_, opened, takes, ranks = self.opener(), self.opened, self.takes, self.kinds
         starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
         for rank in range(len(ranks)):
             open_(rank, 0)
         while self.ready:
             rank = self.ready.pop()
             kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
-            for way, _ in self.gives[kinds[place - 1]] if self.blocking else ():
+            for way, _ in self.gives[kinds[place - 1]] if self.blocking and self.holds(rank, place) else ():
                 if way.latest[2] > start:  # type: ignore[index]  # it has set off
                     late, start = way.latest, way.latest[2]  # type: ignore[index]
             for way, _ in takes[kinds[place]]:
@@ -222,6 +227,14 @@ class _Pass:
             raise self._deadlock(stuck)
         return Ran(self.schedule, starts, ends, lates, self.messages)
 
+    def opener(self) -> Callable[[int, int], None]:
+        """What opens a gap of a rank."""
+        return self._meet if self.blocking else self._leave
+
+    def holds(self, _rank: int, _place: int) -> bool:
+        """True for a gap in which a rank is held up by what it gives."""
+        return True
+
     def _leave(self, rank: int, place: int) -> None:
         """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
         kinds, missing = self.kinds[rank], 0
@@ -234,9 +247,9 @@ class _Pass:
             self.ready.append(rank)
         for way, flight in self.gives[kinds[place - 1]]:
             way.ahead += 1
-            self._set_off(way, flight, rank)
+            self.set_off(way, flight, self.opened[rank], (rank, place - 1))
             if way.ahead <= 0:
-                self._released(way.channel[2])
+                self.released(way.channel[2])
 
     def _meet(self, rank: int, place: int) -> None:
         """An exchange opens: each message leaves as soon as both its ranks have come for it."""
@@ -255,23 +268,24 @@ class _Pass:
             if way.ahead >= 0:
                 self._exchange(way, flight, way.channel[1], rank)
 
-    def _exchange(self, way: _Way, flight: Any, first: int, rank: int) -> None:
+    def _exchange(self, way: Way, flight: Any, first: int, rank: int) -> None:
         """A message between a rank that has come first and one that comes now."""
-        self._set_off(way, flight, first if self.opened[first] > self.opened[rank] else rank)
-        self._released(way.channel[1])
-        self._released(way.channel[2])
+        late = first if self.opened[first] > self.opened[rank] else rank
+        self.set_off(way, flight, self.opened[late], (late, self.places[late] - 1))
+        self.released(way.channel[1])
+        self.released(way.channel[2])
 
-    def _set_off(self, way: _Way, flight: Any, late: int) -> None:
+    def set_off(self, way: Way, flight: Any, start: Any, place: Place) -> None:
         """A message flies, behind others of its channel, when the later of its ranks is there."""
-        start, place, latest = self.opened[late], self.places[late], way.latest
-        cause: Place | Message | None = (late, place - 1) if place else None
+        latest = way.latest
+        cause: Place | Message | None = place if place[1] >= 0 else None
         if latest is not None and latest[2] > start:
             start, cause = latest[2], latest
         way.latest = message = made(Message, (way.channel, start, start + flight, cause))
         way.coming.append(message)
         self.messages.append(message)
 
-    def _released(self, rank: int) -> None:
+    def released(self, rank: int) -> None:
         """A rank waits for one message less."""
         self.missing[rank] -= 1
         if not self.missing[rank]:
@@ -290,8 +304,12 @@ class _Pass:
         given = order[place - 1] if place and self.blocking else ()
         wanted = order[place] if place < len(order) else ()
         meant = [(part, 1) for part in given] + [(schedule.wanted(part), -1) for part in wanted]
-        lacking = next(part for part, sign in meant for way, _ in self._meant(part) if way.ahead * sign > 0)
+        lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
         return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
+
+    def lacks(self, way: Way, sign: int) -> bool:
+        """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
+        return way.ahead * sign > 0
 
 
 SHOWN = 4

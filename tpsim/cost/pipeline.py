@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpsim.cost.pieces import Clock
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.schedules import Action, Pass, PipelineSchedule
+    from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
@@ -105,7 +105,7 @@ class Work:
     clock     every kernel and collective, and how long one takes; what is once per step a host launches together
     actions   the program's, as tasks
     hop       seconds of a message between two ranks
-    blocking  True if messages hold their ranks up
+    blocking  whether messages hold their ranks up
     """
 
     schedule: PipelineSchedule
@@ -113,7 +113,7 @@ class Work:
     clock: Clock
     actions: Actions
     hop: Hop
-    blocking: bool = False
+    blocking: Blocking = False
 
     def step(self) -> Pipelined:
         """One step; all ranks end it together."""

@@ -190,7 +190,8 @@ def moves(program: Program) -> Iterator[Collective]:
     for op in program.ops:
         for place, move in enumerate(op.moves if isinstance(op, Reshard) else ()):
             part = Part(op.output, op.where.block, move, place)
-            purpose = RECOMPUTED if op.where.again == "replay" else ROWS if op.output.filled else op.output.role
+            rows = op.output.filled or op.output.role == "index"  # counts go ahead of rows
+            purpose = RECOMPUTED if op.where.again == "replay" else ROWS if rows else op.output.role
             yield Collective(op.where, purpose, (part,), op.because, program)
 
 

@@ -12,7 +12,7 @@ from tpsim.quantity.size import whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tpsim.fabric.slices import Piece
+    from tpsim.fabric.slices import AxisPiece
     from tpsim.fabric.wires import Segment
 
 
@@ -25,12 +25,12 @@ class Change:
     axes   per mesh axis, major first as it was, the pieces of wires that it lies on, innermost first
     order  the numbers of these axes, major first as they become
 
-    >>> from tpsim.fabric.slices import Piece
-    >>> Change(((Piece("ici.0", 2, 1),), (Piece("ici.1", 3, 1),)), (1, 0)).targets()
+    >>> from tpsim.fabric.slices import AxisPiece
+    >>> Change(((AxisPiece("ici.0", 2, 1),), (AxisPiece("ici.1", 3, 1),)), (1, 0)).targets()
     [0, 3, 1, 4, 2, 5]
     """
 
-    axes: tuple[tuple[Piece, ...], ...]
+    axes: tuple[tuple[AxisPiece, ...], ...]
     order: tuple[int, ...]
 
     def targets(self) -> list[int]:
@@ -43,15 +43,15 @@ class Change:
         """For each rank its place on a segment of the group's route."""
         inside, offsets = 1, []
         for pieces in reversed(self.axes):
-            found = [0]
+            devices = [0]
             for piece in pieces:
                 if piece.carrier == segment.axis:
                     reach = inside if joined(segment.topology) else piece.stride // whole(segment.stride)
                     inside *= piece.n
                 else:
                     reach = 0
-                found = [own + place * reach for place in range(piece.n) for own in found]
-            offsets.append(found)
+                devices = [own + place * reach for place in range(piece.n) for own in devices]
+            offsets.append(devices)
         return _counted_up(reversed(offsets))
 
 

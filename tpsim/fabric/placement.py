@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.change import Change, Shift
-from tpsim.fabric.slices import Bound, Carrier, Laid, Piece, lay, members
+from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import product
@@ -52,7 +52,7 @@ class Placement:
 
     mesh: Mesh
     levels: tuple[str, ...]
-    pieces: Mapping[str, tuple[Piece, ...]]
+    pieces: Mapping[str, tuple[AxisPiece, ...]]
     carriers: Mapping[str, Carrier]
     rule: str
     remarks: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ class Placement:
 
         Raises InputError if the axes lie apart on one physical axis: no closed form is known for that.
         """
-        found: dict[str, list[Piece]] = {}
+        pieces: dict[str, list[AxisPiece]] = {}
         for axis in axes:
             for piece in self.pieces[axis]:
-                found.setdefault(piece.carrier, []).append(piece)
-        used = [carrier for name, carrier in self.carriers.items() if name in found]
-        return tuple(self._shared(_segment(self.levels, carrier, found[carrier.name]), carrier) for carrier in used)
+                pieces.setdefault(piece.carrier, []).append(piece)
+        used = [carrier for name, carrier in self.carriers.items() if name in pieces]
+        return tuple(self._shared(_segment(self.levels, carrier, pieces[carrier.name]), carrier) for carrier in used)
 
     def _shared(self, segment: Segment, carrier: Carrier, alike: Sequence[str] = ()) -> Segment:
         """The segment with the devices of a node that use it at once, where they share a way into its level.
@@ -156,7 +156,7 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
 
 def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
     """The rule, as far as it matters on these levels."""
-    if any(one.known for one in slices):
+    if any(per_slice.known for per_slice in slices):
         return SOLD
     return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
 
@@ -202,7 +202,7 @@ Shares = dict[str, list[int]]
 
 def _laid_out(
     levels: Sequence[Wires], mesh: Mesh, bound: Bindings, slices: Sequence[Slices], room: Sequence[int | None]
-) -> list[Laid]:
+) -> list[LaidLevel]:
     """Every level with the mesh axes on it.
 
     slices  to choose from on each level
@@ -212,21 +212,21 @@ def _laid_out(
     laid = []
     for at, level in enumerate(levels):
         parts = {axis: share[at] for axis, share in shares.items() if share[at] > 1}
-        found = lay(at, level, parts, bound, slices[at]) if parts else Laid({}, {})
-        if found is None:
+        on_level = lay(at, level, parts, bound, slices[at]) if parts else LaidLevel({}, {})
+        if on_level is None:
             less = [*room[:at], prod(parts.values()) - 1, *room[at + 1 :]]
             try:
                 return _laid_out(levels, mesh, bound, slices, less)
             except InputError:
                 raise _no_slice(level, parts, slices[at]) from None
-        laid.append(found)
+        laid.append(on_level)
     return laid
 
 
 def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence[int | None]) -> Shares:
     """How each mesh axis is split over the levels: axes bound to one level first, then minor ones first."""
     allowed = {
-        axis: sorted({one.level for one in bound[axis]}) if axis in bound else list(range(len(levels)))
+        axis: sorted({share.level for share in bound[axis]}) if axis in bound else list(range(len(levels)))
         for axis in mesh.axes
     }
     left_in = list(room)
@@ -250,10 +250,10 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
 
 def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
     """How many devices the user puts on a level: on all of its axes that are named, if that is said of each."""
-    found: dict[int, list[int | None]] = {}
-    for one in bound:
-        found.setdefault(one.level, []).append(one.n)
-    return {level: prod(n or 1 for n in several) for level, several in found.items() if None not in several}
+    sizes: dict[int, list[int | None]] = {}
+    for asked in bound:
+        sizes.setdefault(asked.level, []).append(asked.n)
+    return {level: prod(n or 1 for n in several) for level, several in sizes.items() if None not in several}
 
 
 def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int], so: str = "") -> InputError:
@@ -275,7 +275,7 @@ def _no_slice(level: Wires, parts: Mapping[str, int], slices: Slices) -> InputEr
     return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size", note=sold)
 
 
-def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[Piece]) -> Segment:
+def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[AxisPiece]) -> Segment:
     """The pieces on one carrier as one stretch."""
     level, n = levels[carrier.level], product(piece.n for piece in pieces)
     if joined(carrier.topology):

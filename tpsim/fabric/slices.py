@@ -33,7 +33,7 @@ class Carrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AxisPiece:
     """The part of a mesh axis that lies on one carrier: `n` members, `stride` apart."""
 
     carrier: str
@@ -62,7 +62,7 @@ def members(level: Wires) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LaidLevel:
     """A level with the mesh axes on it.
 
     remarks  what the wraparound rule came to
@@ -70,31 +70,31 @@ class Laid:
     """
 
     carriers: Mapping[str, Carrier]
-    pieces: Mapping[str, tuple[Piece, ...]]
+    pieces: Mapping[str, tuple[AxisPiece, ...]]
     remarks: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
 
 
 def lay(
     place_of: int, level: Wires, parts: Mapping[str, int], bound: Mapping[str, tuple[Bound, ...]], slices: Slices
-) -> Laid | None:
+) -> LaidLevel | None:
     """Put `parts` (mesh axis -> devices along this level, major first) on the level; None if no slice holds them.
 
     slices  those that there are to choose from
     """
-    asked = {axis: tuple(one for one in bound.get(axis, ()) if one.level == place_of) for axis in parts}
+    asked = {axis: tuple(wish for wish in bound.get(axis, ()) if wish.level == place_of) for axis in parts}
     if topology := joined(level.topology):
         used = prod(parts.values())
         carrier = Carrier(place_of, level.name, topology, used, closed=False, shared=level.shared)
-        return Laid({level.name: carrier}, {axis: (Piece(level.name, n, 1),) for axis, n in parts.items()})
-    rings = [(one, axis) for axis in parts for one in asked[axis] if one.asked == "ring"]
-    found = _slices(level, parts, asked, slices)
-    best = min(found, key=lambda one: (len(one.opened(rings)), *one.score), default=None)
+        return LaidLevel({level.name: carrier}, {axis: (AxisPiece(level.name, n, 1),) for axis, n in parts.items()})
+    rings = [(wish, axis) for axis in parts for wish in asked[axis] if wish.asked == "ring"]
+    ways = _slices(level, parts, asked, slices)
+    best = min(ways, key=lambda way: (len(way.opened(rings)), *way.score), default=None)
     if best is None:
         return None
     if refused := best.opened(rings):
         raise _no_ring(level, refused[0], best.whole)
-    return best.laid(place_of, {one.axis or 0 for axis in parts for one in asked[axis] if one.asked == "line"})
+    return best.laid(place_of, {wish.axis or 0 for axis in parts for wish in asked[axis] if wish.asked == "line"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class _Slice:
         used = sum(extent > 1 for extent in self.shape)
         return prod(self.whole), partial, -rings, used, max(self.shape), tuple(-extent for extent in self.shape)
 
-    def laid(self, place_of: int, lines: set[int]) -> Laid:
+    def laid(self, place_of: int, lines: set[int]) -> LaidLevel:
         """The carriers and pieces; physical axes in `lines` are not closed though they could be."""
         names = axis_names(self.level)
         closed = [self.closes(index) and index not in lines for index in range(len(self.shape))]
@@ -145,10 +145,10 @@ class _Slice:
         reached = [1] * len(self.shape)
         pieces = {}
         for axis, placed in self.on:
-            pieces[axis] = tuple(Piece(names[index], n, reached[index]) for index, n in placed)
+            pieces[axis] = tuple(AxisPiece(names[index], n, reached[index]) for index, n in placed)
             for index, n in placed:
                 reached[index] *= n
-        return Laid(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()))
+        return LaidLevel(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()))
 
     def _idle(self) -> Iterator[str]:
         chips = prod(self.whole)
@@ -161,8 +161,8 @@ def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tupl
     if level.topology != "torus":
         return ()
     rings = [name for name, ring in zip(axis_names(level), closed, strict=True) if ring]
-    found = f"closed: {', '.join(rings)}" if rings else "no closed axis"
-    return (f"{level.name} slice {by(shape)}, {found} ({level.wrap})",)
+    joined = f"closed: {', '.join(rings)}" if rings else "no closed axis"
+    return (f"{level.name} slice {by(shape)}, {joined} ({level.wrap})",)
 
 
 def _slices(
@@ -170,7 +170,7 @@ def _slices(
 ) -> Iterator[_Slice]:
     """Every way to lay the parts on the level's physical axes that respects what the user asked for."""
     minor_first = list(reversed(list(parts)))
-    fixed = {axis: [one.axis for one in asked[axis] if one.axis is not None] for axis in minor_first}
+    fixed = {axis: [wish.axis for wish in asked[axis] if wish.axis is not None] for axis in minor_first}
     taken = {index for indices in fixed.values() for index in indices}
     free = [index for index in range(len(level.shape)) if index not in taken]
     bound = [axis for axis in minor_first if fixed[axis]]
@@ -198,7 +198,7 @@ def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:
 def _as_asked(way: Pieces, asked: Sequence[Bound]) -> bool:
     """True if as many devices lie along each physical axis as were asked for there."""
     laid = dict(way)
-    return all(one.n in {None, laid.get(one.axis, 1)} for one in asked if one.axis is not None)
+    return all(wish.n in {None, laid.get(wish.axis, 1)} for wish in asked if wish.axis is not None)
 
 
 def _packings(sizes: Sequence[int], free: Sequence[int], most: Sequence[int]) -> Iterator[tuple[Pieces, ...]]:

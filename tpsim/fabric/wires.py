@@ -94,10 +94,10 @@ class Slices:
         if not self.known:
             yield tuple(part)
             return
-        found = {turned for shape in self.shapes for turned in permutations(shape)}
+        turned_shapes = {turned for shape in self.shapes for turned in permutations(shape)}
         if self.multiple is not None:
-            found.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
-        yield from sorted(shape for shape in found if _holds(shape, part) and _holds(most, shape))
+            turned_shapes.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
+        yield from sorted(shape for shape in turned_shapes if _holds(shape, part) and _holds(most, shape))
 
     def __str__(self) -> str:
         """In words: ``1x1, 2x2, multiples of 4``."""
@@ -163,10 +163,10 @@ class Segment:
 
     def __str__(self) -> str:
         """As placements are printed: ``nvlink 8``, ``ici.0 16 (ring)``."""
-        said = [] if self.topology == "switch" else [self.topology.replace("_", " ")]
-        said += [] if self.stride == 1 else [f"{self.stride} groups share its links"]
-        said += [] if self.sharing is None or self.sharing == 1 else [f"{self.sharing} of a node share its uplink"]
-        return f"{self.axis} {self.n}" + (f" ({', '.join(said)})" if said else "")
+        words = [] if self.topology == "switch" else [self.topology.replace("_", " ")]
+        words += [] if self.stride == 1 else [f"{self.stride} groups share its links"]
+        words += [] if self.sharing is None or self.sharing == 1 else [f"{self.sharing} of a node share its uplink"]
+        return f"{self.axis} {self.n}" + (f" ({', '.join(words)})" if words else "")
 
 
 Route = tuple[Segment, ...]

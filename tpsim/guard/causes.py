@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_of_machine import PROFILE
-from tpsim.guard.lock_parts import BASE, Asked, ConstantFact
+from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, keys
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class Cause:
         """From old to new in words; a stage or a role has no share."""
         return "" if self.section == "layout" else change(self.old, self.new)
 
-    def makes(self, one: Moved, *locks: Lock) -> bool:
+    def makes(self, number: Moved, *locks: Lock) -> bool:
         """True if a number that moved is made with the fact, before or after."""
         if self.note.endswith(STILL):
             return False
         if self.kind == "scenario":
-            own = self.section != DEMANDS or self.name == one.quantity
-            return own and one.scenario in self.scenarios
+            own = self.section != DEMANDS or self.name == number.quantity
+            return own and number.scenario in self.scenarios
         facts = {self.name, *self.follows}
         return any(
-            not facts.isdisjoint(found)
+            not facts.isdisjoint(used)
             for lock in locks
-            for found in lock.made_with(one.scenario, one.part, one.quantity)
+            for used in lock.made_with(number.scenario, number.part, number.quantity)
         )
 
 
@@ -83,22 +83,26 @@ def causes(old: Lock, new: Lock) -> list[Cause]:
     constants, models, switches, formulas = (
         list(_changed(old, new, kind)) for kind in ("constant", "model", "switch", "formula")
     )
+    # Properties steer how seconds are made.
     structures = {
         name
-        for one in constants
-        if PROFILE in {side.kind for side in (one.old, one.new) if side is not None}  # steers how seconds are made
-        for name in one.fact.owner
+        for constant in constants
+        if PROFILE in {side.kind for side in (constant.old, constant.new) if side is not None}
+        for name in constant.fact.owner
     }
     return [
-        *_formulas([one for one in formulas if None in one or one.old.samples != one.new.samples], structures),
+        *_formulas(
+            [formula for formula in formulas if None in formula or formula.old.samples != formula.new.samples],
+            structures,
+        ),
         *_machines(constants),
-        *(Cause(one.fact.kind, str(one.fact), one.old, one.new) for one in [*models, *switches]),
+        *(Cause(change.fact.kind, str(change.fact), change.old, change.new) for change in [*models, *switches]),
         *_fields(old, new, switches),
         *_tolerance(old, new),
     ]
 
 
-class Change(NamedTuple):
+class FactChange(NamedTuple):
     """A fact, what it was and what it is; None where it is not there."""
 
     fact: Fact
@@ -106,33 +110,33 @@ class Change(NamedTuple):
     new: Any
 
 
-def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[Change]:
+def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[FactChange]:
     """Facts that differ; those of an owner that only one side has came or went with it, and are no cause."""
-    sides = [{fact: one for fact, one in side.facts.items() if fact.kind == kind} for side in (old, new)]
+    sides = [{fact: stated for fact, stated in side.facts.items() if fact.kind == kind} for side in (old, new)]
     before, after = sides
     owners = {fact.owner for fact in before} & {fact.owner for fact in after}
     for fact in sorted(before.keys() | after.keys(), key=str):
         if before.get(fact) != after.get(fact) and fact.owner in owners:
-            yield Change(fact, before.get(fact), after.get(fact))
+            yield FactChange(fact, before.get(fact), after.get(fact))
 
 
 # Machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machines(found: Iterable[Change]) -> Iterator[Cause]:
-    made = [_of_machine(*one) for one in found]
-    yield from (one for one in made if not one.note.endswith(STILL))
-    yield from _together(one for one in made if one.note.endswith(STILL))
+def _machines(changes: Iterable[FactChange]) -> Iterator[Cause]:
+    made = [_of_machine(*change) for change in changes]
+    yield from (cause for cause in made if not cause.note.endswith(STILL))
+    yield from _together(cause for cause in made if cause.note.endswith(STILL))
 
 
-def _together(found: Iterable[Cause]) -> Iterator[Cause]:
+def _together(causes: Iterable[Cause]) -> Iterator[Cause]:
     """Causes that move no number: those of one source or kind are one."""
     groups: dict[Any, list[Cause]] = {}
-    for one in found:
-        groups.setdefault((one.old, one.new, one.note), []).append(one)
+    for cause in causes:
+        groups.setdefault((cause.old, cause.new, cause.note), []).append(cause)
     for first, *more in groups.values():
-        said = f"{first.name} and {len(more)} more" if more else first.name
-        yield replace(first, name=said)
+        name = f"{first.name} and {len(more)} more" if more else first.name
+        yield replace(first, name=name)
 
 
 def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) -> Cause:
@@ -140,7 +144,7 @@ def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) 
     name = str(fact)
     if old is None or new is None or old.value != new.value:
         note = "its source moved, too" if old and new and old.source != new.source else ""
-        dimension = next((one.dimension for one in (new, old) if one is not None), "")
+        dimension = next((side.dimension for side in (new, old) if side is not None), "")
         return Cause("constant", name, old and old.value, new and new.value, note, dimension=dimension)
     if old.source != new.source:
         return Cause("constant", name, old.source, new.source, f"source only: {STILL}")
@@ -153,26 +157,26 @@ MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {("form",): {("wire",)
 """Formulas that are made of others, by the owners of both: closed forms of wire bytes, seconds of both."""
 
 
-def _formulas(found: Sequence[Change], structures: set[str]) -> Iterator[Cause]:
+def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[Cause]:
     """Formulas whose samples moved; those that are made of another one that moved follow from it.
 
     structures  machines whose properties moved
     """
-    moved = [one for one in found if None not in one]
-    families = {one.fact.owner[:1] for one in moved}
+    moved = [change for change in changes if None not in change]
+    families = {formula.fact.owner[:1] for formula in moved}
 
     def follows(fact: Fact) -> bool:
         made_of = MADE_OF.get(fact.owner[:1], set())
         return not families.isdisjoint(made_of) or (fact.owner[:1] == ("seconds",) and fact.owner[-1] in structures)
 
-    following = tuple(str(one.fact) for one in moved if follows(one.fact))
+    following = tuple(str(formula.fact) for formula in moved if follows(formula.fact))
     note = f"{len(following)} formulas made of it follow" if following else ""
-    for one in moved:
-        if not follows(one.fact):
-            yield Cause("formula", str(one.fact), *_texts(one.old, one.new), note, follows=following)
-    gone = tuple(str(one.fact) for one in found if one.new is None)
-    came = tuple(str(one.fact) for one in found if one.old is None)
-    yield from (one for names, note in ((gone, "gone"), (came, f"new: {STILL}")) for one in _as_one(names, note))
+    for formula in moved:
+        if not follows(formula.fact):
+            yield Cause("formula", str(formula.fact), *_texts(formula.old, formula.new), note, follows=following)
+    gone = tuple(str(change.fact) for change in changes if change.new is None)
+    came = tuple(str(change.fact) for change in changes if change.old is None)
+    yield from (cause for names, note in ((gone, "gone"), (came, f"new: {STILL}")) for cause in _as_one(names, note))
 
 
 def _as_one(names: tuple[str, ...], note: str) -> Iterator[Cause]:
@@ -199,21 +203,21 @@ def _tolerance(old: Lock, new: Lock) -> Iterator[Cause]:
 # Scenarios --------------------------------------------------------------------------------------------------------
 
 
-def _fields(old: Lock, new: Lock, switches: Iterable[Change]) -> Iterator[Cause]:
+def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[Cause]:
     """Fields of scenarios that moved by themselves, equal moves of several scenarios together."""
-    groups: dict[tuple[Asked, Any, Any], list[str]] = {}
+    groups: dict[tuple[AskedField, Any, Any], list[str]] = {}
     switched = set(switches)
     for name in (name for name in new.scenarios if name in old.scenarios):
         before, after = old.scenarios[name].asked, new.scenarios[name].asked
         for move in own_fields(before, after, switched, new):
             groups.setdefault(move, []).append(name)
-    for (field, one, other), names in groups.items():
-        yield Cause("scenario", str(field), one, other, scenarios=tuple(names), section=field.section)
+    for (field, was, other), names in groups.items():
+        yield Cause("scenario", str(field), was, other, scenarios=tuple(names), section=field.section)
 
 
 def own_fields(
-    old: Mapping[Asked, Any], new: Mapping[Asked, Any], switched: set[Change], lock: Lock
-) -> Iterator[tuple[Asked, Any, Any]]:
+    old: Mapping[AskedField, Any], new: Mapping[AskedField, Any], switched: set[FactChange], lock: Lock
+) -> Iterator[tuple[AskedField, Any, Any]]:
     """The fields of one scenario that moved and that no switch and no other field moved."""
     moved = {key: (old.get(key), new.get(key)) for key in keys(old, new) if old.get(key) != new.get(key)}
     base = new.get(BASE)
@@ -227,21 +231,21 @@ def own_fields(
             yield key, *values
 
 
-PROGRAM = Asked("", "program")
+PROGRAM = AskedField("", "program")
 
 MISSING = object()
 """What no switch is set to."""
 
 
 def _brought(
-    key: Asked, values: tuple[Any, Any], moved: Mapping[Asked, tuple[Any, Any]], switched: set[Change]
+    key: AskedField, values: tuple[Any, Any], moved: Mapping[AskedField, tuple[Any, Any]], switched: set[FactChange]
 ) -> bool:
     """True for a field that another one brings with it: the structure, the table, the chips, the parameters' dtype."""
     if key == PROGRAM:
         return True
     if key.section == "shardings":
         return bool(switched) or any(other != PROGRAM and other.section != "shardings" for other in moved)
-    if key == Asked("", "chips"):
+    if key == AskedField("", "chips"):
         return any(other.section == "mesh" for other in moved)
-    made_from = moved.get(Asked("dtypes", "activations"))
-    return key in {Asked("dtypes", "params"), Asked("dtypes", "products")} and made_from == values
+    made_from = moved.get(AskedField("dtypes", "activations"))
+    return key in {AskedField("dtypes", "params"), AskedField("dtypes", "products")} and made_from == values

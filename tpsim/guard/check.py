@@ -82,7 +82,7 @@ class CheckResult(Drifted):
         """
         named = () if str(self.path) == lock_file.NAME else ("--lock", str(self.path))
         again = ["tpsim", "check", *self.asked, *named]
-        code = next((one.scenarios for one in self.drift.causes if one.name == UNKNOWN), ())
+        code = next((cause.scenarios for cause in self.drift.causes if cause.name == UNKNOWN), ())
         if self.updated:
             words = again
         elif not self.drift:
@@ -102,8 +102,8 @@ class CheckResult(Drifted):
     def notices(self) -> tuple[str, ...]:
         """What a reader should know though nothing moved: a lock that lets times move further than tpsim's own."""
         wide = self.drift.old.tolerance
-        said = f"tolerance {TOLERANCE:g} -> {wide:g} (tpsim's own, this lock's): times may move by that much unseen"
-        return (said,) if wide > TOLERANCE else ()
+        notice = f"tolerance {TOLERANCE:g} -> {wide:g} (tpsim's own, this lock's): times may move by that much unseen"
+        return (notice,) if wide > TOLERANCE else ()
 
     @property
     def resolved(self) -> CheckResolved:
@@ -131,8 +131,8 @@ def check(
     head = None if first or named or not update else lock_file.older(path)
     known = head or (Lock.empty() if first else lock_file.read(path))
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
-    found = guarded(asked if named else _still_there(asked, path), path.parent)
-    now = held(found, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
+    documents = guarded(asked if named else _still_there(asked, path), path.parent)
+    now = held(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
         return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(named))
     others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
@@ -144,9 +144,9 @@ def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     """The paths of a lock and those that are asked for, without what lies below another one."""
     every = dict.fromkeys([*known, *asked])
     return tuple(
-        one
-        for one in every
-        if not any(below({one.removesuffix(SUFFIX): one}, [above]) for above in every if above != one)
+        path
+        for path in every
+        if not any(below({path.removesuffix(SUFFIX): path}, [above]) for above in every if above != path)
     )
 
 
@@ -155,7 +155,7 @@ def _found(lock: Path) -> Path:
     if lock != Path(lock_file.NAME) or lock.exists():
         return lock
     above = (folder / lock for folder in Path.cwd().parents)
-    return next((Path(os.path.relpath(one)) for one in above if one.exists()), lock)
+    return next((Path(os.path.relpath(file)) for file in above if file.exists()), lock)
 
 
 def _how_to_write(paths: Sequence[str], folder: Path) -> str:
@@ -185,7 +185,7 @@ def _refuse_unknown(name: str, lock: Path) -> None:
     except InputError as error:
         document = spec.load(lock, most=spec.LARGE)
         place = document.place("paths", document.data["paths"].index(name))
-        raise InputError(replace(one, place=one.place or place) for one in error.problems) from None
+        raise InputError(replace(problem, place=problem.place or place) for problem in error.problems) from None
 
 
 def _home(folder: Path) -> tuple[str, ...]:
@@ -198,4 +198,4 @@ def _home(folder: Path) -> tuple[str, ...]:
 def _only(lock: Lock, paths: Sequence[str]) -> Lock:
     """The lock with no scenarios but those of `paths`."""
     names = below(lock.scenarios, paths)
-    return lock.but(scenarios={name: one for name, one in lock.scenarios.items() if name in names})
+    return lock.but(scenarios={name: fact for name, fact in lock.scenarios.items() if name in names})

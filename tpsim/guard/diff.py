@@ -72,7 +72,7 @@ class DiffResult(Drifted):
     @property
     def lines(self) -> tuple[Line, ...]:
         """The verdict, a "no" where the new side satisfies less than the old one."""
-        lost = any(one.new is False and is_outcome(one.quantity) for one in self.drift.moved)
+        lost = any(number.new is False and is_outcome(number.quantity) for number in self.drift.moved)
         return (Line(self.verdict, ok=not lost),)
 
     @property
@@ -86,19 +86,19 @@ class DiffResult(Drifted):
         if len(self.drift.changed) != 1 or self.drift.added or self.drift.dropped:
             return ""
         (name,) = self.drift.changed
-        found = [f"{what} {text}" for what, text in sizes(name, self.drift).items()]
-        if not found:
+        texts = [f"{what} {text}" for what, text in sizes(name, self.drift).items()]
+        if not texts:
             return ""
-        return "; ".join([", ".join(found), *outcomes(name, self.drift), f"because {self._because()}"])
+        return "; ".join([", ".join(texts), *outcomes(name, self.drift), f"because {self._because()}"])
 
     def _because(self) -> str:
         """The edits, else the first cause, and how many more there are."""
         causes = self.drift.causes
         named = self.edits[:NAMED] or causes[:1]
-        first, *others = [sentence(replace(one, note="") if self.edits else one) for one in named]
-        said = ", ".join([first, *(other.removeprefix(f"{EDIT} ") for other in others)])
+        first, *others = [sentence(replace(cause, note="") if self.edits else cause) for cause in named]
+        names = ", ".join([first, *(other.removeprefix(f"{EDIT} ") for other in others)])
         more = len(causes) - len(named)
-        return said + (f" and {more} more cause{'s'[: more - 1]}" if more else "")
+        return names + (f" and {more} more cause{'s'[: more - 1]}" if more else "")
 
     @property
     def edits(self) -> tuple[Cause, ...]:
@@ -106,20 +106,20 @@ class DiffResult(Drifted):
 
         What differs between locks is edited whatever it is: a profile and a formula as well as a scenario.
         """
-        fields = [one for one in self.drift.causes if one.kind == EDIT and side(self.base) != "lock"]
+        fields = [cause for cause in self.drift.causes if cause.kind == EDIT and side(self.base) != "lock"]
         return tuple(sorted(fields, key=self._place))
 
     def _place(self, edit: Cause) -> int:
         """Where an edit stands in the request."""
-        found = (at for at, path in enumerate(self.edited) if f"{edit.name}.".startswith(f"{path}."))
-        return next(found, len(self.edited))
+        places = (at for at, path in enumerate(self.edited) if f"{edit.name}.".startswith(f"{path}."))
+        return next(places, len(self.edited))
 
     @property
     def notices(self) -> tuple[str, ...]:
         """That a least change of 1 and more is a share, and not so many percent."""
         share = f"{self.least:g}"
-        said = f"--min-change {share} is {100 * self.least:g} %; {share} % is written {share}%"
-        return (said,) if self.least >= 1 else ()
+        notice = f"--min-change {share} is {100 * self.least:g} %; {share} % is written {share}%"
+        return (notice,) if self.least >= 1 else ()
 
     @property
     def resolved(self) -> DiffResolved:
@@ -157,8 +157,8 @@ def diff(
     following = "tpsim check" if side(after) == "lock" else shlex.join(["tpsim", "plan", *words])
     if side(after) == "result":
         following = f"tpsim diff {shlex.join([before, after])} -v"
-    found, least = drift(*locks), _share(min_change)
-    told = at_least(found, least) if least else found
+    moved, least = drift(*locks), _share(min_change)
+    told = at_least(moved, least) if least else moved
     edited = tuple(text.partition("=")[0].strip() for text in overrides)
     return DiffResult(told, before, shlex.join(words), following, least, edited)
 
@@ -209,6 +209,6 @@ def _plan(text: str, overrides: Sequence[str], flags: Flags) -> PlanResult | Non
 
 def _as_one(base: Lock, new: Lock) -> tuple[Lock, Lock]:
     """Locks of one scenario each, under one name: what is compared are the two, whatever they are called."""
-    (old_name, old), (new_name, fact) = (next(iter(one.scenarios.items())) for one in (base, new))
+    (old_name, old), (new_name, fact) = (next(iter(side.scenarios.items())) for side in (base, new))
     name = new_name if old_name == new_name else f"{old_name} -> {new_name}"
     return base.but(scenarios={name: old}), new.but(scenarios={name: fact})

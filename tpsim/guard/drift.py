@@ -44,16 +44,17 @@ class Drift:
     @property
     def changed(self) -> tuple[str, ...]:
         """Scenarios in both locks whose numbers moved."""
-        return tuple(dict.fromkeys(one.scenario for one in self.moved))
+        return tuple(dict.fromkeys(number.scenario for number in self.moved))
 
 
 def drift(old: Lock, new: Lock) -> Drift:
     """What moved from `old` to `new`; times are compared with the tolerance of the old lock."""
     old, renamed = in_names_of(new, old)
     both = [name for name in new.scenarios if name in old.scenarios]
-    moved = tuple(one for name in both for one in moved_in(name, old, new))
-    found = [_touched(one, moved, old, new) for one in [*causes(old, new), *renamed]]
-    touching = sorted(found, key=lambda one: not one.scenarios)  # what moved a number comes before what moved none
+    moved = tuple(number for name in both for number in moved_in(name, old, new))
+    touched = [_touched(cause, moved, old, new) for cause in [*causes(old, new), *renamed]]
+    # What moved a number comes before what moved none.
+    touching = sorted(touched, key=lambda cause: not cause.scenarios)
     return Drift(
         old,
         new,
@@ -64,39 +65,39 @@ def drift(old: Lock, new: Lock) -> Drift:
     )
 
 
-def at_least(found: Drift, share: float) -> Drift:
+def at_least(whole: Drift, share: float) -> Drift:
     """The drift without the numbers that moved by less than a share, and without the causes of nothing else."""
-    moved = tuple(one for one in found.moved if one.relative is None or abs(one.relative) >= share)
-    numbers = {(one.scenario, one.part) for one in moved if not isinstance(one.new or one.old, str)}
-    moved = tuple(one for one in moved if (one.scenario, one.part) in numbers)
-    left = {one.scenario for one in moved}
-    causes = tuple(one for one in found.causes if not one.scenarios or left & {*one.scenarios})
-    kept = [one if one.kind == "scenario" else replace(one, scenarios=()) for one in causes]
-    again = tuple(_touched(one, moved, found.old, found.new) for one in kept)
-    return replace(found, moved=moved, causes=again)
+    moved = tuple(number for number in whole.moved if number.relative is None or abs(number.relative) >= share)
+    numbers = {(number.scenario, number.part) for number in moved if not isinstance(number.new or number.old, str)}
+    moved = tuple(number for number in moved if (number.scenario, number.part) in numbers)
+    left = {number.scenario for number in moved}
+    causes = tuple(cause for cause in whole.causes if not cause.scenarios or left & {*cause.scenarios})
+    kept = [cause if cause.kind == "scenario" else replace(cause, scenarios=()) for cause in causes]
+    again = tuple(_touched(cause, moved, whole.old, whole.new) for cause in kept)
+    return replace(whole, moved=moved, causes=again)
 
 
 def _touched(cause: Cause, moved: Sequence[Moved], old: Lock, new: Lock) -> Cause:
     """The cause with the scenarios and collectives whose numbers moved and that use it."""
     if cause.note.endswith(STILL):
         return cause
-    hits = [one for one in moved if cause.makes(one, old, new)]
-    names = tuple(dict.fromkeys([*cause.scenarios, *(one.scenario for one in hits)]))
-    over = dict.fromkeys(one.part.over for one in hits if one.part)
+    hits = [number for number in moved if cause.makes(number, old, new)]
+    names = tuple(dict.fromkeys([*cause.scenarios, *(hit.scenario for hit in hits)]))
+    over = dict.fromkeys(hit.part.over for hit in hits if hit.part)
     return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(hits))
 
 
 def _effect(hits: Sequence[Moved]) -> float | None:
     """The largest change of a step among these numbers."""
-    steps = [one.relative for one in hits if one.quantity == "step_s"]
-    return max((one for one in steps if one is not None), key=abs, default=None)
+    steps = [hit.relative for hit in hits if hit.quantity == "step_s"]
+    return max((step for step in steps if step is not None), key=abs, default=None)
 
 
-def _unexplained(found: Sequence[Cause], moved: Sequence[Moved], old: Lock, new: Lock) -> Iterator[Cause]:
+def _unexplained(causes: Sequence[Cause], moved: Sequence[Moved], old: Lock, new: Lock) -> Iterator[Cause]:
     """Numbers that moved though no fact did that they use: other code of tpsim is to blame, and is said to be."""
-    left = [one for one in moved if not any(cause.makes(one, old, new) for cause in found)]
+    left = [number for number in moved if not any(cause.makes(number, old, new) for cause in causes)]
     if left:
-        names = tuple(dict.fromkeys(one.scenario for one in left))
-        over = tuple(dict.fromkeys(one.part.over for one in left if one.part))
-        what = "moved: " + ", ".join(sorted({one.quantity for one in left}))
+        names = tuple(dict.fromkeys(number.scenario for number in left))
+        over = tuple(dict.fromkeys(number.part.over for number in left if number.part))
+        what = "moved: " + ", ".join(sorted({number.quantity for number in left}))
         yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(left))

@@ -90,8 +90,8 @@ class Drifted(Answer):
         parts = self._versions() + [sentence(cause) for cause in causes[:1]]
         parts += [f"{more} more cause{'s'[: more - 1]}"] if more > 0 else []
         parts += [f"numbers of {touched} of {both} scenarios moved"] if touched else []
-        said = [f"{name}: {', '.join(found)}" for name in drift.changed if (found := outcomes(name, drift))]
-        parts += [_some(tuple(said))] if said else []
+        outcome_texts = [f"{name}: {', '.join(texts)}" for name in drift.changed if (texts := outcomes(name, drift))]
+        parts += [_some(tuple(outcome_texts))] if outcome_texts else []
         for names, word in ((drift.added, "new"), (drift.dropped, "gone")):
             parts += [f"{word}: {_some(names)}"] if names else []
         return "; ".join(parts)
@@ -99,8 +99,8 @@ class Drifted(Answer):
     def _versions(self) -> list[str]:
         """That another tpsim made the old side, unless a cause says it."""
         old, new = self.drift.old.version, self.drift.new.version
-        said = any(one.name == VERSION for one in self.drift.causes)
-        return [] if old == new or said or not self.drift else [f"tpsim changed since: {old} -> {new}"]
+        told = any(cause.name == VERSION for cause in self.drift.causes)
+        return [] if old == new or told or not self.drift else [f"tpsim changed since: {old} -> {new}"]
 
     @property
     def edits(self) -> tuple[Cause, ...]:
@@ -117,17 +117,17 @@ class Drifted(Answer):
         """The facts that moved."""
         return [
             CauseOfDrift(
-                one.kind,
-                one.name,
-                one.old,
-                one.new,
-                one.change or None,
-                one.note or None,
-                one.scenarios,
-                one.collectives,
-                one.effect,
+                cause.kind,
+                cause.name,
+                cause.old,
+                cause.new,
+                cause.change or None,
+                cause.note or None,
+                cause.scenarios,
+                cause.collectives,
+                cause.effect,
             )
-            for one in self.drift.causes
+            for cause in self.drift.causes
         ]
 
     @property
@@ -154,21 +154,23 @@ class Drifted(Answer):
 
     def _numbers(self) -> Iterator[ChangeOfNumber]:
         drift = self.drift
-        for one in drift.moved:
-            causes = [cause.name for cause in drift.causes if cause.makes(one, drift.old, drift.new)]
-            said = change(one.old, one.new) or None
+        for number in drift.moved:
+            causes = [cause.name for cause in drift.causes if cause.makes(number, drift.old, drift.new)]
+            text = change(number.old, number.new) or None
             yield ChangeOfNumber(
-                *(one.scenario, one.part and str(one.part), one.quantity, one.old, one.new),
-                *(one.relative, said, "; ".join(causes) or None),
+                *(number.scenario, number.part and str(number.part), number.quantity, number.old, number.new),
+                *(number.relative, text, "; ".join(causes) or None),
             )
 
     def _silent(self) -> Iterator[ChangeOfNumber]:
         rows: list[tuple[Any, ...]] = [(name, "scenario", None, "held", name) for name in self.drift.added]
         rows += [(name, "scenario", "held", None, name) for name in self.drift.dropped]
-        rows += [(None, one.kind, one.old, one.new, one.name) for one in self.drift.causes if not one.scenarios]
+        rows += [
+            (None, cause.kind, cause.old, cause.new, cause.name) for cause in self.drift.causes if not cause.scenarios
+        ]
         for scenario, quantity, old, new, name in rows:
-            said = change(old, new) or None
-            yield ChangeOfNumber(scenario, None, quantity, old, new, relative(old, new), said, name)
+            text = change(old, new) or None
+            yield ChangeOfNumber(scenario, None, quantity, old, new, relative(old, new), text, name)
 
 
 VERSION = "tpsim"
@@ -183,8 +185,8 @@ def sentence(cause: Cause) -> str:
     text = cause.kind == "formula" and cause.name != VERSION
     old, new = ("", "") if text else values(cause)
     moved = f" {old or 'none'} -> {new or 'none'}" if old or new else ""
-    said = ", ".join(filter(None, ["" if text else cause.change, cause.note]))
-    return f"{cause.kind} {cause.name}{moved}" + (f" ({said})" if said else "")
+    remark = ", ".join(filter(None, ["" if text else cause.change, cause.note]))
+    return f"{cause.kind} {cause.name}{moved}" + (f" ({remark})" if remark else "")
 
 
 def values(cause: Cause) -> tuple[str, str]:
@@ -208,7 +210,11 @@ def _said(value: Any, dimension: Any) -> str:
 
 def outcomes(name: str, drift: Drift) -> list[str]:
     """What a scenario satisfies now and did not before, or the other way round: ``does not fit``."""
-    return [outcome(one.quantity, one.new) for one in drift.moved if one.scenario == name and is_outcome(one.quantity)]
+    return [
+        outcome(number.quantity, number.new)
+        for number in drift.moved
+        if number.scenario == name and is_outcome(number.quantity)
+    ]
 
 
 SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
@@ -226,15 +232,15 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
 
 def sizes(name: str, drift: Drift) -> dict[str, str]:
     """Those of a scenario's `SIZES` that moved: ``10.27 s -> 11.5 s (+12 %)``."""
-    found: dict[str, str] = {}
-    moved = {one.quantity for one in drift.moved if one.scenario == name and one.part is None}
+    texts: dict[str, str] = {}
+    moved = {number.quantity for number in drift.moved if number.scenario == name and number.part is None}
     sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
     for what, (keys, dimension) in SIZES.items():
         if moved & {*keys} and all(key in side.results for side in sides for key in keys):
             old, new = (total(side.result(key) for key in keys) for side in sides)
             share = change(old, new)
-            found[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
-    return found
+            texts[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
+    return texts
 
 
 FEW = 3

@@ -16,14 +16,14 @@ from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
-from tpsim.fabric.slices import Piece
+from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import Segment
 from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
-from tpsim.machine.forms import TorusAxis
 from tpsim.machine.permutes import changing
 from tpsim.machine.profile import changed
+from tpsim.machine.torus_forms import TorusAxis
 from tpsim.program.dims import DIMS, LOOPS, completed
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.errors import InputError
@@ -45,45 +45,7 @@ WHOLE = 27_720
 VOLUMES_AND_RANKS = ((WHOLE, 1), (WHOLE, 2), (3 * WHOLE, 3), (5 * WHOLE, 4), (7 * WHOLE, 8))
 """Where a formula of V bytes over n devices is sampled: one device, an odd and an even number, powers of two."""
 
-PRIMES = (
-    2,
-    3,
-    5,
-    7,
-    11,
-    13,
-    17,
-    19,
-    23,
-    29,
-    31,
-    37,
-    41,
-    43,
-    47,
-    53,
-    59,
-    61,
-    67,
-    71,
-    73,
-    79,
-    83,
-    89,
-    97,
-    101,
-    103,
-    107,
-    109,
-    113,
-    127,
-    131,
-    137,
-    139,
-    149,
-    151,
-    157,
-)
+PRIMES = tuple(prime for prime in range(2, 180) if all(prime % other for other in range(2, prime)))
 """Sizes of axes and dims at which a program's formulas are sampled."""
 
 
@@ -144,13 +106,13 @@ def _loads(form: Callable[[Any, Any], Any], V: Any, n: Any) -> tuple[Any, ...]:
 
 def _of_changes(topology: str) -> tuple[str, ...]:
     """What `_loads` says of an array whose two axes on one segment change places, at a few sizes."""
-    found = []
+    figures = []
     for major, minor in ((2, 4), (3, 2), (3, 3)):
-        axes = ((Piece("wires", major, minor),), (Piece("wires", minor, 1),))
+        axes = ((AxisPiece("wires", major, minor),), (AxisPiece("wires", minor, 1),))
         wires = Segment("wires", "wires", topology, major * minor)  # type: ignore[arg-type]  # one of FORMS
         run = changing([(wires,)], WHOLE, Change(axes, (1, 0))).whole
-        found += [run.steps, run.carried, run.link_total, run.link_serial]
-    return tuple(map(_exact, found))
+        figures += [run.steps, run.carried, run.link_total, run.link_serial]
+    return tuple(map(_exact, figures))
 
 
 def _of_volume(cost: Callable[[Any, Any], tuple[Any, ...]]) -> Formula:
@@ -163,9 +125,9 @@ def _of_volume(cost: Callable[[Any, Any], tuple[Any, ...]]) -> Formula:
 
         V, n = sympy.Symbol("V", positive=True), sympy.Symbol("n", integer=True, positive=True)
         many = {sympy.StrictGreaterThan(n, 1): sympy.true}
-        return "; ".join(formula.text(sympy.sympify(one).subs(many)) for one in cost(V, n))
+        return "; ".join(formula.text(sympy.sympify(value).subs(many)) for value in cost(V, n))
 
-    return Formula(lambda: tuple(_exact(one) for V, n in VOLUMES_AND_RANKS for one in cost(V, n)), text)
+    return Formula(lambda: tuple(_exact(value) for V, n in VOLUMES_AND_RANKS for value in cost(V, n)), text)
 
 
 def seconds_formulas(machine: Machine, cost_model: CostModel) -> Iterator[tuple[str, Formula]]:
@@ -217,7 +179,7 @@ NEUTRAL = {"bytes_per_s": 1000, "seconds": 3, "ratio": 1, "flops_per_s": 10**6, 
 
 def neutral(machine: Machine) -> Machine:
     """The machine with every constant replaced by a whole number, so that only structure is left, and no curve."""
-    return changed(replace(machine, measured=()), lambda one: replace(one, value=NEUTRAL[one.dimension]))
+    return changed(replace(machine, measured=()), lambda constant: replace(constant, value=NEUTRAL[constant.dimension]))
 
 
 def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
@@ -226,10 +188,10 @@ def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
     Of collectives the logical bytes of a step, per phase, kind and axes; those of one device are none.
     """
     groups: dict[str, list[Collective]] = {}
-    for one in lowered.collectives:
-        groups.setdefault(group(one), []).append(one)
-    costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, found) for name, found in groups.items()}
-    costs["flops"] = lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in lowered.kernels)
+    for call in lowered.collectives:
+        groups.setdefault(group(call), []).append(call)
+    costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, calls) for name, calls in groups.items()}
+    costs["flops"] = lambda sizes: total(kernel.flops(sizes) * kernel.count(sizes) for kernel in lowered.kernels)
     cached = any(op.output.role == "cache" for op in lowered.program.ops)
     costs |= {part: partial(_held, lowered, part) for part in (*HELD, *((CACHE,) if cached else ()))}
     program = lowered.program
@@ -237,9 +199,9 @@ def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
         yield name, Formula(partial(_sampled, cost, program), partial(_text, cost, program))
 
 
-def group(one: Collective) -> str:
+def group(call: Collective) -> str:
     """The formula of its program that a collective is part of."""
-    return f"{one.where.phase}.{one.kind}.{','.join(one.axes)}"
+    return f"{call.where.phase}.{call.kind}.{','.join(call.axes)}"
 
 
 HELD = ("parameters", "gradients", "optimizer")
@@ -250,8 +212,8 @@ CACHE = "cache"
 """What inference holds beside parameters."""
 
 
-def _payload(found: list[Collective], sizes: Sizes) -> Any:
-    return total(one.logical_bytes(sizes) * one.count(sizes) for one in found)
+def _payload(calls: list[Collective], sizes: Sizes) -> Any:
+    return total(call.logical_bytes(sizes) * call.count(sizes) for call in calls)
 
 
 def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:
@@ -265,8 +227,8 @@ def _sampled(cost: Callable[[Sizes], Any], program: Program) -> tuple[str, ...]:
 def _text(cost: Callable[[Sizes], Any], program: Program) -> str:
     from tpsim.cost import formula
 
-    found = sizes(program, 0)
-    return formula.text(cost(found.symbols))
+    sampled = sizes(program, 0)
+    return formula.text(cost(sampled.symbols))
 
 
 def sizes(program: Program, shift: int) -> Sizes:

@@ -11,10 +11,10 @@ from tpsim import __version__
 from tpsim.guard.lock_parts import (
     NO_FORMULAS,
     NO_SWITCHES,
-    Call,
+    CallName,
     ConstantFact,
     FormulaFacts,
-    Held,
+    LockPart,
     Names,
     ScenarioFact,
     SwitchFacts,
@@ -45,7 +45,7 @@ class Fact(NamedTuple):
         return ".".join((*self.owner, self.name))
 
 
-class Lock(Held):
+class Lock(LockPart):
     """Everything that `tpsim check` compares, one line per fact.
 
     version    of tpsim that wrote it
@@ -90,7 +90,7 @@ class Lock(Held):
         """The lists of facts, to look names up in."""
         return {name: frozenset(facts) for name, facts in self.uses.items()}
 
-    def made_with(self, name: str, part: Call | None, quantity: str) -> Iterator[frozenset[str]]:
+    def made_with(self, name: str, part: CallName | None, quantity: str) -> Iterator[frozenset[str]]:
         """The facts that a number of the scenario `name` is made with, in parts; none for one that is not there."""
         scenario = self.scenarios.get(name)
         if scenario is not None:
@@ -100,8 +100,8 @@ class Lock(Held):
 
 def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
     """The facts in a section, and in those below it."""
-    for name, one in (section if isinstance(section, dict) else section.parts()).items():
-        if isinstance(one, dict):
-            yield from _facts(kind, (*owner, name), one)
+    for name, value in (section if isinstance(section, dict) else section.parts()).items():
+        if isinstance(value, dict):
+            yield from _facts(kind, (*owner, name), value)
         else:
-            yield Fact(kind, owner, name), one
+            yield Fact(kind, owner, name), value

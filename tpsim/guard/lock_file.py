@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.guard.lock import VERSION, Lock
-from tpsim.guard.lock_parts import Held, Line
+from tpsim.guard.lock_parts import FactLine, LockPart
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.save import flow
@@ -108,10 +108,10 @@ def _named(lock: Lock) -> Iterator[tuple[Keys, str]]:
     """Every name of what a number is made with, with its place."""
     for name, fact in lock.scenarios.items():
         parts: dict[Keys, tuple[str, ...]] = {(): fact.uses}
-        parts |= {("results", key): one.uses for key, one in fact.results.items()}
-        parts |= {("collectives", at): one.uses for at, one in enumerate(fact.collectives)}
+        parts |= {("results", key): result.uses for key, result in fact.results.items()}
+        parts |= {("collectives", at): calls.uses for at, calls in enumerate(fact.collectives)}
         for keys, names in parts.items():
-            yield from ((("scenarios", name, *keys, "uses", at), one) for at, one in enumerate(names))
+            yield from ((("scenarios", name, *keys, "uses", at), used) for at, used in enumerate(names))
 
 
 def _parts(version: str) -> tuple[int, ...]:
@@ -133,24 +133,24 @@ def text(lock: Lock) -> str:
 
 def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
     """A fact as a line; of a map a line per fact, sorted, those of a section of the format in the format's order."""
-    if isinstance(value, Held) and not isinstance(value, Line):
+    if isinstance(value, LockPart) and not isinstance(value, FactLine):
         yield f"{pad}{flow(name)}:"
-        for key, one in value.parts().items():
-            yield from _lines(key, one, f"{pad}  ")
+        for key, stated in value.parts().items():
+            yield from _lines(key, stated, f"{pad}  ")
     elif value and isinstance(value, dict):
         yield f"{pad}{flow(name)}:"
-        for key, one in sorted(value.items()):
-            yield from _lines(key, one, f"{pad}  ")
-    elif value and isinstance(value, tuple) and isinstance(value[0], Line):
+        for key, stated in sorted(value.items()):
+            yield from _lines(key, stated, f"{pad}  ")
+    elif value and isinstance(value, tuple) and isinstance(value[0], FactLine):
         yield f"{pad}{flow(name)}:"
-        yield from (f"{pad}  - {flow(_plain(one))}" for one in sorted(value, key=lambda one: str(one.call)))
+        yield from (f"{pad}  - {flow(_plain(fact))}" for fact in sorted(value, key=lambda fact: str(fact.call)))
     else:
         yield f"{pad}{flow(name)}: {flow(_plain(value))}"
 
 
 def _plain(value: Any) -> Any:
     """A line's fields but those that say nothing, what it is made with last."""
-    if not isinstance(value, Line):
+    if not isinstance(value, FactLine):
         return value
     plain = value.model_dump(exclude_defaults=True)
     return {name: plain[name] for name in sorted(plain, key=lambda name: name == "uses")}

@@ -32,11 +32,11 @@ class Property(NamedTuple):
 
 def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
     """Every figure of a machine, every property of its levels that is none, and every curve, by its path."""
-    figures = {one.path: one for one in machine.constants()}
-    for path, one in figures.items():
-        source = machine.sources.get(one.source)
-        said = f"{source.title} (read {source.read})" if source else ""
-        yield path, ConstantFact(value=one.value, source=said, kind=one.kind, dimension=one.dimension)
+    figures = {constant.path: constant for constant in machine.constants()}
+    for path, figure in figures.items():
+        source = machine.sources.get(figure.source)
+        title = f"{source.title} (read {source.read})" if source else ""
+        yield path, ConstantFact(value=figure.value, source=title, kind=figure.kind, dimension=figure.dimension)
     for stated in properties(machine):
         if stated.path not in figures:  # a single launch is a figure, and no list of harnesses
             yield stated.path, ConstantFact(value=stated.value, kind=PROFILE)
@@ -54,12 +54,12 @@ def properties(machine: Machine) -> Iterator[Property]:
 
 def _stated(level: Level) -> Iterator[tuple[str, Any]]:
     """Of a map its keys, since what a level offers and in which order counts."""
-    for one in fields(level):
-        value = getattr(level, one.name)
-        if one.name == "name" or value is None or value == one.default or isinstance(value, Constant):
+    for field in fields(level):
+        value = getattr(level, field.name)
+        if field.name == "name" or value is None or value == field.default or isinstance(value, Constant):
             continue
         if isinstance(value, Mapping):
             value = ", ".join(map(str, value))
         elif isinstance(value, tuple | list):
             value = " x ".join(map(str, value))
-        yield one.name, str(value) if is_dataclass(value) else value
+        yield field.name, str(value) if is_dataclass(value) else value

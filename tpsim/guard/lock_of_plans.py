@@ -17,8 +17,8 @@ from tpsim.guard.lock_of_machine import machine_facts
 from tpsim.guard.lock_parts import (
     MODEL_CHANGES,
     NO_FORMULAS,
-    Asked,
-    Call,
+    AskedField,
+    CallName,
     CallsFact,
     FormulaFact,
     FormulaFacts,
@@ -28,8 +28,8 @@ from tpsim.guard.lock_parts import (
 )
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.guard.uses import Lists, Uses
+from tpsim.program.kinds_file import as_stated
 from tpsim.program.layout import PRACTICES, Dtypes
-from tpsim.program.model import as_stated
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
 from tpsim.question.requirements import BANDED
@@ -72,8 +72,8 @@ def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, shelf: She
 def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: FormulaFacts = NO_FORMULAS) -> Lock:
     """The lock of these plans; without formulas, which do not differ between two plans of one tpsim."""
     questions = [plan.question for plan in plans.values()]
-    machines = {machine_name(one, folder): one.base_machine for one in questions}
-    models = {model_name(one, folder): one.base_model.model for one in questions}
+    machines = {machine_name(question, folder): question.base_machine for question in questions}
+    models = {model_name(question, folder): question.base_model.model for question in questions}
     lists = Lists(
         Lock.empty(
             constants={name: dict(machine_facts(machine)) for name, machine in machines.items()},
@@ -88,13 +88,13 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
 
 def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
     """Every field of a model, those of the blocks of its kinds by their paths."""
-    said = as_stated(model)
-    kinds, stack = said.pop("kinds", {}), said.pop("stack", ())
+    fields = as_stated(model)
+    kinds, stack = fields.pop("kinds", {}), fields.pop("stack", ())
     blocks = [(f"{kind}.{next(iter(block))}", block) for kind, pair in kinds.items() for block in pair]
-    said |= {f"{path}.{name}": value for path, block in blocks for name, value in block.items()}
-    said |= {"stack": ", ".join(f"{many} {kind}" for kind, many in stack)} if stack else {}
-    said |= {"mtp": " of ".join(map(str, model.mtp[::-1]))} if model.mtp else {}
-    yield from ((name, value) for name, value in said.items() if name != "name" and value is not None)
+    fields |= {f"{path}.{name}": value for path, block in blocks for name, value in block.items()}
+    fields |= {"stack": ", ".join(f"{many} {kind}" for kind, many in stack)} if stack else {}
+    fields |= {"mtp": " of ".join(map(str, model.mtp[::-1]))} if model.mtp else {}
+    yield from ((name, value) for name, value in fields.items() if name != "name" and value is not None)
 
 
 def _named(kind: Any, path: str, folder: Path) -> str:
@@ -125,11 +125,11 @@ DEFAULTS: Mapping[str, type[Any]] = {
 def _switches(questions: Sequence[Question]) -> SwitchFacts:
     """The defaults of a scenario's fields, and the bundles of practices in use."""
     stated = {
-        Asked(section, name): one.default
+        AskedField(section, name): declared.default
         for section, model in DEFAULTS.items()
-        for name, one in model.model_fields.items()
+        for name, declared in model.model_fields.items()
     }
-    stated |= {Asked("dtypes", name): dtype for name, dtype in asdict(Dtypes()).items()}
+    stated |= {AskedField("dtypes", name): dtype for name, dtype in asdict(Dtypes()).items()}
     bases = {question.resolved["practice"]["base"] for question in questions}
     return SwitchFacts(
         default={str(field): value for field, value in stated.items() if isinstance(value, str | int | bool)},
@@ -141,19 +141,19 @@ def _formulas(
     questions: Sequence[Question], known: FormulaFacts, folder: Path, shelf: Shelf, *, texts: bool
 ) -> FormulaFacts:
     def held(formulas: Iterable[tuple[str, Formula]], before: Mapping[str, FormulaFact]) -> dict[str, FormulaFact]:
-        return {name: one.fact(before.get(name), texts=texts) for name, one in formulas}
+        return {name: formula.fact(before.get(name), texts=texts) for name, formula in formulas}
 
     seconds: dict[str, dict[str, dict[str, FormulaFact]]] = {}
-    machines = {(one.cost_model, machine_name(one, folder)): one.base_machine for one in questions}
+    machines = {(question.cost_model, machine_name(question, folder)): question.base_machine for question in questions}
     for (model, key), machine in machines.items():
         before = known.seconds.get(model, {}).get(key, {})
         seconds.setdefault(model, {})[key] = held(seconds_formulas(machine, model), before)
-    programs = {program_name(one): shelf.lowered(one) for one in questions}
+    programs = {program_name(question): shelf.lowered(question) for question in questions}
     return FormulaFacts(
         wire=held(move_formulas(), known.wire),
         form=held(form_formulas(), known.form),
         seconds=seconds,
-        program={key: held(program_formulas(one), known.program.get(key, {})) for key, one in programs.items()},
+        program={key: held(program_formulas(program), known.program.get(key, {})) for key, program in programs.items()},
     )
 
 
@@ -189,7 +189,7 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
 
 def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
-    base, own = (dict(_model_facts(one)) for one in (question.base_model.model, question.model))
+    base, own = (dict(_model_facts(side)) for side in (question.base_model.model, question.model))
     changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
     skipped = ("name", "model", "placement", CHANGES)
     return inputs_of(
@@ -210,21 +210,21 @@ def inputs_of(resolved: Mapping[str, Any]) -> Inputs:
     >>> inputs_of({"chips": 2, "mesh": {"x": 2}, "layout": {"tp": ["x", "y"], "dp": []}, "require": {}})
     {'chips': 2, 'mesh': {'x': 2}, 'layout': {'tp': 'x, y'}}
     """
-    plain = {name: dict(_flat(one)) if isinstance(one, Mapping) else one for name, one in resolved.items()}
-    return {name: one for name, one in plain.items() if one is not None and one != {}}
+    plain = {name: dict(_flat(value)) if isinstance(value, Mapping) else value for name, value in resolved.items()}
+    return {name: value for name, value in plain.items() if value is not None and value != {}}
 
 
 def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """A map of maps with paths for names; what is not stated or empty is left out."""
-    for name, one in section.items():
-        if isinstance(one, Mapping):
-            yield from _flat(one, f"{above}{name}.")
-        elif isinstance(one, list | tuple) and any(isinstance(each, Mapping) for each in one):
-            yield from _flat(dict(zip(map(str, range(len(one))), one, strict=True)), f"{above}{name}.")
-        elif isinstance(one, list | tuple):
-            yield from [(f"{above}{name}", ", ".join(map(str, one)))] if one else []
-        elif one is not None:
-            yield f"{above}{name}", one
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+            yield from _flat(dict(zip(map(str, range(len(value))), value, strict=True)), f"{above}{name}.")
+        elif isinstance(value, list | tuple):
+            yield from [(f"{above}{name}", ", ".join(map(str, value)))] if value else []
+        elif value is not None:
+            yield f"{above}{name}", value
 
 
 def _results(plan: PlanResult) -> dict[str, Any]:
@@ -234,10 +234,10 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "exposed_s": plan.step["exposed_s"],
         **{name: seconds for name in WAITS if (seconds := plan.step[name])},
         "flops": plan.step["flops_per_device"],
-        **{name: held for name in (*MEMORY, CACHE) if (held := plan.memory[name]) is not None},
+        **{name: size for name in (*MEMORY, CACHE) if (size := plan.memory[name]) is not None},
         "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
-        **{f"require.{one.name}": one.ok for one in plan.require if one.name not in BANDED},
+        **{f"require.{demand.name}": demand.ok for demand in plan.require if demand.name not in BANDED},
         **_best(plan.question),
     }
 
@@ -248,23 +248,23 @@ def _best(question: Question) -> dict[str, bool]:
         return {}
     from tpsim.answers.search import search  # loads numpy, which few scenarios need
 
-    found = search(question.stated.document, chips=question.mesh.devices, top=1)
-    return {"require.best": bool(found.require) and found.ok}
+    best = search(question.stated.document, chips=question.mesh.devices, top=1)
+    return {"require.best": bool(best.require) and best.ok}
 
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
-    for one, row in zip(calls_of(plan.collectives), plan.collectives, strict=True):
+    for fact, row in zip(calls_of(plan.collectives), plan.collectives, strict=True):
         levels = tuple(_carried_by(row, plan.question))
-        yield one.but(messages=plain(row.timing.steps * one.calls), levels=levels, uses=uses.of_row(row))
+        yield fact.but(messages=plain(row.timing.steps * fact.calls), levels=levels, uses=uses.of_row(row))
 
 
 def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
     """Rows under the interface's names as a lock holds them, without what only a plan knows that is not saved."""
-    alike: Counter[Call] = Counter()
+    alike: Counter[CallName] = Counter()
     for row in rows:
         place = "once" if row["layer"] is None else "layers"
         what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
-        call = Call(row["phase"], place, row["collective"], row["axis"], what)
+        call = CallName(row["phase"], place, row["collective"], row["axis"], what)
         alike[call] += 1
         yield CallsFact(
             **call._replace(again=alike[call])._asdict(),

@@ -51,12 +51,12 @@ def saved(path: str) -> Lock:
 def _refuse_other_types(document: Document) -> None:
     """A file that was changed by hand may have anything where a number or a name is compared."""
     for part, names, what in _expected(document.data):
-        found: Any = document.data
+        data: Any = document.data
         for key in part:
-            found = found[key]
+            data = data[key]
         for name in names:
-            if not IS[what](found[name]):
-                message = f"{name} of this saved plan is {found[name]!r}, which is no {what}"
+            if not IS[what](data[name]):
+                message = f"{name} of this saved plan is {data[name]!r}, which is no {what}"
                 raise InputError.one("damaged-result", message, document.place(*part, name), "save it again")
 
 
@@ -98,7 +98,10 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
     resolved, result = data["resolved"], data["result"]
     model, machine = resolved["model"]["name"], resolved["hardware"]
     fields = {name: value for name, value in resolved["model"].items() if name != "name" and value is not None}
-    file = ConstantFact(value=_digest(data["inputs"], machine), kind="file")
+    file = ConstantFact(
+        value=next((read["sha256"][:12] for read in data["inputs"] if Path(read["path"]).stem == machine), ""),
+        kind="file",
+    )
     made = Lock.empty(
         version=data["tpsim"],
         constants={machine: {FILE: file}},
@@ -133,11 +136,8 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
     step, memory = result["step"], result["memory"]
     steps = {"step_s": step["time_s"], **{key: step[key] for key in RESULTS[1:]}}
     waits = {key: step[key] for key in WAITS if step.get(key)}
-    demands = {f"require.{one['name']}": one["ok"] for one in result["require"] if one["name"] not in BANDED}
-    held = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
-    return {**steps, **waits, **held, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
-
-
-def _digest(files: Sequence[Mapping[str, str]], machine: str) -> str:
-    """The hash of the machine's file, as far as its name tells which one it is."""
-    return next((one["sha256"][:12] for one in files if Path(one["path"]).stem == machine), "")
+    demands = {
+        f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED
+    }
+    sizes = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
+    return {**steps, **waits, **sizes, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}

@@ -22,7 +22,7 @@ FIGURES = ("_s", "_bytes", "flops")
 """How the names of a scenario's results end that are numbers."""
 
 
-class Held(Strict):
+class LockPart(Strict):
     """A part of a lock."""
 
     def parts(self) -> dict[str, Any]:
@@ -34,17 +34,17 @@ class Held(Strict):
         return self.model_construct(**self.parts() | changes)
 
 
-class Line(Held):
+class FactLine(LockPart):
     """A fact that is one line of the file."""
 
 
-class Made(Line):
+class Made(FactLine):
     """A line of numbers, and the names of the facts, and of lists of them, that these are made with."""
 
     uses: Names = ()
 
 
-class ConstantFact(Line):
+class ConstantFact(FactLine):
     """A figure or a property of a machine, with its source in words and its kind."""
 
     noun: ClassVar[str] = "a constant of a lock"
@@ -62,7 +62,7 @@ class ConstantFact(Line):
         return dimension
 
 
-class FormulaFact(Line):
+class FormulaFact(FactLine):
     """A formula: its canonical text, which informs, and its exact values at sample sizes, which decide."""
 
     noun: ClassVar[str] = "a formula of a lock"
@@ -70,7 +70,7 @@ class FormulaFact(Line):
     samples: Annotated[Names, Field(min_length=1)]
 
 
-class SwitchFacts(Held):
+class SwitchFacts(LockPart):
     """The defaults of a scenario's fields, and the bundles of practices in use."""
 
     noun: ClassVar[str] = "the switches of a lock"
@@ -78,7 +78,7 @@ class SwitchFacts(Held):
     practice: dict[str, dict[str, Value]]
 
 
-class FormulaFacts(Held):
+class FormulaFacts(LockPart):
     """What moves send, closed forms, how a machine's levels make seconds, what structures of programs come to."""
 
     noun: ClassVar[str] = "the formulas of a lock"
@@ -92,7 +92,7 @@ NO_SWITCHES = SwitchFacts(default={}, practice={})
 NO_FORMULAS = FormulaFacts(wire={}, form={}, seconds={}, program={})
 
 
-class Call(NamedTuple):
+class CallName(NamedTuple):
     """Which calls of a scenario: what tells one of its collectives from the others.
 
     place  ``layers`` for what runs in every layer, else ``once``
@@ -114,8 +114,8 @@ class Call(NamedTuple):
         return f"{self.kind} over {self.axis}"
 
     def __str__(self) -> str:
-        said = f"{self.phase} {self.place} {self.kind} {self.axis} {self.array}"
-        return said if self.again == 1 else f"{said} #{self.again}"
+        text = f"{self.phase} {self.place} {self.kind} {self.axis} {self.array}"
+        return text if self.again == 1 else f"{text} #{self.again}"
 
 
 class CallsFact(Made):
@@ -143,9 +143,9 @@ class CallsFact(Made):
     levels: tuple[Annotated[Names, Field(min_length=3, max_length=3)], ...]
 
     @property
-    def call(self) -> Call:
+    def call(self) -> CallName:
         """What tells it from the others."""
-        return Call(self.phase, self.place, self.kind, self.axis, self.array, self.again)
+        return CallName(self.phase, self.place, self.kind, self.axis, self.array, self.again)
 
     @property
     def by(self) -> str:
@@ -180,7 +180,7 @@ SECTIONS = {MODEL_CHANGES: "model", CHANGES: "hardware"}
 """Sections that the scenario's file calls otherwise."""
 
 
-class Asked(NamedTuple):
+class AskedField(NamedTuple):
     """A field of a scenario: its name in a section of the file, ``layout`` and ``zero``; "" for no section."""
 
     section: str
@@ -190,13 +190,13 @@ class Asked(NamedTuple):
         return f"{self.section}.{self.name}" if self.section else self.name
 
 
-BASE = Asked("practice", "base")
+BASE = AskedField("practice", "base")
 """The field that names the bundle of a practice."""
 
 M = TypeVar("M", "CallsFact", "ResultFact", "ScenarioFact")
 
 
-class ScenarioFact(Held):
+class ScenarioFact(LockPart):
     """A scenario: what it asks, resolved; what it came to; its collectives.
 
     inputs  its fields: its machine, its model, the structure of its program, ...
@@ -213,7 +213,9 @@ class ScenarioFact(Held):
     @field_validator("results")
     @classmethod
     def _are_numbers(cls, results: dict[str, ResultFact]) -> dict[str, ResultFact]:
-        wrong = [name for name, one in results.items() if name.endswith(FIGURES) and isinstance(one.value, bool | str)]
+        wrong = [
+            name for name, result in results.items() if name.endswith(FIGURES) and isinstance(result.value, bool | str)
+        ]
         if wrong:
             raise ValueError(f"{wrong[0]} is a number")
         return results
@@ -221,32 +223,32 @@ class ScenarioFact(Held):
     @field_validator("collectives")
     @classmethod
     def _differ(cls, collectives: tuple[CallsFact, ...]) -> tuple[CallsFact, ...]:
-        twice = [call for call, times in Counter(one.call for one in collectives).items() if times > 1]
+        twice = [call for call, times in Counter(calls.call for calls in collectives).items() if times > 1]
         if twice:
             raise ValueError(f"{twice[0]} stands here once")
         return collectives
 
     @cached_property
-    def asked(self) -> dict[Asked, Any]:
+    def asked(self) -> dict[AskedField, Any]:
         """Every field."""
-        found: dict[Asked, Any] = {}
-        for name, one in self.inputs.items():
-            if isinstance(one, dict):
-                found |= {Asked(SECTIONS.get(name, name), key): value for key, value in one.items()}
+        fields: dict[AskedField, Any] = {}
+        for name, stated in self.inputs.items():
+            if isinstance(stated, dict):
+                fields |= {AskedField(SECTIONS.get(name, name), key): value for key, value in stated.items()}
             else:
-                found[Asked("", name)] = one
-        return found
+                fields[AskedField("", name)] = stated
+        return fields
 
     @cached_property
-    def calls(self) -> dict[Call, CallsFact]:
+    def calls(self) -> dict[CallName, CallsFact]:
         """The collectives by what tells them apart."""
-        return {one.call: one for one in self.collectives}
+        return {calls.call: calls for calls in self.collectives}
 
     def result(self, name: str) -> Any:
         """A result's value; None if there is none of that name."""
         return self.results[name].value if name in self.results else None
 
-    def made_with(self, part: Call | None, quantity: str) -> Names:
+    def made_with(self, part: CallName | None, quantity: str) -> Names:
         """Names of the facts and lists that a number is made with; `part` is its collective, if it is of one."""
         own: CallsFact | ResultFact | None = self.results.get(quantity) if part is None else self.calls.get(part)
         return () if own is None else (*self.uses, *own.uses)
@@ -254,16 +256,16 @@ class ScenarioFact(Held):
     @property
     def named(self) -> dict[str, None]:
         """Names of every fact and list that any of its numbers is made with."""
-        made = (self.uses, *(one.uses for one in (*self.results.values(), *self.collectives)))
+        made = (self.uses, *(fact.uses for fact in (*self.results.values(), *self.collectives)))
         return dict.fromkeys(name for names in made for name in names)
 
     def renamed(self, called: Mapping[str, str]) -> ScenarioFact:
         """The same with those facts and lists called otherwise."""
 
-        def told(one: M) -> M:
-            return one.but(uses=tuple(called[name] for name in one.uses))
+        def told(fact: M) -> M:
+            return fact.but(uses=tuple(called[name] for name in fact.uses))
 
         return told(self).but(
-            results={name: told(one) for name, one in self.results.items()},
+            results={name: told(result) for name, result in self.results.items()},
             collectives=tuple(map(told, self.collectives)),
         )

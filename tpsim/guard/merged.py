@@ -23,12 +23,12 @@ def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
     if not kept:
         return now
     scenarios = list(kept.values())
-    named = {name for one in scenarios for name in one.named}
+    named = {name for fact in scenarios for name in fact.named}
     lists = {name: known.uses[name] for name in named if name in known.uses}
-    practices = _both(known.switches.practice, now.switches.practice, [one.asked[BASE] for one in scenarios])
+    practices = _both(known.switches.practice, now.switches.practice, [fact.asked[BASE] for fact in scenarios])
     both = now.but(
-        constants=_both(known.constants, now.constants, [one.inputs["hardware"] for one in scenarios]),
-        models=_both(known.models, now.models, [one.inputs["model"] for one in scenarios]),
+        constants=_both(known.constants, now.constants, [fact.inputs["hardware"] for fact in scenarios]),
+        models=_both(known.models, now.models, [fact.inputs["model"] for fact in scenarios]),
         switches=now.switches.but(practice=practices),
         formulas=_formulas(known.formulas, now.formulas, scenarios),
         uses={**lists, **now.uses},
@@ -43,18 +43,18 @@ F = TypeVar("F")
 
 def _both(known: Mapping[str, F], now: Mapping[str, F], owners: Iterable[object]) -> dict[str, F]:
     """The facts of these owners as they are held, and of all others as they are now."""
-    held = set(owners)
-    return {**{name: facts for name, facts in known.items() if name in held}, **now}
+    owned = set(owners)
+    return {**{name: facts for name, facts in known.items() if name in owned}, **now}
 
 
 def _formulas(known: FormulaFacts, now: FormulaFacts, scenarios: Sequence[ScenarioFact]) -> FormulaFacts:
     """Those of the scenarios' programs, and of their machines under their cost models."""
     seconds = dict(now.seconds)
-    for model, held in known.seconds.items():
-        machines = [one.inputs["hardware"] for one in scenarios if one.inputs["cost_model"] == model]
-        if found := _both(held, now.seconds.get(model, {}), machines):
-            seconds[model] = found
-    programs = _both(known.program, now.program, [one.inputs["program"] for one in scenarios])
+    for model, second in known.seconds.items():
+        machines = [fact.inputs["hardware"] for fact in scenarios if fact.inputs["cost_model"] == model]
+        if formulas := _both(second, now.seconds.get(model, {}), machines):
+            seconds[model] = formulas
+    programs = _both(known.program, now.program, [fact.inputs["program"] for fact in scenarios])
     return now.but(seconds=seconds, program=programs)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.guard.lock import Lock
-    from tpsim.guard.lock_parts import Call, ScenarioFact
+    from tpsim.guard.lock_parts import CallName, ScenarioFact
 
 HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 """The results that states are the sum of."""
@@ -26,7 +26,7 @@ class Moved:
     """
 
     scenario: str
-    part: Call | None
+    part: CallName | None
     quantity: str
     old: Any
     new: Any
@@ -43,7 +43,7 @@ def relative(old: Any, new: Any) -> float | None:
     >>> relative(4, 5), relative(0, 5), relative("a", "b")
     (0.25, None, None)
     """
-    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (old, new))
+    numbers = all(isinstance(side, int | float) and not isinstance(side, bool) for side in (old, new))
     return (new - old) / old if numbers and old else None
 
 
@@ -108,10 +108,10 @@ def outcome(quantity: str, value: Any) -> str:
 QUANTITIES = ("calls", "bytes", "wire", "messages", "time_s", "by")
 
 
-def _moved_calls(name: str, call: Call, old: Lock, new: Lock) -> Iterator[Moved]:
+def _moved_calls(name: str, call: CallName, old: Lock, new: Lock) -> Iterator[Moved]:
     calls = [lock.scenarios[name].calls.get(call) for lock in (old, new)]
     for quantity in QUANTITIES:
-        before, after = (getattr(one, quantity, None) for one in calls)
+        before, after = (getattr(side, quantity, None) for side in calls)
         if not same(before, after, old.tolerance if quantity == "time_s" else 0):
             yield Moved(name, call, quantity, before, after)
 

@@ -29,16 +29,16 @@ class Renamed(NamedTuple):
 
 def in_names_of(new: Lock, old: Lock) -> tuple[Lock, list[Cause]]:
     """The old lock with the names of the new one, and a cause for each name that moved, which moves no number."""
-    found = [pair for field_name in SECTIONS for pair in _renamed(field_name, old, new)]
-    causes = [Cause("scenario", one.field, one.old, one.new, _note(one, old, new)) for one in found]
-    for one in found:
-        old = _told(one, old, new)
+    pairs = [pair for field_name in SECTIONS for pair in _renamed(field_name, old, new)]
+    causes = [Cause("scenario", pair.field, pair.old, pair.new, _note(pair, old, new)) for pair in pairs]
+    for pair in pairs:
+        old = _told(pair, old, new)
     return old, causes
 
 
 def _renamed(field_name: str, old: Lock, new: Lock) -> Iterator[Renamed]:
     """For each name that is new the name before that most scenarios gave up for it, if their facts are alike."""
-    known = {one.inputs.get(field_name) for one in old.scenarios.values()}
+    known = {fact.inputs.get(field_name) for fact in old.scenarios.values()}
     moves: dict[Any, Counter[Any]] = {}
     for name in (name for name in new.scenarios if name in old.scenarios):
         before, after = (lock.scenarios[name].inputs.get(field_name) for lock in (old, new))
@@ -107,11 +107,11 @@ def _names(pair: Renamed, old: Lock) -> Iterator[tuple[str, str]]:
 def _with(lock: Lock, name: str, pair: Renamed, names: Mapping[str, str]) -> Lock:
     """The lock in which one scenario has the new name, and lists of facts that are called by it."""
     fact = lock.scenarios[name]
-    called = {one: f"{one} {pair.new}" if one in lock.uses else names.get(one, one) for one in fact.named}
+    called = {used: f"{used} {pair.new}" if used in lock.uses else names.get(used, used) for used in fact.named}
     uses = {
-        called[one]: tuple(names.get(known, known) for known in lock.uses[one])
-        for one in fact.named
-        if one in lock.uses
+        called[used]: tuple(names.get(known, known) for known in lock.uses[used])
+        for used in fact.named
+        if used in lock.uses
     }
     told = fact.but(inputs={**fact.inputs, pair.field: pair.new}).renamed(called)
     return lock.but(uses={**lock.uses, **uses}, scenarios={**lock.scenarios, name: told})

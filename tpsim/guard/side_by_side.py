@@ -40,9 +40,9 @@ def pictures(drift: Drift) -> Iterator[Picture]:
     }
     steps = {side: _spans(_step(fact), "seconds") for side, fact in sides.items()}
     yield Spans("The step, side by side", f"What a step is made of, old above new.{some}", steps, list(STEP))
-    held = {side: _spans(_memory(fact), "bytes") for side, fact in sides.items()}
+    spans = {side: _spans(_memory(fact), "bytes") for side, fact in sides.items()}
     parts = (STATES, KEPT, WORKING)
-    yield Spans("Memory, side by side", f"What the peak is made of, old above new.{some}", held, parts, kind="bytes")
+    yield Spans("Memory, side by side", f"What the peak is made of, old above new.{some}", spans, parts, kind="bytes")
 
 
 def _effect(name: str, drift: Drift) -> float:

@@ -12,7 +12,7 @@ from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_of_machine import properties
-from tpsim.guard.lock_parts import BASE, Asked
+from tpsim.guard.lock_parts import BASE, AskedField
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.machine.parts import Watched, changed
 from tpsim.question.prices import route_over
@@ -46,11 +46,11 @@ class Lists:
 
     def called(self, names: Iterable[str]) -> Names:
         """What a list is called, equal for equal lists; a single fact by its own name, and nothing for none."""
-        found = tuple(sorted(self._facts.intersection(names)))
-        if len(found) <= 1:
-            return found
-        name = f"u{hashlib.sha256(repr(found).encode()).hexdigest()[:7]}"
-        self.known[name] = found
+        facts = tuple(sorted(self._facts.intersection(names)))
+        if len(facts) <= 1:
+            return facts
+        name = f"u{hashlib.sha256(repr(facts).encode()).hexdigest()[:7]}"
+        self.known[name] = facts
         return (name,)
 
 
@@ -67,8 +67,8 @@ class Uses:
 
     def shared(self) -> Names:
         """Of every number: the model, the switches that the scenario leaves as they are, what a planner weighed."""
-        found = self.lists.called([*self._model(), *self._switches()])
-        return (*found, *self._weighed()) if self.plan.question.planner == "cheapest" else found
+        made = self.lists.called([*self._model(), *self._switches()])
+        return (*made, *self._weighed()) if self.plan.question.planner == "cheapest" else made
 
     def of_row(self, row: Row) -> Names:
         """Of a collective: what its timing reads, what places it, and what its calls come to in its program."""
@@ -115,16 +115,16 @@ class Uses:
         """The fields of the model that the scenario does not state itself."""
         model = str(self.fact.inputs["model"])
         fields = self.lists.held.models[model]
-        yield from (f"{model}.{name}" for name in fields if Asked("model", name) not in self.fact.asked)
+        yield from (f"{model}.{name}" for name in fields if AskedField("model", name) not in self.fact.asked)
 
     def _switches(self) -> Iterator[str]:
         """The defaults, and the switches of its practice, that say what the scenario has."""
         asked, known = self.fact.asked, self.lists.held.switches
-        said = {str(one): value for one, value in asked.items()}
-        yield from (f"default.{name}" for name, value in known.default.items() if said.get(name) == value)
+        fields = {str(asked_field): value for asked_field, value in asked.items()}
+        yield from (f"default.{name}" for name, value in known.default.items() if fields.get(name) == value)
         base = asked[BASE]
         for name, value in known.practice[base].items():
-            if asked.get(Asked("practice", name)) == value:
+            if asked.get(AskedField("practice", name)) == value:
                 yield f"practice.{base}.{name}"
 
     def _weighed(self) -> Iterator[str]:
@@ -148,15 +148,18 @@ class Uses:
         }  # a timing calls the machine by its name, and the lock perhaps by its file
         timings = {id(row.timing): row.timing for row in self.plan.collectives}
         return {
-            key: (one.constants, tuple(called.get(name, name) for name in one.formulas)) for key, one in timings.items()
+            key: (timing.constants, tuple(called.get(name, name) for name in timing.formulas))
+            for key, timing in timings.items()
         }
 
     @cached_property
     def _stated(self) -> set[str]:
         """Paths of what the scenario states of its machine: they are its own, and no facts of the machine."""
-        base = {one.path: one for one in self.plan.question.base_machine.constants()}
-        moved = {one.path for one in self.plan.question.machine.constants() if base.get(one.path) != one}
-        return moved | {one.name for one in self.fact.asked if one.section == "hardware"}
+        base = {constant.path: constant for constant in self.plan.question.base_machine.constants()}
+        moved = {
+            constant.path for constant in self.plan.question.machine.constants() if base.get(constant.path) != constant
+        }
+        return moved | {asked_field.name for asked_field in self.fact.asked if asked_field.section == "hardware"}
 
     @property
     def _machine(self) -> str:
@@ -170,14 +173,14 @@ class Uses:
 
     def _properties(self, levels: Collection[str]) -> Iterator[str]:
         """What is no figure: all of it of these levels, and of every level what places a mesh on them."""
-        for one in properties(self.plan.question.machine):
-            if one.level in levels or one.name in PLACING:
-                yield one.path
+        for stated in properties(self.plan.question.machine):
+            if stated.level in levels or stated.name in PLACING:
+                yield stated.path
 
     def _read(self, number: Callable[[PlanResult], Any]) -> Names:
         """Paths of the machine's constants that are read where the plan makes a number."""
         question, seen = self.plan.question, set[str]()
-        machine = changed(question.machine, lambda one: Watched(one, seen))
+        machine = changed(question.machine, lambda constant: Watched(constant, seen))
         number(replace(self.plan, question=replace(question, machine=machine)))
         return tuple(seen)
 

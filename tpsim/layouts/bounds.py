@@ -42,23 +42,25 @@ class Bounds:
 
     def step_s(self, cells: Any, schedule: str, sorts: Sorts, *, blocking: bool, alone: bool = False) -> Any:
         """Seconds that no step takes less than; alone: of actions those of their kernels, which are quickly known."""
-        taken = self.figures.worked_s if alone else self.figures.action_s
+        figures = self.figures
 
         def of(chunk: Chunk, acts: str) -> Any:
-            return self._once((chunk, acts, alone), lambda: taken(chunk, acts))[cells]
+            if not alone:
+                return figures.action_s(cells, chunk, acts)
+            return self._once((chunk, acts), lambda: figures.worked_s(chunk, acts))[cells]
 
         def once(rank: Chunk) -> Any:
             waits = sorts.ranks > 1 or not alone  # calls of layouts without stages may be joined otherwise
-            return self._once((rank, waits), lambda: self.figures.once_s(rank, waits=waits))[cells]
+            return self._once((rank, waits), lambda: figures.once_s(rank, waits=waits))[cells]
 
         def each(many: Mapping[int, int], acts: str) -> Any:
             return total(n * of(sorts.chunks[sort], acts) for sort, n in many.items())
 
-        m, p = self.figures.microbatches[cells], sorts.ranks
+        m, p = figures.microbatches[cells], sorts.ranks
         if p == 1:
             (chunk,), (whole,) = sorts.chunks, sorts.wholes
             return m * (of(chunk, "F") + of(chunk, "BW")) + once(whole)
-        hop, split = self.figures.hop_s[cells], splits(schedule)
+        hop, split = figures.calls.hop_s[cells], splits(schedule)
         back = "B" if split else "BW"
         held_up = _Gaps(m, hop) if blocking and len(sorts.of) == p else None
         found = []

@@ -6,14 +6,16 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
-from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE, Layout, Ways
+from tpsim.layouts.group import ALONE, Group, Turns
+from tpsim.layouts.layout import Layout, Ways
+from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
 from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
-ALONE = 1
-"""Ways of a role of one device: what is split over it makes no difference, so one of them is looked at."""
-
 Parts = tuple[int, ...]
 """Numbers of microbatches."""
 
@@ -54,52 +53,6 @@ class Laid:
         """What its program is made from, but for what is recomputed."""
         table = self.cut.layout.table
         return self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
-
-
-class Turns(NamedTuple):
-    """Layouts that differ in the number of microbatches alone.
-
-    mesh    its number
-    layers  of each chunk; none without stages
-    cells   their numbers
-    """
-
-    mesh: int
-    schedule: str
-    chunks: int
-    layers: Split
-    cells: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Legal layouts of one traced program.
-
-    first    one of them: of several stages if any is
-    example  its question
-    ways     of the roles of each mesh
-    meshes   a question of each mesh, that its wires are read off
-    on, microbatches  of every cell: the number of its mesh, and its microbatches
-    """
-
-    space: Space
-    first: Layout
-    example: Question
-    ways: list[Ways]
-    meshes: list[Question]
-    on: Any
-    microbatches: Any
-    turns: list[Turns]
-
-    def layout(self, cell: int, schedule: str, chunks: int) -> Layout:
-        """The layout of a cell whose stages take turns so."""
-        ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
-        return self.first._replace(**ways._asdict(), schedule=schedule, chunks=chunks, microbatches=m)
-
-    def lone(self, shelf: Shelf) -> Question:
-        """A question without stages: what it asks for is another program."""
-        mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
-        return self.space.question(self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1), shelf)
 
 
 @dataclass
@@ -147,7 +100,7 @@ class Legal:
                     for dp in only["dp"] or (chips // (tp * cp * pp),):
                         if pp * dp * cp * tp == chips:
                             experts = divisors(dp) if self.base.model.experts else (1,)
-                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts)
+                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts if not dp % ep)
 
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
@@ -213,11 +166,16 @@ class Legal:
                 laid, layers, legal, refused = self._laid(one, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
-                apart = self.base.model.tie_embeddings and ways.pp == ALONE
+                apart = self._shared_by_ends and ways.pp == ALONE
                 for recompute in recomputes if legal else ():
                     key = zero, sp, recompute, apart, laid.table
                     known[key].append((one._replace(recompute=recompute), laid, layers, legal))
         self.groups = [self._group(found) for found in known.values()]
+
+    @property
+    def _shared_by_ends(self) -> bool:
+        """True where both ends of the stack use an embedding: whether they are one rank is another program then."""
+        return self.base.model.tie_embeddings or self.base.model.mtp is not None
 
     def _laid(self, one: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""

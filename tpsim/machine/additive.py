@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined
-from tpsim.machine.algorithms import ACROSS, ALGORITHMS, FORMS, HIERARCHICAL, TORUS_FORMS, Crossing, Levels
-from tpsim.machine.choice import Question, taken
-from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, chained, least, single, tuned, twice, where_more
-from tpsim.machine.forms import TorusAxis, Traffic, on_one_host, own_share, strided
+from tpsim.machine.algorithm import Crossing, Levels
+from tpsim.machine.algorithms import ACROSS, ALGORITHMS, FORMS, HIERARCHICAL, TORUS_FORMS
+from tpsim.machine.cable_forms import on_one_host
+from tpsim.machine.choice import ChoiceQuestion, taken
+from tpsim.machine.combined import chained, least, twice, where_more
+from tpsim.machine.cost import FREE, SIMPLE, Cost, Link, single, tuned
+from tpsim.machine.forms import Traffic, strided
+from tpsim.machine.level_forms import own_share
 from tpsim.machine.permutes import changing
+from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
@@ -178,13 +183,13 @@ def _runs(found: Sequence[Group], kind: MoveKind, choice: Choice, change: Change
     return [_Run(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
 
 
-def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> Question:
+def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> ChoiceQuestion:
     def again(way: Cost, size: Size) -> Cost:
         run = _Run((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
         (found,) = run.ways(size)
         return found
 
-    return Question(V, group.n, wire(kind, 1, group.n), again)
+    return ChoiceQuestion(V, group.n, wire(kind, 1, group.n), again)
 
 
 def algorithms(found: Sequence[Group], kind: MoveKind) -> list[str]:

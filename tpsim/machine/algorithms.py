@@ -7,127 +7,17 @@ samples, and the names by which libraries call them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.moves import MoveKind
-from tpsim.machine import forms
-from tpsim.machine.forms import Form, TorusAxis, Traffic, twice
+from tpsim.machine import cable_forms, forms, level_forms, torus_forms
+from tpsim.machine.algorithm import Across, Algorithm, Crossing
+from tpsim.machine.forms import Form, Traffic, twice
 from tpsim.quantity.size import Size, largest, over, total
 
 if TYPE_CHECKING:
-    from tpsim.fabric.wires import Segment
-    from tpsim.machine.cost import Link
-
-Forms = Mapping[MoveKind, Form]
-"""What moves, per move."""
-
-
-class Crossing(NamedTuple):
-    """A way over two levels together.
-
-    latency, bandwidth  seconds
-    carried             bytes that a device sends, on average
-    busiest             bytes on the busiest link of any level
-    own                 bytes that it sends to itself; None where it never does
-    serial              bytes that are waited for on the level where that is most; None: those of its busiest link
-    uplink              bytes on a node's uplink, where its devices share one
-    """
-
-    latency: Any
-    bandwidth: Any
-    steps: Any
-    carried: Any
-    busiest: Any
-    own: Any
-    serial: Any = None
-    uplink: Any = 0
-
-
-class Levels(NamedTuple):
-    """Two levels of switches, and what is to move over them: V bytes of the whole array.
-
-    links  the levels' figures as the algorithm meets them
-    """
-
-    kind: MoveKind
-    V: Any
-    inner: Segment
-    outer: Segment
-    links: tuple[Link, Link]
-
-    @property
-    def n(self) -> Any:
-        """Devices on both levels."""
-        return self.inner.n * self.outer.n
-
-    @property
-    def own(self) -> Any:
-        """Bytes that a device sends to itself."""
-        return forms.own_share(self.kind, self.V, self.n)
-
-    def busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Bytes on the busiest link of either level where each device sends so many."""
-        inner, outer = (
-            forms.BUSIEST[segment.topology](part, segment.n) * segment.stride
-            for segment, part in zip((self.inner, self.outer), sent, strict=True)
-        )
-        return inner, outer
-
-    def uplink(self, sent: tuple[Any, Any]) -> Any:
-        """Bytes on a node's uplink where each device sends so many over either level."""
-        return self.links[1].uplink(sent[1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Across:
-    """How an algorithm runs over two levels of switches.
-
-    moves    what it moves
-    needs    what the profile must offer on the inner and on the outer level; "" for nothing
-    met_as   the algorithm as which each level's figures meet it; "" for itself
-    run      over both levels together
-    message  bytes that one step sends, of V bytes over n devices
-    in_turn  instead of `run`: the algorithm on the inner level, and the one on the outer level
-    made_of  closed forms of a switch that `run` is made of
-    """
-
-    moves: frozenset[MoveKind]
-    needs: tuple[str, str] = ("", "")
-    met_as: tuple[str, str] = ("", "")
-    run: Callable[[Levels], Crossing] | None = None
-    message: Callable[[Any, Any], Any] = over
-    in_turn: tuple[str, str] | None = None
-    made_of: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """A collective algorithm.
-
-    forms     closed forms on one axis, by how its devices are joined
-    torus     closed forms on several axes of one torus
-    across    over two levels; None: not as one way
-    plain     True: every fabric that has its form offers it; else those do whose profile names it
-    hardware  True: it needs more than wires, and no level has it whose profile does not name it
-    streamed  True: it runs in many small pieces, each of which waits for its own data only. Its `link_serial` is the
-              `link_total`: the limit to which the time of ever more pieces tends, as tests/reference/test_stream.py
-              shows. In one piece, whose steps all devices wait for, it takes longer
-    copies    True: it injects other bytes than the move must: copies of everything, or what a switch sums
-    nccl      NCCL's names of it
-    on_nodes  what NCCL runs under the same name where the ranks lie on several levels
-    """
-
-    name: str
-    forms: Mapping[str, Forms] = field(default_factory=dict)
-    torus: Mapping[MoveKind, Callable[[Size, Sequence[TorusAxis]], Traffic]] = field(default_factory=dict)
-    across: Across | None = None
-    plain: bool = False
-    hardware: bool = False
-    streamed: bool = False
-    copies: bool = False
-    nccl: tuple[str, ...] = ()
-    on_nodes: str = ""
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.machine.algorithm import Forms, Levels
+    from tpsim.machine.torus_forms import TorusAxis
 
 
 def _gathers(gather: Form, all_reduce: Form | None = None) -> Forms:
@@ -149,7 +39,7 @@ def _sum(form: Form) -> Forms:
 def _flat_ring(at: Levels) -> Crossing:
     """One ring over all devices of all nodes; ports and NICs work at once."""
     inner, outer = at.links
-    ring = forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
+    ring = level_forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
     halves = 2 if at.kind == "all_reduce" else 1
     sent = (halves * ring.port, halves * ring.nic)
     port, nic = at.busiest(sent)
@@ -162,7 +52,7 @@ def _flat_ring(at: Levels) -> Crossing:
 def _pairwise(at: Levels) -> Crossing:
     """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
     (inner, outer), g, nodes = at.links, at.inner.n, at.outer.n
-    sent = (forms.direct_all_to_all_port(at.V, g, nodes), forms.direct_all_to_all_nic(at.V, g, nodes))
+    sent = (level_forms.direct_all_to_all_port(at.V, g, nodes), level_forms.direct_all_to_all_nic(at.V, g, nodes))
     busiest = at.busiest(sent)
     port = sent[0] if at.inner.topology == "mesh" else busiest[0]  # on a mesh one cable after another
     latency = (g - 1) * inner.hop_s + g * (nodes - 1) * outer.hop_s
@@ -202,8 +92,8 @@ EVERY = (
             "ring": _gathers(forms.ring_gather),
             "one_way_ring": {**_gathers(forms.one_way_gather), **_exchange(forms.one_way_all_to_all)},
             "switch": _gathers(forms.switch_ring_gather),
-            "mesh": _gathers(forms.mesh_gather),
-            "host": _gathers(forms.host_gather),
+            "mesh": _gathers(cable_forms.mesh_gather),
+            "host": _gathers(cable_forms.host_gather),
         },
         plain=True,
         nccl=("ring",),
@@ -215,13 +105,13 @@ EVERY = (
     Algorithm(name="shortest-unsplit", forms={"ring": _exchange(forms.ring_all_to_all_unsplit)}),
     Algorithm(name="lockstep", forms={"line": _exchange(forms.line_all_to_all_lockstep)}, plain=True),
     Algorithm(name="farthest-first", forms={"line": _exchange(forms.line_all_to_all)}, plain=True),
-    Algorithm(name="all-peers", forms={"mesh": _exchange(forms.mesh_direct_all_to_all)}, plain=True),
+    Algorithm(name="all-peers", forms={"mesh": _exchange(cable_forms.mesh_direct_all_to_all)}, plain=True),
     Algorithm(
         name="pairwise",
         forms={
             "switch": _exchange(forms.switch_pairwise_all_to_all),
-            "mesh": _exchange(forms.mesh_pairwise_all_to_all),
-            "host": _exchange(forms.host_pairwise_all_to_all),
+            "mesh": _exchange(cable_forms.mesh_pairwise_all_to_all),
+            "host": _exchange(cable_forms.host_pairwise_all_to_all),
         },
         across=Across(moves=frozenset({"all_to_all"}), run=_pairwise, message=lambda V, n: over(V, n**2)),
         plain=True,
@@ -230,7 +120,7 @@ EVERY = (
         name="direct",
         forms={
             "switch": {**_gathers(forms.switch_direct_gather), **_exchange(forms.switch_direct_all_to_all)},
-            "mesh": _gathers(forms.mesh_direct_gather),
+            "mesh": _gathers(cable_forms.mesh_direct_gather),
         },
     ),
     Algorithm(name="doubling", forms={"switch": _gathers(forms.switch_doubling_gather)}),
@@ -246,7 +136,7 @@ EVERY = (
     ),
     Algorithm(
         name="one-shot",
-        forms={"switch": _sum(forms.switch_one_shot), "mesh": _sum(forms.mesh_one_shot)},
+        forms={"switch": _sum(forms.switch_one_shot), "mesh": _sum(cable_forms.mesh_one_shot)},
         copies=True,
     ),
     Algorithm(
@@ -269,10 +159,10 @@ EVERY = (
     Algorithm(
         name="rotated",
         torus={
-            "all_gather": forms.torus_gather,
-            "reduce_scatter": forms.torus_gather,
-            "all_reduce": forms.torus_all_reduce,
-            "all_to_all": forms.torus_all_to_all,
+            "all_gather": torus_forms.torus_gather,
+            "reduce_scatter": torus_forms.torus_gather,
+            "all_reduce": torus_forms.torus_all_reduce,
+            "all_to_all": torus_forms.torus_all_to_all,
         },
         plain=True,
         streamed=True,
@@ -280,10 +170,10 @@ EVERY = (
     Algorithm(
         name="in-turn",
         torus={
-            "all_gather": forms.torus_gather_in_turn,
-            "reduce_scatter": forms.torus_gather_in_turn,
-            "all_reduce": forms.torus_all_reduce_in_turn,
-            "all_to_all": forms.torus_all_to_all_in_turn,
+            "all_gather": torus_forms.torus_gather_in_turn,
+            "reduce_scatter": torus_forms.torus_gather_in_turn,
+            "all_reduce": torus_forms.torus_all_reduce_in_turn,
+            "all_to_all": torus_forms.torus_all_to_all_in_turn,
         },
     ),
     Algorithm(name="flat-ring", across=Across(moves=GATHERED, needs=("", "flat-ring"), run=_flat_ring)),
@@ -323,9 +213,9 @@ EVERY = (
         name="permute",
         forms={
             **{joined: {"permute": forms.permute} for joined in ("ring", "one_way_ring", "line", "switch", "mesh")},
-            "host": {"permute": forms.host_permute},
+            "host": {"permute": cable_forms.host_permute},
         },
-        torus={"permute": forms.torus_permute},
+        torus={"permute": torus_forms.torus_permute},
         plain=True,
         streamed=True,
     ),

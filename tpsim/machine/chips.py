@@ -32,7 +32,7 @@ def chip_of(machine: Document, name: str, beside: Path) -> Document:
     chip = spec.extended(_read(name, beside), _read)
     several = machine.data.get("levels")
     items = several if isinstance(several, list) else ()
-    there = {one["name"]: one for one in items if isinstance(one, dict) and isinstance(one.get("name"), str)}
+    there = {item["name"]: item for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)}
     told = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
     levels = told.get("levels", {})
     for level in levels if isinstance(levels, Mapping) else ():

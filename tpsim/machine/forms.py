@@ -7,14 +7,12 @@ messages of every step. A combination that is not here has no known closed form 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from tpsim.algebra.moves import MoveKind, wire
-from tpsim.fabric.wires import PAIR
-from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, product, smallest, total, where_many
+from tpsim.algebra.moves import wire
+from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, smallest, total, where_many
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ Form = Callable[[Size, Size], Traffic]
 """Bytes of the whole array and devices -> what moves."""
 
 
-def _even(steps: Any, sent: Any, link: Any) -> Traffic:
+def evenly(steps: Any, sent: Any, link: Any) -> Traffic:
     """Traffic without forwarding, whose busiest link is busy in every step."""
     return Traffic(steps, sent, sent, link, link)
 
@@ -82,13 +80,13 @@ def ring_gather(V: Size, n: Size) -> Traffic:
     Source: How to Scale Your Model, chapter 3, with the finite factor.
     """
     sent = wire("all_gather", V, n)
-    return _even(floor_over(n, 2), sent, over(sent, 2))
+    return evenly(floor_over(n, 2), sent, over(sent, 2))
 
 
 def two_rings_gather(V: Size, n: Size) -> Traffic:
     """All-gather or reduce-scatter as halves on two opposite one-way rings: n-1 steps, bytes as `ring_gather`."""
     sent = wire("all_gather", V, n)
-    return _even(n - 1, sent, over(sent, 2))
+    return evenly(n - 1, sent, over(sent, 2))
 
 
 def ring_all_to_all(V: Size, n: Size) -> Traffic:
@@ -115,7 +113,7 @@ def ring_all_to_all_unsplit(V: Size, n: Size) -> Traffic:
 def one_way_gather(V: Size, n: Size) -> Traffic:
     """All-gather or reduce-scatter round one direction: n-1 steps, link V(n-1)/n."""
     sent = wire("all_gather", V, n)
-    return _even(n - 1, sent, sent)
+    return evenly(n - 1, sent, sent)
 
 
 def one_way_all_to_all(V: Size, n: Size) -> Traffic:
@@ -130,20 +128,13 @@ def one_way_all_to_all(V: Size, n: Size) -> Traffic:
 def line_gather(V: Size, n: Size) -> Traffic:
     """All-gather or reduce-scatter on a line: ends send V/n, inner devices V(n+1)/n, the mean is V(n-1)/n."""
     sent = wire("all_gather", V, n)
-    return _even(n - 1, sent, sent)
+    return evenly(n - 1, sent, sent)
 
 
 def line_all_reduce(V: Size, n: Size) -> Traffic:
     """Reduce-scatter and all-gather on a line: no link is the busiest one in both halves, so the total is only V."""
     sent = wire("all_reduce", V, n)
     return Traffic(2 * (n - 1), sent, sent, where_many(n, V), sent)
-
-
-def line_all_reduce_centre(V: Size, n: Size, pieces: Size) -> Traffic:
-    """All-reduce to the centre and back, streamed in `pieces`: 2 floor(n/2) + pieces - 1 steps of V/pieces."""
-    steps = where_many(n, 2 * floor_over(n, 2) + pieces - 1)
-    sent = wire("all_reduce", V, n)
-    return Traffic(steps, sent, sent, where_many(n, V), over(steps * V, pieces))
 
 
 def line_all_to_all(V: Size, n: Size) -> Traffic:
@@ -174,13 +165,13 @@ def switch_ring_gather(V: Size, n: Size) -> Traffic:
 def switch_direct_gather(V: Size, n: Size) -> Traffic:
     """All-gather or reduce-scatter with every chunk sent straight to its place: 1 step, port V(n-1)/n."""
     sent = wire("all_gather", V, n)
-    return _even(where_many(n, 1), sent, sent)
+    return evenly(where_many(n, 1), sent, sent)
 
 
 def switch_doubling_gather(V: Size, n: Size) -> Traffic:
     """All-gather by Bruck's doubling (reduce-scatter by its mirror), any n: ceil(log2 n) steps, port V(n-1)/n."""
     sent = wire("all_gather", V, n)
-    return _even(log2_ceil(n), sent, sent)
+    return evenly(log2_ceil(n), sent, sent)
 
 
 def switch_one_shot(V: Size, n: Size) -> Traffic:
@@ -217,13 +208,13 @@ def switch_tree(V: Size, n: Size) -> Traffic:
 def switch_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
     """All-to-all with one peer after the other: n-1 steps, port V(n-1)/n^2."""
     sent = wire("all_to_all", V, n)
-    return _even(n - 1, sent, sent)
+    return evenly(n - 1, sent, sent)
 
 
 def switch_direct_all_to_all(V: Size, n: Size) -> Traffic:
     """All-to-all with all peers at once: 1 step, port V(n-1)/n^2."""
     sent = wire("all_to_all", V, n)
-    return _even(where_many(n, 1), sent, sent)
+    return evenly(where_many(n, 1), sent, sent)
 
 
 def permute(V: Size, n: Size) -> Traffic:
@@ -235,80 +226,7 @@ def permute(V: Size, n: Size) -> Traffic:
 # Cables between each two, and a host's path ----------------------------------------------------------------------
 
 
-def mesh_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round rings at once that use all cables alike: n-1 steps, cable V/n.
-
-    For odd n the n-1 rings share no cable; for even n 2(n-1) rings with half the bytes cross each cable twice.
-    """
-    return _on_links(one_way_gather(V, n), where_many(n, over(V, n)))
-
-
-def mesh_direct_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter with every chunk sent straight to its place: 1 step, cable V/n."""
-    return _on_links(switch_direct_gather(V, n), where_many(n, over(V, n)))
-
-
-def mesh_one_shot(V: Size, n: Size) -> Traffic:
-    """All-reduce in which everyone sends everything to everyone: 1 step, cable V."""
-    return _on_links(switch_one_shot(V, n), where_many(n, V))
-
-
-def mesh_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all with one peer after the other: n-1 steps, each on a cable of its own: V/n^2, V(n-1)/n^2 in turn."""
-    run = switch_pairwise_all_to_all(V, n)
-    return Traffic(run.steps, run.wire, run.carried, where_many(n, over(V, n * n)), run.link_serial)
-
-
-def mesh_direct_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all with all peers at once: 1 step, cable V/n^2."""
-    return _on_links(switch_direct_all_to_all(V, n), where_many(n, over(V, n * n)))
-
-
-def host_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round a ring through the host: its path carries all V(n-1), see `host_passes`."""
-    return _on_links(one_way_gather(V, n), V * (n - 1) * host_passes(n))
-
-
-def host_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
-    """All-to-all through the host: its path carries all V(n-1)/n, see `host_passes`."""
-    return _on_links(switch_pairwise_all_to_all(V, n), over(V * (n - 1), n) * host_passes(n))
-
-
-def host_permute(V: Size, n: Size) -> Traffic:
-    """`permute` through the host: its path carries all V, see `host_passes`."""
-    return _on_links(permute(V, n), where_many(n, V * host_passes(n)))
-
-
-def host_passes(n: Size) -> Any:
-    """How often a byte crosses the host's path: more than two members stage in its memory, in and out.
-
-    Source: NCCL lets two GPUs of an AMD host write to each other, more of them only below a common PCIe switch
-    (src/graph/paths.cc). docs/accuracy.md holds this law against other hosts and other laws.
-    """
-    return 1 + where_many(n - 1, 1)
-
-
-def _on_links(run: Traffic, busiest: Any) -> Traffic:
-    """The same messages over other links, the busiest of which is equally busy in every step."""
-    return Traffic(run.steps, run.wire, run.carried, busiest, busiest)
-
-
-BUSIEST: Mapping[str, Callable[[Size, Size], Any]] = {
-    "switch": lambda sent, _: sent,
-    "mesh": lambda sent, n: over(sent, largest(n - 1, 1)),
-    "host": lambda sent, n: sent * n * host_passes(n),
-}
-"""Bytes on the busiest link of a level on which each of n members sends so many, evenly, to the others."""
-
-
 # Several groups, axes and levels ---------------------------------------------------------------------------------
-
-
-def on_one_host(traffic: Traffic, groups: Size) -> Traffic:
-    """The same run by `groups` groups of one host at once: its path carries them all, their steps coincide."""
-    return Traffic(
-        traffic.steps, traffic.wire, traffic.carried, traffic.link_total * groups, traffic.link_serial * groups
-    )
 
 
 def strided(traffic: Traffic, groups: Size) -> Traffic:
@@ -322,67 +240,6 @@ def strided(traffic: Traffic, groups: Size) -> Traffic:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TorusAxis:
-    """An axis of a torus: its devices, and whether its ends are joined.
-
-    Raises InputError for two devices whose ends are joined: with one cable between them they are a line.
-    """
-
-    n: Size
-    closed: bool
-
-    def __post_init__(self) -> None:
-        if self.closed and isinstance(self.n, int) and self.n == PAIR:
-            message = "an axis of 2 is no closed ring: that takes two cables between two devices"
-            raise InputError.one("no-such-torus", message, remedy="take it as a line, or three devices and more")
-
-
-def torus_gather(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-gather or reduce-scatter on a torus in rotated parts that use all links: V(N-1)/(N d).
-
-    d is 2 per closed axis and 1 per line, axes of one device left out. The parts are weighted by the shape.
-    """
-    sent = wire("all_gather", V, product(axis.n for axis in axes))
-    links = total(where_many(axis.n, 2 if axis.closed else 1) for axis in axes)
-    return _even(_torus_steps(axes), sent, over(sent, largest(links, 1)))
-
-
-def torus_all_reduce(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """Reduce-scatter and all-gather in rotated parts: closed axes carry twice the gather, lines less.
-
-    On a line scatter and gather load opposite links most, so all of them carry alike: n/(n-1) of the gather's busiest.
-    """
-    gather = torus_gather(V, axes)
-    both = gather.then(gather)
-    halves = largest(*(where_many(axis.n, 2 if axis.closed else over(axis.n, largest(axis.n - 1, 1))) for axis in axes))
-    busiest = gather.link_total * halves
-    return Traffic(both.steps, both.wire, both.carried, busiest, busiest)
-
-
-def torus_gather_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-gather or reduce-scatter one axis after another, the first one on the smallest part.
-
-    All closed: V(N-1)/(2N) in sum; a link works in its own axis' turn only.
-    """
-    return in_turn(_axis_by_axis(V, axes, ring_gather, line_gather))
-
-
-def torus_all_reduce_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """Reduce-scatter one axis after another and all-gather the same way back: every axis has both halves."""
-    return in_turn(_axis_by_axis(V, axes, twice(ring_gather), line_all_reduce))
-
-
-def _axis_by_axis(V: Size, axes: Sequence[TorusAxis], closed: Form, line: Form) -> list[Traffic]:
-    """The runs of all axes, each on what those before it have gathered."""
-    gathered: Any = over(V, product(axis.n for axis in axes))
-    runs = []
-    for axis in axes:
-        gathered = gathered * axis.n
-        runs.append((closed if axis.closed else line)(gathered, axis.n))
-    return runs
-
-
 def in_turn(runs: Sequence[Traffic]) -> Traffic:
     """Runs on links of their own, one after another: seconds add up, the busiest link is one of them."""
     return Traffic(
@@ -392,79 +249,3 @@ def in_turn(runs: Sequence[Traffic]) -> Traffic:
         largest(*(run.link_total for run in runs)),
         total(run.link_serial for run in runs),
     )
-
-
-def torus_all_to_all(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-to-all axis by axis in rotated parts, so that the axes work at once: the busiest axis counts."""
-    runs = _torus_all_to_all_runs(V, axes)
-    return Traffic(
-        total(run.steps for run in runs),
-        wire("all_to_all", V, product(axis.n for axis in axes)),
-        total(run.carried for run in runs),
-        largest(*(run.link_total for run in runs)),
-        largest(*(run.link_serial for run in runs)),
-    )
-
-
-def torus_all_to_all_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only."""
-    runs = _torus_all_to_all_runs(V, axes)
-    return replace(torus_all_to_all(V, axes), link_serial=total(run.link_serial for run in runs))
-
-
-def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """`permute` among all devices of a torus."""
-    return permute(V, product(axis.n for axis in axes))
-
-
-def _torus_all_to_all_runs(V: Size, axes: Sequence[TorusAxis]) -> list[Traffic]:
-    n = product(axis.n for axis in axes)
-    return [(ring_all_to_all if axis.closed else line_all_to_all)(over(V * axis.n, n), axis.n) for axis in axes]
-
-
-def _torus_steps(axes: Sequence[TorusAxis]) -> Any:
-    return total(floor_over(axis.n, 2) if axis.closed else axis.n - 1 for axis in axes)
-
-
-class FlatRing(NamedTuple):
-    """A ring over all devices of M nodes of g: what a device's port inside the node and its NIC carry."""
-
-    inner_steps: Any
-    outer_steps: Any
-    port: Any
-    nic: Any
-
-
-def flat_ring_gather(V: Size, g: Size, nodes: Size) -> FlatRing:
-    """All-gather or reduce-scatter round one ring per rail over all devices: both kinds of links work at once.
-
-    NIC V(n-1)/(g n), port V(g-1)(n-1)/(g n), n = g*nodes; n-1 steps. A chunk that starts inside a node waits for a NIC
-    `nodes` times, with one device per node nodes-1 times.
-    A single node sends nothing over its NICs: its ring is closed inside.
-    """
-    n = g * nodes
-    sent = wire("all_gather", V, n)
-    nic = where_many(nodes, over(sent, g))
-    crossings = where_many(nodes, nodes - 1 + where_many(g, 1))
-    return FlatRing(n - 1 - crossings, crossings, sent - nic, nic)
-
-
-def own_share(kind: MoveKind, V: Size, n: Size) -> Any:
-    """Bytes that a device passes on to itself: its shard of V/n, of an all-to-all its chunk of V/n^2; 0 if n = 1.
-
-    None of a permute, in which nobody keeps anything.
-    """
-    if kind in {"permute", "slice"}:
-        return None
-    return where_many(n, over(V, n * n if kind == "all_to_all" else n))
-
-
-def direct_all_to_all_port(V: Size, g: Size, nodes: Size) -> Any:
-    """Bytes that a device sends to the g-1 others of its node in an all-to-all straight to everyone: V(g-1)/n^2."""
-    n = g * nodes
-    return over(V * (g - 1), n * n)
-
-
-def direct_all_to_all_nic(V: Size, g: Size, nodes: Size) -> Any:
-    """Bytes that a device sends to other nodes in an all-to-all straight to everyone: V(M-1)/(g M^2)."""
-    return over(V * (nodes - 1), g * nodes * nodes)

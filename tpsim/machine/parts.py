@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
-from tpsim.quantity.errors import InputError, suggest
+from tpsim.machine.tuning import Counted, Rendezvous, Tuning
+from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
@@ -106,104 +107,6 @@ class Chip:
         yield from self.tile.constants() if self.tile else ()
         kernels = (self.attention_forward, self.attention_backward, self.kernel_pause)
         yield from (one for one in (*kernels, self.host_bandwidth, self.price_per_hour) if one is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """What a library counts with when it chooses among its ways: not what they take.
-
-    latency      per call
-    hop_latency  of one step
-    bandwidth    bytes per second of what each device must inject, whatever the algorithm ("bus bandwidth")
-    """
-
-    latency: Constant
-    hop_latency: Constant
-    bandwidth: Constant
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure."""
-        yield from (self.latency, self.hop_latency, self.bandwidth)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendezvous:
-    """From which size on a message waits for its receiver instead of going ahead into a buffer.
-
-    above    bytes of the longest message that does not wait
-    latency  what each step of longer ones takes on top of its hop
-    """
-
-    above: Constant
-    latency: Constant
-
-    def constants(self) -> Iterator[Constant]:
-        """Both figures."""
-        yield from (self.above, self.latency)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
-
-    None is the figure of whatever is less particular: algorithm with protocol, algorithm, protocol, level.
-
-    launch         replaces the level's default launch
-    latency        per call, whatever the size, on top of the launch; None: nothing
-    hop_latency    of one step
-    efficiency     share of the bandwidth that large messages reach
-    own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
-    chunk_latency  what each chunk costs that a message is cut into; None costs nothing
-    device_latency  per call and device that takes part; None costs nothing
-    channels       how many share what is sent at once; a message opens one after the other
-    channel_bytes  of a step that fill a channel before the next one opens; None opens all of them at once
-    largest_message  bytes to one device above which another protocol is taken; of a way that is counted: no limit
-    counted        of an algorithm's protocol: what the library counts with when it chooses; None: it takes the least
-    rendezvous     which messages wait for their receiver; None: no step takes longer than its hop
-    protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
-    alone          of an algorithm: only for a collective that stays on this level
-    """
-
-    launch: Constant | None = None
-    latency: Constant | None = None
-    hop_latency: Constant | None = None
-    efficiency: Constant | None = None
-    own_bandwidth: Constant | None = None
-    chunk_latency: Constant | None = None
-    device_latency: Constant | None = None
-    channels: Constant | None = None
-    channel_bytes: Constant | None = None
-    largest_message: Constant | None = None
-    counted: Counted | None = None
-    rendezvous: Rendezvous | None = None
-    protocols: Mapping[str, Tuning] = field(default_factory=dict)
-    alone: bool = False
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure that differs."""
-        own = (getattr(self, name) for name in FIGURES)
-        yield from (one for one in own if one is not None)
-        if self.rendezvous is not None:
-            yield from self.rendezvous.constants()
-        if self.counted is not None:
-            yield from self.counted.constants()
-        for tuning in self.protocols.values():
-            yield from tuning.constants()
-
-
-FIGURES = (
-    "launch",
-    "latency",
-    "hop_latency",
-    "efficiency",
-    "own_bandwidth",
-    "chunk_latency",
-    "device_latency",
-    "channels",
-    "channel_bytes",
-    "largest_message",
-)
-"""The figures of a tuning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,8 +211,7 @@ class Machine:
         """
         own, _, _ = dtype.partition("_")
         if own not in self.chip.peak:
-            near = suggest(dtype, self.chip.peak)
-            remedy = f'did you mean "{near}"?' if near else "add it to chip.peak, or compute in another dtype"
+            remedy = did_you_mean(dtype, self.chip.peak, "add it to chip.peak, or compute in another dtype")
             known = f"known: {', '.join(self.chip.peak)}"
             raise InputError.one("unknown-dtype", f"{self.name} states no peak for {dtype}", remedy=remedy, note=known)
         return self.chip.peak[own]

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined, ranks_text
-from tpsim.machine.forms import Traffic, host_passes
+from tpsim.machine.cable_forms import host_passes
+from tpsim.machine.forms import Traffic
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import Size, largest, over, product, total, whole
 

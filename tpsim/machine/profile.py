@@ -5,18 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.machine.parts import (
-    Chip,
-    Constant,
-    Counted,
-    Kind,
-    Level,
-    Machine,
-    Rendezvous,
-    Source,
-    Tuning,
-    changed,
-)
+from tpsim.machine.parts import Chip, Constant, Kind, Level, Machine, Source, changed
+from tpsim.machine.tuning import Counted, Rendezvous, Tuning
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from tpsim.machine.figures import (
     PeakFields,
     RatioFields,
 )
-from tpsim.machine.parts import Counted, Kind, Rendezvous, Tile, Tuning
+from tpsim.machine.parts import Kind, Tile
+from tpsim.machine.tuning import Counted, Rendezvous, Tuning
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:

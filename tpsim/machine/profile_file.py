@@ -11,9 +11,10 @@ from tpsim.fabric.wires import ANY, Wrap
 from tpsim.machine import curve_file, unstated
 from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.figures import ConstantFields
-from tpsim.machine.parts import Chip, Constant, Level, Machine, Source, Tuning
+from tpsim.machine.parts import Chip, Constant, Level, Machine, Source
 from tpsim.machine.profile_fields import DEFAULT, HardwareFile
 from tpsim.machine.profile_misfits import misfits
+from tpsim.machine.tuning import Tuning
 from tpsim.machine.yardstick import doubtful
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown

@@ -10,11 +10,12 @@ from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive, book
 from tpsim.machine.additive import Choice, Launch, groups
-from tpsim.machine.cost import FREE, Cost, Count, Derived, repeated
-from tpsim.machine.parts import Tile, Watched, changed
+from tpsim.machine.combined import repeated
+from tpsim.machine.cost import FREE, Cost, Count, Derived
+from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, ceil_over, over, smallest, total, where_positive
+from tpsim.quantity.size import Size, total
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def time(
     if streamed:
         hop = time(machine, route, "permute", V, cost_model=cost_model, launch=launch, protocol=protocol, change=change)
         of = Asked(machine, route, kind, V, cost_model, Choice(launch, None, protocol), change, streamed=True)
-        return Timing(repeated(hop, ranks(route) - 1), of, hop.curves, 0)
+        return Timing(hop if kind == "permute" else repeated(hop, ranks(route) - 1), of, hop.curves, 0)
     found = groups(machine, route)
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)
@@ -247,57 +248,3 @@ def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | Non
             message = f"the cost model book has no {what} to choose: {forced} would change nothing"
             remedy = f"leave the {what} out, or take the cost model additive"
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
-
-
-def waves(tile: Tile, rows: Size, columns: Size, batch: Size, *, shared: bool = False) -> Any:
-    """Waves of tiles that `batch` products of so many rows and columns take: the last one as long as the others.
-
-    A tile is dealt out to each of the chip's units; either side of it may lie along the rows.
-
-    shared  True where products that leave units without a tile are cut otherwise, as kernels for few rows are: into
-            tiles as low as these, whose depth the units share (split-K), so that all of them work on what there is
-    Source: NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantization.
-    """
-    long, short = tile.rows.value, tile.columns.value
-    tiles = smallest(
-        ceil_over(rows, long) * ceil_over(columns, short), ceil_over(rows, short) * ceil_over(columns, long)
-    )
-    whole = ceil_over(batch * tiles, tile.units.value)
-    if not shared:
-        return whole
-    filled = over(batch * rows * columns, long * short * tile.units.value)
-    return where_positive(tile.units.value - batch * tiles, filled, whole)
-
-
-def wave_flops(tile: Tile) -> Any:
-    """FLOPs of a wave for each element of the sums behind its results."""
-    return 2 * tile.units.value * tile.rows.value * tile.columns.value
-
-
-def attention_s(machine: Machine, flops: Size, dtype: str, *, backward: bool, efficiency: float | None = None) -> Any:
-    """Seconds of a fused attention's FLOPs, by the share of the peak that such kernels reach.
-
-    efficiency  replaces the profile's; a profile without one takes that of matrix products
-    """
-    own = machine.chip.attention_backward if backward else machine.chip.attention_forward
-    return compute_s(machine, flops, dtype, own.value if efficiency is None and own is not None else efficiency)
-
-
-def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | None = None) -> Any:
-    """Seconds of `flops` operations in products of `dtype` on one chip.
-
-    efficiency  share of the peak; None takes the profile's
-    """
-    share = machine.chip.matmul_efficiency.value if efficiency is None else efficiency
-    return over(flops, machine.peak(dtype).value * share)
-
-
-def memory_s(machine: Machine, volume: Size) -> Any:
-    """Seconds to read or write `volume` bytes of one chip's memory."""
-    return over(volume, machine.chip.memory_bandwidth.value * machine.chip.memory_efficiency.value)
-
-
-def pause_s(machine: Machine) -> Any:
-    """Seconds between two kernels on one chip."""
-    pause = machine.chip.kernel_pause
-    return 0 if pause is None else pause.value

@@ -50,7 +50,7 @@ def doubtful(constant: Constant, machine: Machine, written: object, place: Place
     if usual is None or not constant.value or (far := usual.beyond(constant.value)) < SLIP:
         return None
     others = [(max(1, usual.beyond(value)), text) for text, value in other_units(written, constant.dimension)]
-    off, meant = min(others, key=lambda one: one[0], default=(FAR, ""))
+    off, meant = min(others, key=lambda other: other[0], default=(FAR, ""))
     if off > 1 and far < FAR:
         return None
     side, bound = ("most", usual.most) if constant.value > usual.most else ("least", usual.least)
@@ -64,10 +64,10 @@ def doubtful(constant: Constant, machine: Machine, written: object, place: Place
 @cache
 def _range(field: Field, dimension: Dimension, folder: Path) -> Range | None:
     """What the machines in a folder have of a field; of a peak that none states what they have of any."""
-    held = _written(folder)
-    texts = held.get(field, set())
+    written = _written(folder)
+    texts = written.get(field, set())
     if not texts and field[:2] == PEAK:
-        texts = {text for other, several in held.items() if other[:2] == PEAK for text in several}
+        texts = {text for other, several in written.items() if other[:2] == PEAK for text in several}
     values = [value for text in texts if (value := parse(text, dimension, zero=True))]
     return Range(min(values), max(values)) if values else None
 
@@ -78,15 +78,15 @@ PEAK = ("chip", "peak")
 @cache
 def _written(folder: Path) -> Mapping[Field, set[Any]]:
     """Every figure of the machines in a folder as their files have it, by field."""
-    found: dict[Field, set[Any]] = {}
+    values: dict[Field, set[Any]] = {}
     documents = {path.stem: spec.load(path) for path in sorted(folder.glob("*.yaml"))}
     for document in documents.values():
         data = spec.extended(document, lambda name, _: documents[name], PARTS).data
         parts = [("chip", data["chip"]), *((_sort(level.get("shape")), level) for level in data["levels"])]
         for first, part in parts:
             for path, text in _leaves(part, (first,)):
-                found.setdefault(_plain(path), set()).add(text)
-    return found
+                values.setdefault(_plain(path), set()).add(text)
+    return values
 
 
 def _leaves(part: Any, path: Field) -> Iterator[tuple[Field, Any]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.collective import CollectiveResult
-    from tpsim.answers.curve import Curve
+    from tpsim.answers.curve import SizeCurve
 
 COLUMNS = (
     Column("logical_bytes", "size", "bytes"),
@@ -46,9 +46,11 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
     """`result` as a page; `verbose` adds what the seconds are made of."""
     asked = result.asked
     buffers = any(row.buffer_bytes != row.logical_bytes for row in result.rows)
-    full = FULL if any(row.curve_s for row in result.rows) else tuple(one for one in FULL if one.key != "curve_s")
-    columns = full if verbose else tuple(one for one in COLUMNS if buffers or one.key != "buffer_bytes")
-    notes = [one.text for one in result.assumptions]
+    full = (
+        FULL if any(row.curve_s for row in result.rows) else tuple(column for column in FULL if column.key != "curve_s")
+    )
+    columns = full if verbose else tuple(column for column in COLUMNS if buffers or column.key != "buffer_bytes")
+    notes = [assumption.text for assumption in result.assumptions]
     if verbose:
         notes += [f"not modelled: {text}" for text in result.not_modelled]
     return Document(
@@ -73,7 +75,7 @@ def _rows(result: CollectiveResult) -> list[dict[str, Any]]:
     return [{**row, "reached": peak and (row.busbw_bytes_per_s or 0) / peak} for row in result.rows]
 
 
-def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
+def curve_facts(curve: SizeCurve) -> Iterator[tuple[str, str]]:
     """The curve over all sizes in words: floor, peak, and from where on which way is taken."""
     peak, half, nearly = curve.peak_busbw_bytes_per_s, curve.half_peak_bytes, curve.p95_peak_bytes
     if peak is None or half is None or nearly is None:
@@ -84,6 +86,6 @@ def curve_facts(curve: Curve) -> Iterator[tuple[str, str]]:
     several = any(way.protocol != SIMPLE for way in curve.ways)
     first, *others = (f"{way.algorithm} with {way.protocol}" if several else way.algorithm for way in curve.ways)
     changes = [
-        f"{said} from {show(way.from_bytes, 'bytes')} on" for said, way in zip(others, curve.ways[1:], strict=True)
+        f"{other} from {show(way.from_bytes, 'bytes')} on" for other, way in zip(others, curve.ways[1:], strict=True)
     ]
     yield "taken", ", ".join([first, *changes])

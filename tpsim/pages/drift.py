@@ -8,7 +8,7 @@ from tpsim.answers.verdict import signed
 from tpsim.guard.drift_answer import SIGN, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Document, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.guard.diff import DiffResult
     from tpsim.guard.drift import Drift
     from tpsim.guard.drift_answer import Drifted
-    from tpsim.guard.lock_parts import Call, ScenarioFact
+    from tpsim.guard.lock_parts import CallName, ScenarioFact
     from tpsim.guard.moved_numbers import Moved
 
 Row = dict[str, Any]
@@ -117,23 +117,23 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
     yield from _parts(CAUSES, causes, "causes", verbose=verbose)
     yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
     for columns, of, what in ((AXES, _axis, "axes"), (COLLECTIVES, _over, "collectives")):
-        moved = {(one.scenario, of(one.part)) for one in drift.moved if one.part}
+        moved = {(number.scenario, of(number.part)) for number in drift.moved if number.part}
         rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
         if len(rows) <= FEW or verbose:
             sums = sorted(rows, key=lambda row: -abs(row["effect"] or 0)) if len(rows) > FEW else rows
             yield from _parts(columns, sums, what, verbose=True, group="scenario")
     if verbose and drift.moved:
-        largest = sorted(drift.moved, key=lambda one: -abs(one.relative or 0))[:MOST]
+        largest = sorted(drift.moved, key=lambda number: -abs(number.relative or 0))[:MOST]
         few = len(largest) < len(drift.moved)
         title = f"Largest of {len(drift.moved):,} numbers that moved" if few else "Every number that moved"
-        yield Table(NUMBERS, [_number(one) for one in largest], title, folded=True)
+        yield Table(NUMBERS, [_number(number) for number in largest], title, folded=True)
 
 
-def _axis(call: Call) -> str:
+def _axis(call: CallName) -> str:
     return call.axis
 
 
-def _over(call: Call) -> str:
+def _over(call: CallName) -> str:
     return call.over
 
 
@@ -143,7 +143,7 @@ def _parts(
     """A table of few rows as it is; of a longer one the first rows, then all of them if wanted."""
     if not rows:
         return
-    shown = _present(columns, rows)
+    shown = present(columns, rows)
     if len(rows) <= FEW:
         yield Table(shown, rows, what.capitalize(), group)
         return
@@ -152,23 +152,18 @@ def _parts(
         yield Table(shown, rows, f"All {what}", group, folded=True)
 
 
-def _present(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """The columns in which at least one row has something to say."""
-    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows))
-
-
 def _causes(result: Drifted) -> list[Row]:
     """A row per cause, edits first, then the largest; whose the change of a step is only a single cause can say."""
-    brought = [one for one in result.drift.causes if one not in result.edits]
-    ordered = [*result.edits, *sorted(brought, key=lambda one: -abs(one.effect or 0))]
-    rows = [_cause(one) for one in ordered]
-    if sum(bool(one.scenarios) for one in ordered) > 1:
+    brought = [cause for cause in result.drift.causes if cause not in result.edits]
+    ordered = [*result.edits, *sorted(brought, key=lambda cause: -abs(cause.effect or 0))]
+    rows = [_cause(cause) for cause in ordered]
+    if sum(bool(cause.scenarios) for cause in ordered) > 1:
         rows = [{**row, "step": ""} for row in rows]
     above: Row = {}
     for row in rows:
-        said = {key: row[key] for key in ("collectives", "touched")}
-        row.update({key: AS_ABOVE for key, text in said.items() if text and text == above.get(key)})
-        above = said
+        names = {key: row[key] for key in ("collectives", "touched")}
+        row.update({key: AS_ABOVE for key, text in names.items() if text and text == above.get(key)})
+        above = names
     return rows
 
 
@@ -176,20 +171,20 @@ AS_ABOVE = "as above"
 """What stands for a list of names that the row above shows in full."""
 
 
-def _cause(one: Cause) -> Row:
-    old, new = values(one)
+def _cause(cause: Cause) -> Row:
+    old, new = values(cause)
     return {
-        "kind": one.kind,
-        "name": one.name,
+        "kind": cause.kind,
+        "name": cause.name,
         "old": old,
         "new": new,
-        "change": one.change,
-        "scenarios": str(len(one.scenarios)),
-        "step": "" if one.effect is None else signed(one.effect),
-        "effect": one.effect,
-        "collectives": few(one.collectives),
-        "touched": few(one.scenarios),
-        "note": one.note,
+        "change": cause.change,
+        "scenarios": str(len(cause.scenarios)),
+        "step": "" if cause.effect is None else signed(cause.effect),
+        "effect": cause.effect,
+        "collectives": few(cause.collectives),
+        "touched": few(cause.scenarios),
+        "note": cause.note,
     }
 
 
@@ -230,16 +225,16 @@ def _of_one_side(drift: Drift) -> Iterator[Row]:
         for name in names:
             fact = lock.scenarios[name]
             numbers = (fact.result("step_s"), _wire(fact))
-            steps, wires = ((None, one) if word == "new" else (one, None) for one in numbers)
-            said = {"step": word, "wire": word}
-            yield {"scenario": name, **_pair("s", steps), **_pair("bytes", wires), **said}
+            steps, wires = ((None, number) if word == "new" else (number, None) for number in numbers)
+            words = {"step": word, "wire": word}
+            yield {"scenario": name, **_pair("s", steps), **_pair("bytes", wires), **words}
 
 
 def _wire(fact: ScenarioFact) -> float:
-    return sum(one.wire_in_all for one in fact.collectives)
+    return sum(collective.wire_in_all for collective in fact.collectives)
 
 
-def _sums(name: str, drift: Drift, of: Callable[[Call], str]) -> Iterator[Row]:
+def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Row]:
     """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
     for key in dict.fromkeys([*new, *old]):
@@ -258,22 +253,22 @@ def _sums(name: str, drift: Drift, of: Callable[[Call], str]) -> Iterator[Row]:
             }
 
 
-def _summed(fact: ScenarioFact, of: Callable[[Call], str]) -> dict[str, tuple[float, float]]:
+def _summed(fact: ScenarioFact, of: Callable[[CallName], str]) -> dict[str, tuple[float, float]]:
     sums: dict[str, tuple[float, float]] = {}
-    for one in fact.collectives:
-        wire, time = sums.get(of(one.call), (0, 0))
-        sums[of(one.call)] = (wire + one.wire_in_all, time + one.busy_s)
+    for collective in fact.collectives:
+        wire, time = sums.get(of(collective.call), (0, 0))
+        sums[of(collective.call)] = (wire + collective.wire_in_all, time + collective.busy_s)
     return sums
 
 
-def _number(one: Moved) -> dict[str, Any]:
+def _number(number: Moved) -> dict[str, Any]:
     return {
-        "scenario": one.scenario,
-        "part": str(one.part or "the step"),
-        "quantity": one.quantity.removesuffix("_s").removesuffix("_bytes"),
-        "old": said(one.quantity, one.old),
-        "new": said(one.quantity, one.new),
-        "change": change(one.old, one.new),
+        "scenario": number.scenario,
+        "part": str(number.part or "the step"),
+        "quantity": number.quantity.removesuffix("_s").removesuffix("_bytes"),
+        "old": said(number.quantity, number.old),
+        "new": said(number.quantity, number.new),
+        "change": change(number.old, number.new),
     }
 
 

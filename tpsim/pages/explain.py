@@ -24,7 +24,7 @@ def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Docume
 
     latex  True: formulas in LaTeX
     """
-    lines = [line for one in result.derivations for line in _lines(one, verbose=verbose, latex=latex)]
+    lines = [line for derivation in result.derivations for line in _lines(derivation, verbose=verbose, latex=latex)]
     symbols = list(_symbols(result))
     tables = [Table(COLUMNS, lines, group="what")]
     tables += [Table(SYMBOLS, symbols)] if symbols else []
@@ -32,38 +32,38 @@ def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Docume
     return Document(title=title, tables=tuple(tables), verdict=result.verdict, next_command=_next(result))
 
 
-def _lines(one: Derivation, *, verbose: bool, latex: bool) -> Iterator[dict[str, Any]]:
-    formula = (one.latex if latex else one.formula) or ""
-    texts = [("formula", formula), ("value", _value(one, verbose=verbose))]
-    texts += [("because", text) for text in one.because]
-    texts += [("source", text) for text in one.sources]
-    texts += [("checked by", ", ".join(one.checks))]
+def _lines(derivation: Derivation, *, verbose: bool, latex: bool) -> Iterator[dict[str, Any]]:
+    formula = (derivation.latex if latex else derivation.formula) or ""
+    texts = [("formula", formula), ("value", _value(derivation, verbose=verbose))]
+    texts += [("because", text) for text in derivation.because]
+    texts += [("source", text) for text in derivation.sources]
+    texts += [("checked by", ", ".join(derivation.checks))]
     seen = ""
     for label, text in texts:
         if text:
-            yield {"what": one.what, "label": "" if label == seen else label, "text": text}
+            yield {"what": derivation.what, "label": "" if label == seen else label, "text": text}
             seen = label
 
 
-def _value(one: Derivation, *, verbose: bool) -> str:
+def _value(derivation: Derivation, *, verbose: bool) -> str:
     """The value, exact too where that says more."""
-    exact = verbose or (isinstance(one.value, int) and one.dimension == "bytes")
-    return f"{one.shown} ({one.value:,})" if exact and one.value is not None else one.shown
+    exact = verbose or (isinstance(derivation.value, int) and derivation.dimension == "bytes")
+    return f"{derivation.shown} ({derivation.value:,})" if exact and derivation.value is not None else derivation.shown
 
 
 def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
     """Every symbol once, with its value and meaning."""
-    used = {name: value for one in result.derivations for name, value in one.symbols.items()}
-    meanings = {name: text for one in result.derivations for name, text in one.meanings.items()}
-    free = dict.fromkeys(name for one in result.derivations for name in _free(one))
+    used = {name: value for derivation in result.derivations for name, value in derivation.symbols.items()}
+    meanings = {name: text for derivation in result.derivations for name, text in derivation.meanings.items()}
+    free = dict.fromkeys(name for derivation in result.derivations for name in _free(derivation))
     for name in free:
         value = used.get(name)
         told = float(f"{float(value):.6g}") if isinstance(value, Fraction) else value
         yield {"symbol": name, "value": "" if told is None else f"{told:,}", "meaning": meanings.get(name, "")}
 
 
-def _free(one: Derivation) -> list[str]:
-    return sorted(str(symbol) for symbol in getattr(one.expression, "free_symbols", ()))
+def _free(derivation: Derivation) -> list[str]:
+    return sorted(str(symbol) for symbol in getattr(derivation.expression, "free_symbols", ()))
 
 
 def _next(result: ExplainResult) -> str:

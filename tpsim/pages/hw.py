@@ -69,11 +69,11 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     machine = result.machine
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
-    sources = tuple(f"{key}: {one}" for key, one in machine.sources.items())
-    doubts = tuple(f"{one.message}: {one.remedy}" for one in machine.doubts)
+    sources = tuple(f"{key}: {source}" for key, source in machine.sources.items())
+    doubts = tuple(f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
     return Document(
         title=machine.name,
-        facts=(*levels, *(("measured", said(one)) for one in machine.measured)),
+        facts=(*levels, *(("measured", said(curve)) for curve in machine.measured)),
         tables=(
             Table(
                 (*CONSTANTS, Column("note", "note"), Column("file", "file")) if verbose else CONSTANTS,
@@ -89,7 +89,7 @@ def page(result: HwResult, *, verbose: bool) -> Document:
 
 def constants_table(machine: Machine) -> Table:
     """Every constant of a machine with kind and source, for a page about something else."""
-    rows = [_row(constant_record(machine, one)) for one in machine.constants()]
+    rows = [_row(constant_record(machine, constant)) for constant in machine.constants()]
     sourced = [{**row, "source": row["title"]} for row in rows]
     return Table(CONSTANTS, sourced, f"Constants of {machine.name}", group="part", folded=True)
 
@@ -138,7 +138,7 @@ def _level(level: Level) -> str:
     size = f", at most {' x '.join(map(str, level.shape))}" if level.shape else ""
     wrap = f", {level.wrap}" if level.topology == "torus" else ""
     slices = f", slices {level.slices}" if level.slices.known else ""
-    names = [f"{name} (not across levels)" if one.alone else name for name, one in level.algorithms.items()]
+    names = [f"{name} (not across levels)" if algorithm.alone else name for name, algorithm in level.algorithms.items()]
     offered = f", offers {', '.join(names)}" if names else ""
     shared = ", a node's devices share its uplink" if level.shared else ""
     return f"{level.topology}{size}, {level.steps} steps{wrap}{slices}{shared}{offered}"

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from tpsim import __version__
 from tpsim.answers.verdict import percent
-from tpsim.cost.rollup import RECOMPUTED
-from tpsim.pages.serve import inference_facts, inference_memory, inference_notes, inference_text
-from tpsim.program.layout import PRACTICES
+from tpsim.pages.plan_facts import ASSUMPTIONS, NOT_MODELLED, read_at, told
+from tpsim.pages.plan_rows import STAR, line, together, told_apart
+from tpsim.pages.serve import inference_memory, inference_notes
 from tpsim.quantity.units import show
-from tpsim.question.forced import in_words
 from tpsim.question.requirements import BOUNDS
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.numbers import counted
+from tpsim.report.table import Column, Document, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.step import Lost
-    from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.report.record import Bytes
 
@@ -60,17 +56,8 @@ FULL = (
 )
 """One line per array, with the formula and the reason."""
 
-ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
-NOT_MODELLED = (Column("text", "left out"),)
-
 PHASES = ("forward", "backward", "update")
 """In which order a page shows them; within each, what every layer does comes first."""
-
-PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
-"""What a call is for, if it is not for an activation of some block."""
-
-PREFIXES = {"gradient": "grad.", "state": "new."}
-"""What the names of their arrays begin with."""
 
 STAGES = (
     Column("ranks", "stage"),
@@ -84,9 +71,6 @@ STAGES = (
     Column("peak_bytes", "peak", "bytes"),
 )
 """One line per run of stages that are alike; in flight are microbatches between forward and backward, at most."""
-
-SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
-"""Rows that agree in these are one line of the short table; the first five are its label."""
 
 LAYER = (
     Column("phase", "one layer, one microbatch"),
@@ -110,7 +94,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*_told(result, verbose=verbose), *(_read(result) if verbose else ())),
+        facts=(*told(result, verbose=verbose), *(read_at(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
@@ -120,118 +104,10 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     )
 
 
-def _told(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """The facts of the question, some of which are others for inference."""
-    others = dict(inference_facts(result)) if result.question.inference else {}
-    yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
-
-
-def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    question = result.question
-    work, layout = question.workload, question.layout
-    yield "model", model_text(question)
-    yield "work", f"{work_text(question)} in {_many(work.microbatches, 'microbatch', 'es')}"
-    yield "dtypes", _dtypes(result)
-    mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
-    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
-    yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
-    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
-    sequence = ", sequence parallel" if layout.sequence_parallel else ""
-    if question.schedule:
-        yield "pipeline", _turns(question.schedule, question.split)
-    yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
-    switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
-    yield "practice", practice_text(base, switches if verbose else telling(base, switches))
-    yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
-
-
-def model_text(question: Question) -> str:
-    """The model and its size."""
-    parameters = question.resolved["model"]["parameters"]
-    return f"{question.model.name}, {show(float(parameters), 'count')} parameters"
-
-
-def work_text(question: Question) -> str:
-    """The work of a step."""
-    if question.inference:
-        return inference_text(question)
-    return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
-
-
-def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
-    """The switches that decide most of a step, and those that are not as the bundle has them."""
-    usual = PRACTICES[base].switches
-    return {name: one for name, one in switches.items() if name in ALWAYS_TOLD or one != usual.get(name)}
-
-
-def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
-    """``1f1b, 8 stages of 12 layers``; of chunks that are not alike all are listed, equal neighbours as ``12 x 6``."""
-    chunks = "" if schedule.chunks == 1 else f"{schedule.chunks} chunks of "
-    runs = [(each, len(list(run))) for each, run in groupby(split)]
-    layers = ", ".join(f"{each} x {n}" if n > 1 and len(runs) > 1 else f"{each}" for each, n in runs)
-    return f"{schedule.name}, {schedule.ranks} stages of {chunks}{layers} layers"
-
-
-def _dtypes(result: PlanResult) -> str:
-    """What is stored and sent in which number format: ``activations bf16, ...; on the wire bf16 (activations)``."""
-    dtypes = result.question.dtypes
-    stored = f"activations {dtypes.activations}, parameters {dtypes.params}, gradients {dtypes.gradients}"
-    sent: dict[str, dict[str, None]] = {}
-    for row in result.rows:
-        plain = row.block if row.block == "loss" else "activations"
-        sent.setdefault(row.dtype, {})[PURPOSES.get(row.op, plain)] = None
-    wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
-    return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
-
-
-def _read(result: PlanResult) -> Iterator[tuple[str, str]]:
-    """What a report says beside the question, so that it can be asked again: the command, the files, the version."""
-    if asked := result.question.asked:
-        yield "asked", f"tpsim plan {asked}"
-    yield "read", "; ".join(f"{path} (sha256 {digest[:HASH]})" for path, digest in result.question.inputs)
-    yield "by", f"tpsim {__version__}"
-
-
-HASH = 12
-"""Letters of a hash that a page shows; JSON has all."""
-
-
-ALWAYS_TOLD = ("recompute", "context", "order", "overlap")
-"""Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
-
-
-def practice_text(base: str, switches: Mapping[str, Any]) -> str:
-    """The bundle's name and switches: the name alone would say nothing.
-
-    >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
-    'xla: cotangents per_use, no regather, coalesce'
-    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
-    'fsdp2: recompute full logits in 4 layers of each chunk, replay needed'
-    """
-    told = {name: value for name, value in switches.items() if value is not None}
-    if layers := told.pop("recompute_layers", None):
-        told["recompute"] = (*told["recompute"], f"in {layers} layers of each chunk")
-    said = (_switch(name.replace("_", " "), value) for name, value in told.items())
-    return f"{base}: {', '.join(said)}"
-
-
-def _switch(name: str, value: Any) -> str:
-    """One switch; of several together those that say something."""
-    if value and isinstance(value, Mapping):
-        return f"{name} ({', '.join(f'{key} {one}' for key, one in value.items() if one)})"
-    if value and not isinstance(value, bool):
-        return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
-    return f"{'' if value else 'no '}{name}"
-
-
-def _many(count: int, word: str, plural: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else plural}"
-
-
 def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
     most = next(iter(result.step.lost), None)
-    rows = [_line(row, step_s, most) for row in (result.collectives if verbose else result.shown())]
+    rows = [line(row, step_s, most) for row in (result.collectives if verbose else result.shown())]
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
     small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
@@ -240,22 +116,19 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     if most:
         more.append(f" {STAR} {most.collective} costs most: {percent(most.share)} of the step")
     title = "Collectives" if verbose else ""
-    yield Table(_present(COLUMNS, lines), shown, title, "where", "mark", more="\n".join(more))
+    yield Table(present(COLUMNS, lines), shown, title, "where", "mark", more="\n".join(more))
     yield _layer_table(result, verbose=verbose)
     if result.stages:
         yield _stage_table(result, verbose=verbose)
     yield _memory_table(result, verbose=verbose)
     if verbose:
-        yield Table(_present(FULL, rows), rows, "Every collective", group="where", folded=True)
+        yield Table(present(FULL, rows), rows, "Every collective", group="where", folded=True)
         from tpsim.pages.hw import constants_table
 
         yield constants_table(result.question.machine)
         yield Table(ASSUMPTIONS, result.assumptions, "Assumptions")
         yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")
 
-
-STAR = "*"
-"""What marks the collective that costs most."""
 
 SMALL = 0.002
 """The share of a step below which kinds of call are one line together, unless all is wanted."""
@@ -265,74 +138,10 @@ def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
     return show(float(sum(line["busy_s"] for line in lines)), "seconds")
 
 
-def _line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, Any]:
-    """A collective's record with what a page adds: where it stands and what it is for, its share of the step.
-
-    most  what costs most, which is marked
-    """
-    layer = row["layer"]
-    around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
-    return {
-        **row,
-        "where": f"{row['phase']}, {around}",
-        "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
-        "share": row["exposed_s"] / step_s,
-        **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
-    }
-
-
-MOST = {"mark": "most", "star": STAR}
-"""What a row of the collective has that costs most."""
-
-
-def _present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The columns of which at least one row has something to say."""
-    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows) or not rows)
-
-
-def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up.
-
-    A line has the ``arrays`` of its rows.
-    """
-    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        same = tuple(row.get(key) for key in SAME)
-        if same not in lines:
-            lines[same] = {**row, "arrays": [row["array"]]}
-            continue
-        line = lines[same]
-        line["arrays"].append(row["array"])
-        for key in ("count", "busy_s", "exposed_s", "share"):
-            line[key] += row[key]
-    return list(lines.values())
-
-
-def told_apart(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Lines that differ in size alone say of which arrays they are: ``weights Wq, Wo``."""
-    labels = Counter(_label(line) for line in lines)
-    return [
-        {**line, "purpose": f"{line['purpose']} {_arrays(line)}"} if labels[_label(line)] > 1 else dict(line)
-        for line in lines
-    ]
-
-
-def _label(line: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(line[key] for key in SAME[:5])
-
-
-def _arrays(line: Mapping[str, Any]) -> str:
-    """The arrays of a line, without the prefix that its purpose says already."""
-    prefix = PREFIXES.get(line["op"], "")
-    return ", ".join(
-        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in one.split()) for one in line["arrays"])
-    )
-
-
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
     columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
     rows = [
-        {"phase": phase, **{one.key: total[one.key] for one in columns[1:]}}
+        {"phase": phase, **{column.key: total[column.key] for column in columns[1:]}}
         for phase, total in result.per_layer.items()
         if phase == "forward" or not result.question.inference
     ]
@@ -342,10 +151,10 @@ def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
 def _stage_table(result: PlanResult, *, verbose: bool) -> Table:
     """The stages; of many in a row that compute and hold alike the first and the last, unless all are wanted."""
     stages, capacity = result.stages or (), result.memory.capacity_bytes
-    runs = [list(run) for _, run in groupby(stages, key=lambda one: (one.layers, one.held_bytes))]
-    ends = [one for run in runs for one in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
+    runs = [list(run) for _, run in groupby(stages, key=lambda stage: (stage.layers, stage.held_bytes))]
+    ends = [stage for run in runs for stage in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
     left = f"{len(stages) - len(ends)} more lie between stages of as many layers and states; -v lists them"
-    shown = [{**one, "mark": "over" if one.peak_bytes > capacity else ""} for one in ends]
+    shown = [{**end, "mark": "over" if end.peak_bytes > capacity else ""} for end in ends]
     return Table(STAGES, shown, "Stages" if verbose else "", mark="mark", more=left if len(ends) < len(stages) else "")
 
 
@@ -354,27 +163,27 @@ MOST_STAGES = 8
 
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
-    held = result.memory
-    lines = inference_memory(held) if result.question.inference else _training_memory(held)
+    memory = result.memory
+    lines = inference_memory(memory) if result.question.inference else _training_memory(memory)
     rows = [
         {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
         for what, size in lines.items()
-        for share in (float(size) / held.capacity_bytes,)
+        for share in (float(size) / memory.capacity_bytes,)
     ]
     return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
 
 
-def _training_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+def _training_memory(memory: ChipMemory) -> Mapping[str, Bytes]:
     """What a chip holds of training."""
     return {
-        "parameters": held.parameters_bytes,
-        "gradients": held.gradients_bytes,
-        "optimizer state": held.optimizer_bytes,
-        "states together": held.static_bytes,
-        "kept for backward": held.kept_bytes,
-        **{f"at work: {part}": size for part, size in held.working.items()},
-        "peak": held.peak_bytes,
-        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
+        "parameters": memory.parameters_bytes,
+        "gradients": memory.gradients_bytes,
+        "optimizer state": memory.optimizer_bytes,
+        "states together": memory.static_bytes,
+        "kept for backward": memory.kept_bytes,
+        **{f"at work: {part}": size for part, size in memory.working.items()},
+        "peak": memory.peak_bytes,
+        **({"assumed beside it": memory.overhead_bytes} if memory.overhead_bytes else {}),
     }
 
 
@@ -390,10 +199,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
     yield f"peak{rank}: {result.memory.peak_action}"
     yield from inference_notes(result)
-    for one in result.require:
-        counted = " of states" if one.name == "memory" else ""
-        found = percent(one.value) if BOUNDS[one.name] == "ratio" else show(one.value, BOUNDS[one.name])
-        yield f"require {one.name} {one.required}: {'holds' if one.ok else 'violated'} ({found}{counted})"
+    for demand in result.require:
+        of_what = " of states" if demand.name == "memory" else ""
+        value = percent(demand.value) if BOUNDS[demand.name] == "ratio" else show(demand.value, BOUNDS[demand.name])
+        yield f"require {demand.name} {demand.required}: {'holds' if demand.ok else 'violated'} ({value}{of_what})"
     if best := result.question.stated.file.require.best:
         yield f"require best {best}: of all layouts, which tpsim search --chips and tpsim check look at"
     yield from _replaced(result.question)
@@ -405,7 +214,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
         yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
-    counts = f"{len(result.assumptions)} assumptions, {_many(guesses, 'guess', 'es')}"
+    counts = f"{len(result.assumptions)} assumptions, {counted(guesses, 'guess')}"
     opened = ", ".join(result.question.left_open)
     more = [f"not stated: {opened}"] * bool(opened) + ["-v lists them"] * (not verbose)
     yield "; ".join([counts, *more])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.pages.plan import model_text, practice_text, telling, work_text
+from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -78,10 +78,12 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
     rows, front = _flat(result.rows), _flat(result.pareto or ())
     varied = [Column(path, path.replace(".", ".\n")) for path in result.spaces[0].varied]
     columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *(MORE if verbose else ()), COSTS[-1])
-    tables = [Table(tuple(one for one in columns if _tells(one.key, rows)), rows, mark="mark")] if rows else []
+    tables = [Table(tuple(column for column in columns if _tells(column.key, rows)), rows, mark="mark")] if rows else []
     if front:
         title = "not surpassed in speed and memory together"
-        tables.append(Table(tuple(one for one in columns if _tells(one.key, front)), front, title, mark="mark"))
+        tables.append(
+            Table(tuple(column for column in columns if _tells(column.key, front)), front, title, mark="mark")
+        )
     if result.sensitivity:
         tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
     if result.constants:
@@ -106,8 +108,8 @@ OVER = {True: "", None: "", False: "over"}
 
 
 def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    said = ({"sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "mark": OVER[row["fits"]]} for row in rows)
-    return [{**row, **row["varied"], **words} for row, words in zip(rows, said, strict=True)]
+    cells = ({"sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "mark": OVER[row["fits"]]} for row in rows)
+    return [{**row, **row["varied"], **words} for row, words in zip(rows, cells, strict=True)]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -118,17 +120,17 @@ def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
 
 def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     questions = result.questions
-    yield "model", _either(model_text(one) for one in questions)
-    yield "work", _either(work_text(one) for one in questions)
-    chips = (space.chips or one.mesh.devices for space, one in zip(result.spaces, questions, strict=True))
-    machines = zip((one.machine.name for one in questions), chips, strict=True)
+    yield "model", _either(model_text(question) for question in questions)
+    yield "work", _either(work_text(question) for question in questions)
+    chips = (space.chips or question.mesh.devices for space, question in zip(result.spaces, questions, strict=True))
+    machines = zip((question.machine.name for question in questions), chips, strict=True)
     yield "machine", _either(f"{name}, {count:,} chips" for name, count in machines)
-    yield "practice", _either(_practice(one, result.searched) for one in questions)
+    yield "practice", _either(_practice(question, result.searched) for question in questions)
     yield "searched", ", ".join(result.searched)
     if result.held:
         yield "held", ", ".join(f"{path} {_text(value)}" for path, value in result.held.items())
     if result.refused:
-        listed = (f"{one.reason} {one.layouts:,}" for one in result.refused)
+        listed = (f"{refusal.reason} {refusal.layouts:,}" for refusal in result.refused)
         yield "refused", ", ".join(listed)
 
 
@@ -141,7 +143,7 @@ def _practice(question: Question, searched: Sequence[str]) -> str:
     """The switches that no layout of the search has otherwise."""
     base, layout = question.resolved["practice"]["base"], question.layout
     switches = telling(base, question.practice.under(layout).switches)
-    return practice_text(base, {name: one for name, one in switches.items() if name not in searched})
+    return practice_text(base, {name: switch for name, switch in switches.items() if name not in searched})
 
 
 def _text(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.quantity.units import show
 from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,19 +33,19 @@ def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in question.layout.roles.items() if axes)
     yield "layout", f"{roles or 'none'}; cache: {split}"
     base, beside = question.resolved["practice"]["base"], question.practice.overlap.tensor
-    said = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
-    yield "practice", f"{base}: {said}, overlap of tensor {beside}"
+    text = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
+    yield "practice", f"{base}: {text}, overlap of tensor {beside}"
 
 
 def inference_text(question: Question) -> str:
     """The work of a step, or of a prompt and its reply."""
     work = question.stated.file.workload
-    batch = f"{question.workload.global_batch:,} sequence{'' if question.workload.global_batch == 1 else 's'}"
+    batch = counted(question.workload.global_batch, "sequence")
     if isinstance(work, PrefillFields):
         cached = f", {work.cached:,} of them cached" if work.cached else ""
         return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
     if isinstance(work, DecodeFields):
-        new = f"{work.tokens:,} new token{'' if work.tokens == 1 else 's'}"
+        new = counted(work.tokens, "new token")
         return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
     if not isinstance(work, ServeFields):
         raise TypeError(work)
@@ -53,15 +54,15 @@ def inference_text(question: Question) -> str:
     return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
 
 
-def inference_memory(held: ChipMemory) -> Mapping[str, Bytes]:
+def inference_memory(memory: ChipMemory) -> Mapping[str, Bytes]:
     """What a chip holds of inference."""
     return {
-        "parameters": held.parameters_bytes,
-        "cache": held.cache_bytes,
-        "both together": held.static_bytes,
-        **{f"at work: {part}": size for part, size in held.working.items()},
-        "peak": held.peak_bytes,
-        **({"assumed beside it": held.overhead_bytes} if held.overhead_bytes else {}),
+        "parameters": memory.parameters_bytes,
+        "cache": memory.cache_bytes,
+        "both together": memory.static_bytes,
+        **{f"at work: {part}": size for part, size in memory.working.items()},
+        "peak": memory.peak_bytes,
+        **({"assumed beside it": memory.overhead_bytes} if memory.overhead_bytes else {}),
     }
 
 
@@ -72,7 +73,7 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         return
     if prompt:
         parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
-        whole, compute, exposed = (show(float(one), "seconds") for one in parts)
+        whole, compute, exposed = (show(float(part), "seconds") for part in parts)
         yield f"prompts {whole} = compute {compute} + exposed communication {exposed}; all are read at once"
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"

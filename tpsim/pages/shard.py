@@ -94,10 +94,10 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
     if hidden > 0 and not verbose:
         yield f"{hidden} more ways: -v"
     shown = result.left_out if verbose else result.left_out[:FEW]
-    yield from (f"left out: {one.way}: {one.because}" for one in shown)
+    yield from (f"left out: {way.way}: {way.because}" for way in shown)
     if len(result.left_out) > len(shown):
         yield f"{len(result.left_out) - len(shown)} more are left out: -v"
-    yield from (one.text for one in result.assumptions)
+    yield from (assumption.text for assumption in result.assumptions)
 
 
 def _next(result: ShardResult) -> str:

@@ -20,8 +20,8 @@ def page(result: SweepResult) -> Document:
     varied = [
         Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in (*COLUMNS, "sp")
     ]
-    costs = [one for one in (*COSTS, *MORE[:-1]) if one.key in COLUMNS and one.key != "fits"]
-    empty = [{**one, "vary": ", ".join(one["vary"])} for one in result.empty]
+    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in COLUMNS and column.key != "fits"]
+    empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
     facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)

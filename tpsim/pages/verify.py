@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tpsim.claims.checks import ROUNDING, below, counted
+from tpsim.claims.checks import ROUNDING, below
+from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:

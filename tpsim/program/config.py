@@ -112,7 +112,9 @@ class Config:
     def whole_numbers(self, key: str) -> list[int]:
         """A list of whole numbers; none where the config has none."""
         value = self.get(key) or []
-        if not isinstance(value, list) or any(isinstance(one, bool) or not isinstance(one, int) for one in value):
+        if not isinstance(value, list) or any(
+            isinstance(number, bool) or not isinstance(number, int) for number in value
+        ):
             self.refuse(key, f"{key}: {as_json(value)} is not a list of whole numbers", "write [0, 1, 2]")
         return value
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class NamedSize:
     """A size by the name that programs, layouts and files give it.
 
     symbol   what formulas print: the literature's letter where there is one, a word elsewhere; "" for a number
@@ -41,7 +41,7 @@ class Quantity:
 
 
 @dataclass(frozen=True, slots=True)
-class Dim(Quantity):
+class Dim(NamedSize):
     """A dim of arrays.
 
     split    False for one that no layout may split
@@ -99,6 +99,7 @@ DIMS: Mapping[str, Dim] = {
         split=False,
         made_of=(("b", "s", "kr"), ("nr",)),
     ),
+    "js": Dim("token_ranks", "ranks that rows of an expert come from", split=False),
     "gr": Dim("", "groups that a router has its experts in", split=False),
     "gt": Dim("", "of these, as many as it chooses a token's experts from", split=False),
 }
@@ -111,33 +112,33 @@ def completed(dims: Mapping[str, Any]) -> dict[str, Any]:
     return {**dims, **{name: over(*(product(dims[one] for one in side) for side in of)) for name, of in made.items()}}
 
 
-LOOPS: Mapping[str, Quantity] = {
-    ALIKE: Quantity("L", "layers"),
-    RECOMPUTED: Quantity("L_recomputed", "layers that are recomputed"),
-    KEPT: Quantity("L_kept", "layers that keep all that backward reads"),
-    "microbatches": Quantity("m", "microbatches"),
-    "chunks": Quantity("chunks", "chunks of layers on each stage of a pipeline"),
+LOOPS: Mapping[str, NamedSize] = {
+    ALIKE: NamedSize("L", "layers"),
+    RECOMPUTED: NamedSize("L_recomputed", "layers that are recomputed"),
+    KEPT: NamedSize("L_kept", "layers that keep all that backward reads"),
+    "microbatches": NamedSize("m", "microbatches"),
+    "chunks": NamedSize("chunks", "chunks of layers on each stage of a pipeline"),
 }
 """What a program is traced once of and runs several times."""
 
 
-def loop(name: str) -> Quantity:
+def loop(name: str) -> NamedSize:
     """A loop of those, or of layers of one of a model's kinds.
 
     >>> loop("sparse.kept")
-    Quantity(symbol='L_sparse_kept', meaning='sparse layers that keep all that backward reads')
+    NamedSize(symbol='L_sparse_kept', meaning='sparse layers that keep all that backward reads')
     """
     kind, _, how = name.rpartition(".")
     if name in LOOPS or not kind:
-        return LOOPS.get(name, Quantity(f"L_{name}", f"{name} layers"))
-    return Quantity(f"L_{kind}_{how}", f"{kind} {LOOPS[how].meaning}")
+        return LOOPS.get(name, NamedSize(f"L_{name}", f"{name} layers"))
+    return NamedSize(f"L_{kind}_{how}", f"{kind} {LOOPS[how].meaning}")
 
 
-ROLES: Mapping[str, Quantity] = {
-    "tp": Quantity("t", "tensor parallelism"),
-    "dp": Quantity("d", "data parallelism"),
-    "cp": Quantity("C", "context parallelism"),
-    "pp": Quantity("stages", "pipeline parallelism"),
+ROLES: Mapping[str, NamedSize] = {
+    "tp": NamedSize("t", "tensor parallelism"),
+    "dp": NamedSize("d", "data parallelism"),
+    "cp": NamedSize("C", "context parallelism"),
+    "pp": NamedSize("stages", "pipeline parallelism"),
 }
 """What mesh axes are for; the symbol is that of all axes of a role together."""
 

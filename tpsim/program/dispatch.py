@@ -37,6 +37,11 @@ CHOICE = "top_k"
 REACHED = "reached"
 """That which says on which nodes, or ranks, these lie."""
 
+COUNTED = "counted"
+"""That which says how many tokens of each rank choose an expert."""
+
+SOURCES = "js"
+
 
 def choice(trace: Trace, scores: Array, *biases: Array) -> Array:
     """Which experts each token goes to, by its scores and what is added to them for the choice alone.
@@ -59,8 +64,12 @@ def homes(layout: Layout) -> tuple[Axes, Axes]:
 def at_experts(layout: Layout) -> tuple[Axes, Axes]:
     """The axes of experts and of rows where these are at their experts: what tokens are split over and experts not."""
     home, width = homes(layout)
-    tokens = layout.type_in(TOKENS, "routed").sharded_axes
-    return home, _without(tokens, {*home, *width})
+    return home, _without(tokens_on(layout), {*home, *width})
+
+
+def tokens_on(layout: Layout) -> Axes:
+    """The axes that tokens are split over where they are routed."""
+    return layout.type_in(TOKENS, "routed").sharded_axes
 
 
 def dispatch(
@@ -144,6 +153,15 @@ def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[Level]) -> It
         born = dispatch(trace, f"dispatch.{level.of}s", x, index, levels=levels)
         x = gone(trace, born, level, born.name)
         yield born, x
+
+
+def counted(trace: Trace, chosen: Array, levels: Sequence[Level]) -> Iterator[Array]:
+    """How many rows each rank has for every expert, to go ahead of them; nothing where rows stay where they are."""
+    home, slots = _born(trace.layout, chosen, levels)
+    if (home, slots) != at_experts(trace.layout):
+        goal, _ = GOALS[SCORED]
+        born = Sharding((goal, SOURCES), (home, slots))
+        yield trace.index(COUNTED, born.dims, "int32", chosen, born=born)
 
 
 def gone(trace: Trace, rows: Array, level: Level, name: str) -> Array:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.planner import Step
+    from tpsim.algebra.planner import PlannedStep
 
 WHERE = Where("F", "")
 
@@ -20,26 +20,28 @@ Named = tuple[str, Sharding]
 """An array of the expression in one of its types."""
 
 
-def expression_program(arrays: Sequence[Named], steps: Sequence[Step], order: tuple[str, ...], dtype: str) -> Program:
+def expression_program(
+    arrays: Sequence[Named], steps: Sequence[PlannedStep], order: tuple[str, ...], dtype: str
+) -> Program:
     """The program of these steps; what the last one leaves is its ``result``.
 
     arrays  what comes from outside
     order   mesh axes, major first
     """
     ops: list[Op] = []
-    held: dict[Named, Array] = {}
+    known: dict[Named, Array] = {}
     for name, type_ in arrays:
         ops += _from_outside(Array(name, type_, "", dtype))
-        held[name, type_] = ops[-1].output
+        known[name, type_] = ops[-1].output
     for step in steps:
-        inputs, made = tuple(held[one] for one in step.inputs), Array(*step.output, "", dtype)
+        inputs, made = tuple(known[array] for array in step.inputs), Array(*step.output, "", dtype)
         moves = (step.move,) if step.move else ()
         ops.append(
             Reshard(inputs, made, WHERE, step.because, moves=moves)
             if moves
             else Einsum(inputs, made, WHERE, step.because)
         )
-        held[step.output] = made
+        known[step.output] = made
     return Program(tuple(ops), order, {}, {}, {"result": ops[-1].output})
 
 

@@ -46,10 +46,10 @@ def read_config(document: Document) -> Imported:
     reads, for a size that is missing or not a positive whole number, and for a switch (activation, bias) that `Model`
     cannot express.
     """
-    return _Reading(document).imported()
+    return _ConfigReading(document).imported()
 
 
-class _Reading(Config):
+class _ConfigReading(Config):
     """A config that becomes the model of its family."""
 
     def __init__(self, document: Document) -> None:
@@ -132,14 +132,14 @@ class _Reading(Config):
         self.read.update(NAMES["ffn_hidden"])
         shared = fixed.pop("shared", self.number("n_shared_experts", 0)) * hidden
         groups = {"groups": self.number("n_group", 0), "top_groups": self.number("topk_group", 0)}
-        said = {
+        stated = {
             "score": self.get("scoring_func"),
             "normalise": None if self.get("norm_topk_prob") is None else self.flag("norm_topk_prob", default=True),
             **({} if self.get("topk_method") == "greedy" else groups),
             "shared": shared,
         }
-        known = {"kind": self._feed_forward(), **fixed, **{name: value for name, value in said.items() if value}}
-        known |= {"normalise": False} if said["normalise"] is False else {}
+        known = {"kind": self._feed_forward(), **fixed, **{name: value for name, value in stated.items() if value}}
+        known |= {"normalise": False} if stated["normalise"] is False else {}
         return Moe(experts=self.size("experts"), top=self.size("top"), hidden=hidden, **known)
 
     def _refuse_other_switches(self) -> None:

@@ -26,7 +26,7 @@ ONE: Layers = ((ALIKE, 1),)
 
 def kinds(practice: Practice, of: Layers = ONE) -> tuple[str, ...]:
     """The kinds of a stack that the model has so, in order of execution."""
-    return tuple(kind for one in dict(of) for kind, _ in _practised(practice, one, 1, 0))
+    return tuple(kind for layer in dict(of) for kind, _ in _practised(practice, layer, 1, 0))
 
 
 def one_each(practice: Practice, of: Layers = ONE) -> Layers:
@@ -75,5 +75,5 @@ def _practised(practice: Practice, kind: str, many: int, recomputed: int) -> Lay
     """Layers of one of the model's kinds, the first so many of which are recomputed."""
     if practice.recompute_layers is None:
         return ((kind, many),)
-    first, second = (RECOMPUTED, KEPT) if kind == ALIKE else (f"{kind}.{one}" for one in (RECOMPUTED, KEPT))
+    first, second = (RECOMPUTED, KEPT) if kind == ALIKE else (f"{kind}.{practised}" for practised in (RECOMPUTED, KEPT))
     return ((first, recomputed), (second, many - recomputed))

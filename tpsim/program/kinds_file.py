@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positions, Positive
+from tpsim.program.model import FLAT, Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positions, Positive, dense
 from tpsim.quantity.errors import InputError, Place, unknown
 from tpsim.quantity.spec import Strict
 
@@ -23,7 +23,7 @@ At = Callable[..., Place | None]
 Pair = tuple[str, str]
 
 
-class SourceFields(Strict):
+class ModelSourceFields(Strict):
     """Where the sizes were read, and when."""
 
     title: str
@@ -47,8 +47,8 @@ class MtpFields(Strict):
 
 def _which(value: Any) -> str:
     """Which block of the vocabulary a map says that it is."""
-    said = value if isinstance(value, dict) else vars(value) if isinstance(value, Strict) else {}
-    return str(said.get("attention", said.get("ffn", "")))
+    kind_word = value if isinstance(value, dict) else vars(value) if isinstance(value, Strict) else {}
+    return str(kind_word.get("attention", kind_word.get("ffn", "")))
 
 
 Block = Annotated[
@@ -67,7 +67,7 @@ class ModelFile2(Strict):
 
     tpsim: Literal["model/2"]
     name: str
-    source: SourceFields | None = None
+    source: ModelSourceFields | None = None
     hidden: Count
     vocab: Count
     vocab_padded: Count | None = None
@@ -88,7 +88,7 @@ class ModelFile2(Strict):
 
 
 WORKED_OUT = {"vocab_padded", "mtp"}
-SAME = tuple(one.name for one in fields(Model) if one.name in {*ModelFile2.model_fields} - WORKED_OUT)
+SAME = tuple(field.name for field in fields(Model) if field.name in {*ModelFile2.model_fields} - WORKED_OUT)
 """Fields that the file and the model have alike."""
 
 CYCLES = 10_000
@@ -106,7 +106,7 @@ def model_of_kinds(file: ModelFile2, at: At) -> Model:
     names = kind_names(list(dict.fromkeys([*(pair for pair, _ in runs), *further])))
     blocks: dict[str, Any] = {**file.blocks}
     return Model(
-        kinds={name: Kind(blocks[one], blocks[two]) for (one, two), name in names.items()},
+        kinds={name: Kind(blocks[attention], blocks[ffn]) for (attention, ffn), name in names.items()},
         stack=merged((names[pair], many) for pair, many in runs),
         vocab_padded=file.vocab_padded or file.vocab,
         mtp=(names[file.mtp.of], file.mtp.depth) if file.mtp else None,
@@ -156,13 +156,13 @@ def kind_names(pairs: Sequence[Pair]) -> dict[Pair, str]:
 
 def as_file(model: Model, source: str) -> dict[str, Any]:
     """A model as the fields of a file, which calls its kinds alike."""
-    one, other = ({kind.attention for kind in model.kinds.values()}, {kind.ffn for kind in model.kinds.values()})
+    attentions, other = ({kind.attention for kind in model.kinds.values()}, {kind.ffn for kind in model.kinds.values()})
 
     def pair(kind: str) -> list[str]:
         if len(model.kinds) == 1:
             return ["attention", "ffn"]
         first, _, second = kind.partition("_")
-        return ["attention", kind] if len(one) == 1 else [kind, "ffn"] if len(other) == 1 else [first, second]
+        return ["attention", kind] if len(attentions) == 1 else [kind, "ffn"] if len(other) == 1 else [first, second]
 
     blocks = {
         name: block.model_dump(exclude_none=True)
@@ -174,3 +174,19 @@ def as_file(model: Model, source: str) -> dict[str, Any]:
     mtp = {"mtp": {"depth": depth, "of": pair(kind)}} if kind else {}
     same = {name: getattr(model, name) for name in (*SAME, "vocab_padded")}
     return {"tpsim": "model/2", "source": {"title": source}, **same, "blocks": blocks, "layers": layers, **mtp}
+
+
+def as_stated(model: Model) -> dict[str, Any]:
+    """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
+    (kind, *others), own = model.kinds.values(), {each.name: getattr(model, each.name) for each in fields(model)}
+    flat = {name: value for name, value in own.items() if name in FLAT}
+    if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
+        heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
+        ffn = {"ffn": kind.ffn.kind, "ffn_hidden": kind.ffn.hidden}
+        biases = {"bias": kind.ffn.bias, "qkv_bias": kind.attention.bias == "qkv"}
+        flat |= {"layers": model.layers, **heads, **ffn, **biases}
+        flat = {name: flat[name] for name in FLAT}
+        if dense(**flat) == model:
+            return flat
+    kinds = {name: [block.model_dump() for block in (one.attention, one.ffn)] for name, one in model.kinds.items()}
+    return {**own, "kinds": kinds}

@@ -8,12 +8,13 @@ from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tpsim.algebra.sharding import Sharding
+from tpsim.algebra.sharding import Line, Sharding
 from tpsim.program.dims import HELD
 from tpsim.program.keeps import KEEPS, Extra
 
 if TYPE_CHECKING:
     from tpsim.program.copies import Dispatch, Level
+    from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
 
 LAYERS = "l"
@@ -24,6 +25,9 @@ TOKENS_READ = "t"
 
 FULL = "full"
 """The name under which `Practice.recompute` has all that a layer makes."""
+
+LINES = ("flat", "rows")
+"""Dims of a table that stand for all dims of a parameter laid out in a line, or for those of its rows."""
 
 Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
@@ -125,17 +129,19 @@ class Overlap:
     tensor     on activations; split: what products read or make travels in pieces, too, beside pieces of them
     gradients  reductions of gradients of parameters
     weights    gathers of parameters, or of what the optimizer has made of them
-    stages     messages between stages; auto: as those who run the schedule do
+    stages     messages between stages; steady: but in warm-up and flush; auto: as those who run the schedule do
     """
 
     tensor: Beside | Literal["split"] = "none"
     gradients: Beside = "none"
     weights: Beside = "none"
-    stages: Literal["auto", "none", "beside"] = "auto"
+    stages: Literal["auto", "none", "steady", "beside"] = "auto"
 
-    def blocks_stages(self, *, usual: bool) -> bool:
-        """True if messages hold up both their stages; usual: what those do who run the schedule."""
-        return usual if self.stages == "auto" else self.stages == "none"
+    def blocks_stages(self, *, usual: Blocking) -> Blocking:
+        """Whether messages hold up both their stages; usual: what those do who run the schedule."""
+        if self.stages in ("auto", "steady"):
+            return usual if self.stages == "auto" else "steady"
+        return self.stages == "none"
 
     def at(self, zero: int) -> Overlap:
         """These switches at a ZeRO stage."""
@@ -194,6 +200,7 @@ class Rows:
     overlap  whether these exchanges run beside compute
     dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
              then on a rank of it; rows are made where copies have come, and added up there on the way back
+    counts   how many rows come for each expert is sent ahead of them (exchange), as ranks must that do not pad
     levels   the axes that copies go over, as a placement tells nodes apart
     dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
              what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
@@ -203,6 +210,7 @@ class Rows:
     overlap: Literal["none", "beside"] = "none"
     dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
     levels: tuple[Level, ...] = field(default=(), repr=False)
+    counts: Literal["none", "exchange"] = field(default="none", repr=False)
     dtype: Literal["fp8", "fp8_128"] | None = None
 
 
@@ -233,8 +241,13 @@ class Practice:
     keeps                  what a stack keeps beside what its kernels need
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
+    padding                where dp does not divide what ZeRO shards, each parameter lies in a line that is filled up
+                           (flat), or the rows that it has first do (rows); none: such layouts are refused
     context                keys and values of other devices are gathered before attention reads them (gather), or block
                            after block beside what it makes of them (ring); None where none has other tokens
+    home                   in a ring sums of keys' and values' cotangents begin behind their home, as wide as these are
+                           (scatter), or at it and go all the way round in f32 (circle: ring-flash-attention, which adds
+                           in f32 and sends in every step)
     order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
                            one from the end (zigzag), every so manieth (striped); None as for context
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
@@ -258,7 +271,9 @@ class Practice:
     recompute_layers: int | None = None
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
+    padding: Literal["flat", "rows", "none"] = "none"
     context: Literal["gather", "ring"] | None = "gather"
+    home: Literal["scatter", "circle"] = "scatter"
     order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "none"] = "none"
@@ -274,15 +289,15 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as a scenario states them; of rows what is unusual."""
+        """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
-        rows = found["rows"] = {name: value for name, value in found["rows"].items() if value is not None}
+        rows = found["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
-        if levels:
-            rows["levels"] = levels
-        else:
-            del rows["dispatch"]
-        return {name: value for name, value in found.items() if name != "rows" or self.rows != Rows()}
+        plain = {"dispatch": "flat", "counts": "none", "dtype": None}
+        rows |= {"levels": levels} if levels else {}
+        found["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
+        usual = {"rows": Rows(), "home": "scatter"}
+        return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.
@@ -310,6 +325,8 @@ PRACTICES: Mapping[str, Practice] = {
         qkv="fused",
         coalesce=True,
         keeps=KEEPS["megatron"],
+        padding="flat",
+        clip="norm",
         context="ring",
         order="zigzag",
         replay="whole",
@@ -319,12 +336,16 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        padding="rows",
+        clip="norm",
         order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
     ),
     "deepspeed": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        padding="flat",
+        clip="norm",
         replay="whole",
         overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
         ahead=Ahead(elements=50_000_000),
@@ -342,14 +363,17 @@ SOURCES: Mapping[str, str] = {
     "ideal": "what could be had: everything runs beside compute",
     "megatron": "Megatron-LM: all-reduces of tensor parallelism are asynchronous in backward, overlap_grad_reduce and "
     "overlap_param_gather are off, buckets hold max(40e6, 1e6 per data rank) parameters on the first chunk alone, "
-    "messages overlap where chunks are interleaved (distributed_data_parallel_config.py, schedules.py)",
-    "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884)",
+    "messages overlap where chunks are interleaved (distributed_data_parallel_config.py, schedules.py); gradients are "
+    "clipped (--clip-grad 1.0)",
+    "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884); gradients "
+    "are clipped as torchtitan does (training.max_norm 1.0)",
     "deepspeed": "DeepSpeed zero/config.py: overlap_comm at stage 3 alone, reduce_bucket_size 5e8, "
-    "stage3_prefetch_bucket_size 5e7 elements",
+    "stage3_prefetch_bucket_size 5e7 elements; every step takes the norm of all gradients, clipped or not "
+    "(stage_1_and_2.py, stage3.py: scaled_global_norm)",
     "xla": "XLA's latency-hiding scheduler: collectives are asynchronous, and products that read a gather or make what "
     "is scattered are cut to run beside its steps (Wang et al., ASPLOS 2023)",
 }
-"""Where the overlap of a bundle, its buckets and what it gathers ahead are from."""
+"""Where the overlap of a bundle, its buckets, what it gathers ahead and its norm of gradients are from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +430,19 @@ class Layout:
         """True if the residual stream is split over tokens."""
         return "s" in self.table.get("residual", {})
 
+    def home(self, dims: tuple[str, ...], region: str, rows: tuple[str, ...]) -> Sharding:
+        """The type of a parameter, or of what belongs to it, in `region`: laid out in a line where the table says so.
+
+        rows  its dims that frameworks have first: a line of rows is made of these
+
+        >>> str(layout(tp=("X",), dp=("Y",), zero=1, line="flat").home(("h", "f"), "state", ("f",)))
+        '[flat(h,f)_XY]'
+        """
+        row = self.table.get(region, {})
+        for how in (one for one in LINES if one in row):
+            return Line(how, self.type_in(dims, "*"), dims if how == "flat" else rows, row[how]).type
+        return self.type_in(dims, region)
+
     def type_in(self, dims: tuple[str, ...], region: str) -> Sharding:
         """The type of an array with `dims` in `region`; if two dims claim an axis, the first keeps it.
 
@@ -439,6 +476,7 @@ def layout(
     etp: Axes = (),
     whole: Collection[str] = (),
     latents: Collection[str] = (),
+    line: Literal["flat", "rows", "none"] = "none",
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
 
@@ -455,15 +493,16 @@ def layout(
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h
+    line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
     inside, data = (*tp, *heads), (*dp, *cp)
-    split = len(inside) if kv_split is None else kv_split
-    table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:split], "r": tp[split:], "f": tp, "v": tp}}
+    kv = len(inside) if kv_split is None else kv_split
+    table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp}}
     table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
     if cp:
         table["*"]["s"] = cp
     if heads:
-        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:split], "r": inside[split:]}
+        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:kv], "r": inside[kv:]}
     if pp:
         table["*"][LAYERS] = pp
     if sequence_parallel:
@@ -471,6 +510,7 @@ def layout(
     if cut:
         table["cut"] = dict(cut)
     sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
-    flat = {dim: axes for dim, axes in sharded.items() if dim not in whole}
-    table |= {name: flat for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
+    split = {dim: axes for dim, axes in sharded.items() if dim not in whole}
+    split = split if line == "none" else {str(line): data}
+    table |= {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     return Layout(table)

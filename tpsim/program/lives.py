@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tpsim.program.keeps import GRADIENTS
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Lives:
     turns    op of a microbatch -> when it has its turn, beside the others of its rank
     streamed array that comes, or leaves, block after block -> the axes whose devices have a block each: `BUFFERS` of
              them are there at once
+    added    what products make of gradients of weights, which is only cast into what is added up
     """
 
     homes: Mapping[Array, Array]
@@ -45,12 +47,17 @@ class Lives:
     readers: Mapping[Array, tuple[Op, ...]]
     turns: Mapping[Op, Turn]
     streamed: Mapping[Array, tuple[str, ...]] = field(default_factory=dict)
+    added: frozenset[Array] = frozenset()
 
     def read_by(self, op: Op) -> list[Array]:
         """The arrays with bytes that an op reads; a view reads nothing."""
         if self.homes.get(op.output, op.output) is not op.output:
             return []
         return list(dict.fromkeys(self.homes[x] for x in op.inputs if x in self.homes))
+
+    def names(self, array: Array) -> set[str]:
+        """What a list of what a stack keeps may call it."""
+        return {array.name, GRADIENTS} if array in self.added else {array.name}
 
     def handed_on(self, array: Array) -> bool:
         """True for the stream, or its cotangent, between parts of the stack: every layer hands on one like it."""
@@ -73,7 +80,8 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         for home in everything.read_by(op):
             readers[home].append(op)
     makers = {op.output: op for op in ops if homes.get(op.output) is op.output}
-    nowhere = _added_up(program, homes)
+    sums = _added_up(program, homes)
+    nowhere = set(sums)
     if not interiors:
         nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home])}
     return Lives(
@@ -82,6 +90,7 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
         turns,
         dict(_streamed(ops)),
+        frozenset(home for home in makers if readers[home] and all(op.output in sums for op in readers[home])),
     )
 
 

@@ -16,7 +16,7 @@ from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Dtypes, Layout, Practice
@@ -50,18 +50,7 @@ def lower(
     weights = leaves_of(trace, model, practice, dtypes, stacks)
     text, backward = Text(trace, model, practice, dtypes, weights), Backward(trace, practice)
     update = Update(trace, layout, practice, dtypes)
-    gradients: dict[tuple[Array, int], list[Array]] = defaultdict(list)
-    losses = []
-    for microbatch in range(microbatches):
-        with trace.at(ROOT.inside("microbatches", microbatch)):
-            start = len(trace.ops)
-            losses.append(forward(text, stacks))
-            uses = backward.run(trace.ops[start:], losses[-1])
-        for weight, parts in uses.items():
-            for chunk, mine in _by_chunk(trace, weight, parts):
-                where = replace(trace.producer[weight].where, chunks=(chunk,))
-                with trace.at(where.inside("microbatches", microbatch)):
-                    gradients[weight, chunk] += update.added(weight, mine)
+    losses, gradients = _run(text, backward, update, stacks, microbatches)
     with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     results = {"loss": total}
@@ -71,9 +60,7 @@ def lower(
         with trace.at(trace.producer[weight].where):
             results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
 
-    untrained = {one.name for one, *_ in _homes(model, practice, stacks) if not one.trained}
-    trained = ((key, weight) for key, weight in weights.items() if key[0] not in untrained)
-    labels = {name if layer is None else f"{layer}.{name}": weight for (name, layer), weight in trained}
+    labels = dict(_trained(model, practice, stacks, weights))
     for label, weight in labels.items():
         where = trace.producer[weight].where
         with trace.at(where):
@@ -85,11 +72,41 @@ def lower(
         squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
         for label, weight in labels.items():
             updated(label, weight)
-    settled = [array for name, array in results.items() if name.startswith("grad.")]
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    ops = parted(trace.ops, backward.stream, settled)
+    ops = parted(trace.ops, backward.stream, [array for name, array in results.items() if name.startswith("grad.")])
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
+
+
+def _run(
+    text: Text, backward: Backward, update: Update, stacks: tuple[tuple[str, ...], ...], microbatches: int
+) -> tuple[list[Array], Mapping[tuple[Array, int], list[Array]]]:
+    """Microbatches forward and backward, one after the other: their losses, and parts of the gradients by chunk."""
+    trace, losses, gradients = text.trace, list[Array](), defaultdict[tuple[Array, int], list[Array]](list)
+    for microbatch in range(microbatches):
+        with trace.at(ROOT.inside("microbatches", microbatch)):
+            start = len(trace.ops)
+            losses.append(forward(text, stacks))
+            uses = backward.run(trace.ops[start:], losses[-1])
+        for weight, parts in uses.items():
+            for chunk, mine in _by_chunk(trace, weight, parts):
+                where = replace(trace.producer[weight].where, chunks=(chunk,))
+                with trace.at(where.inside("microbatches", microbatch)):
+                    gradients[weight, chunk] += update.added(weight, mine)
+    return losses, gradients
+
+
+def _trained(
+    model: Model,
+    practice: Practice,
+    stacks: tuple[tuple[str, ...], ...],
+    weights: Mapping[tuple[str, int | None], Array],
+) -> Iterator[tuple[str, Array]]:
+    """The weights that have gradients, by the names that their results bear."""
+    untrained = {parameter.name for parameter, *_ in _homes(model, practice, stacks) if not parameter.trained}
+    for (name, layer), weight in weights.items():
+        if name not in untrained:
+            yield (name if layer is None else f"{layer}.{name}"), weight
 
 
 def stacks_of(
@@ -117,7 +134,7 @@ def leaves_of(
     for parameter, layer, where in _homes(model, practice, stacks):
         with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
             dtype = (dtypes.experts if parameter.block == "experts" else None) or dtypes.params
-            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param")
+            leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param", rows=parameter.rows)
         weights[parameter.name, layer] = leaf
     return weights
 

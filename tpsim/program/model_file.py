@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, RootModel
 
 from tpsim.program.counts import parameter_count
-from tpsim.program.kinds_file import At, Block, ModelFile2, SourceFields, as_file, model_of_kinds
-from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, as_stated, dense
+from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
+from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, dense
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict
@@ -34,7 +34,7 @@ class ModelFile(Strict):
 
     tpsim: Literal["model/1"]
     name: str
-    source: SourceFields | None = None
+    source: ModelSourceFields | None = None
     hidden: Count
     layers: Count
     heads: Count
@@ -109,7 +109,7 @@ def with_fields(read: ModelRead, changed: Mapping[str, Any], at: At) -> ModelRea
         try:
             spec.read(spec.with_data(read.document, {**base, key: value}), form)
         except InputError as error:
-            raise InputError([replace(one, place=at(key)) for one in error.problems]) from None
+            raise InputError([replace(problem, place=at(key)) for problem in error.problems]) from None
     file, _ = spec.read(spec.with_data(read.document, {**base, **changed}), form)
     return ModelRead(model_of(file, at), read.document, read.source, read.notes)
 
@@ -193,10 +193,10 @@ def _check_params(model: Model, at: At) -> None:
     """A stated count is that of the sizes; the active ones are published with the embedding's table or without it."""
     total, active = parameter_count(model), parameter_count(model, active=True)
     for field, computed in (("params", (total,)), ("active", (active, active - model.vocab * model.hidden))):
-        said = getattr(model, field)
-        if said is not None and all(abs(one - said) > PARAMS_TOLERANCE * said for one in computed):
+        stated = getattr(model, field)
+        if stated is not None and all(abs(count - stated) > PARAMS_TOLERANCE * stated for count in computed):
             _refuse(
-                f"{field} says {said:.4g}, the sizes make {' or '.join(f'{one:.4g}' for one in computed)}",
+                f"{field} says {stated:.4g}, the sizes make {' or '.join(f'{count:.4g}' for count in computed)}",
                 at(field),
                 f"check the sizes, or remove {field}",
                 "more than 1 % apart",
@@ -225,8 +225,8 @@ def _config_place(document: Document, name: str) -> Place | None:
 
 def _as_file(read: ModelRead) -> dict[str, Any]:
     """An imported model as the fields of a model file."""
-    said = as_stated(read.model)
-    if "kinds" in said:
+    fields = as_stated(read.model)
+    if "kinds" in fields:
         return as_file(read.model, read.source)
-    kind, hidden = said.pop("ffn"), said.pop("ffn_hidden")
-    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **said}
+    kind, hidden = fields.pop("ffn"), fields.pop("ffn_hidden")
+    return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **fields}

@@ -143,7 +143,12 @@ class Op:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf(Op):
-    """An array that comes from outside: a parameter, an optimizer state, the token ids (role index)."""
+    """An array that comes from outside: a parameter, an optimizer state, the token ids (role index).
+
+    rows  of a parameter, those of its dims that frameworks have first
+    """
+
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

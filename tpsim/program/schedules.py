@@ -41,6 +41,9 @@ STEP: Mapping[Act, int] = {"F": 1, "B": -1, "W": 0}
 SENDING: tuple[Act, Act] = ("F", "B")
 """The acts whose results other chunks want."""
 
+Blocking = bool | Literal["steady"]
+"""Whether messages hold their ranks up: always, never, or but in steady state: in warm-up and flush alone."""
+
 Action = tuple[Pass, ...]
 """Passes that a rank runs as one: what they send leaves when all have ended. (B, W) is the whole backward."""
 
@@ -64,14 +67,14 @@ class PipelineSchedule:
     """The orders of all ranks.
 
     chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
-    blocking  True if those who run it let sends hold their ranks up
+    blocking  whether those who run it let sends hold their ranks up
     """
 
     name: str
     chunks: int
     microbatches: int
     orders: tuple[Order, ...]
-    blocking: bool = False
+    blocking: Blocking = False
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -216,14 +219,14 @@ class Maker:
     orders    makes the order of each rank from p, v, m; chunks are counted in the whole stack
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
-              where it does not interleave; the others would deadlock so
+              where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock so
     grows     True if every further microbatch is held beside the others
     suits     refuses stages and microbatches that it cannot run
     """
 
     orders: Callable[[int, int, int], Iterator[Order]]
     several: bool = False
-    blocking: bool = False
+    blocking: Blocking = False
     grows: bool = False
     suits: Callable[[int, int], None] = lambda _p, _m: None
 
@@ -231,7 +234,7 @@ class Maker:
 SCHEDULES: Mapping[str, Maker] = {
     "gpipe": Maker(gpipe, blocking=True, grows=True),
     "1f1b": Maker(one_forward_one_backward, blocking=True),
-    "interleaved": Maker(interleaved, several=True, suits=in_groups),
+    "interleaved": Maker(interleaved, several=True, blocking="steady", suits=in_groups),
     "zb-h1": Maker(zero_bubble_h1),
     "zb-h2": Maker(zero_bubble_h2),
 }

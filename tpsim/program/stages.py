@@ -67,7 +67,7 @@ class Stages:
         it, and the head. A message is its sender's. What is of the step alone the first chunk of each rank runs.
         """
         if where.place == "step":
-            return int(next((one for one in self.chunks if one.rank == chunk.rank), chunk) is chunk)
+            return int(next((of_stage for of_stage in self.chunks if of_stage.rank == chunk.rank), chunk) is chunk)
         if where.index("layers") is not None:
             return sum(count for kind, count in chunk.stack if kind == where.kind)
         if where.place == "cut":
@@ -75,7 +75,7 @@ class Stages:
         if where.place == "side":
             return int(not (chunk.last, chunk.first)[where.chunks[0]])
         ends = (chunk.first, chunk.last)
-        return int(any(ends[one] for one in where.chunks))
+        return int(any(ends[of_stage] for of_stage in where.chunks))
 
     def count(self, where: Where, rank: int) -> int:
         """How often a rank runs it, per microbatch: in each of its layers, at each of its cuts, or where it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.sharding import unpacked
 from tpsim.program.op import Place, Scale
 from tpsim.program.trace import ONE
 
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 
 MINUS = Scale(-1.0)
 
+READ = frozenset({"h", "u", "x"})
+"""Dims that weights read, where they have them first: the stream's, and those of latents."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter array: its dims, the block that uses it, and in which parts of the stack that stands.
 
     trained  False for one that no gradient changes
+    first    dims that frameworks have first, those of what it makes; unless stated all but the stream that it reads
     """
 
     name: str
@@ -33,6 +38,12 @@ class Parameter:
     block: str
     places: tuple[Place, ...] = ("layer",)
     trained: bool = True
+    first: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The dims that frameworks have first: a row of a weight makes one number."""
+        return self.first or (self.dims[1:] if self.dims[0] in READ else ()) or self.dims
 
 
 @dataclass(slots=True)
@@ -64,7 +75,7 @@ class Text:
         """A parameter as the current region wants it; stored shards are gathered here, once per microbatch."""
         trace = self.trace
         weight = self.weights.get((name, trace.where.index("layers"))) or self.weights[name, None]
-        wanted = trace.layout.type_in(weight.dims, trace.region)
+        wanted = trace.layout.type_in(unpacked(weight.type).dims, trace.region)
         use = weight, wanted, trace.where.index("microbatches"), trace.where.chunks
         if use not in self.used:
             because = f"{weight.name} is stored as {weight.type} and used as {wanted}"

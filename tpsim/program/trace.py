@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra import reshard
 from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move
-from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined
+from tpsim.algebra.sharding import Line, Owed, Sharding, ShardingError, joined, line_in, unpacked
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
@@ -88,10 +88,24 @@ class Trace:
         self.producer[op.output] = op
         return op.output
 
-    def leaf(self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role) -> Array:
+    def leaf(
+        self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role, *, rows: tuple[str, ...] = ()
+    ) -> Array:
         """An array from outside, laid out as `region` says. Parameters are what gradients are taken of."""
-        array = Array(name, self.layout.type_in(dims, region), region, dtype, role, active=role == "param")
-        return self.emit(Leaf((), array, self.where))
+        array = Array(name, self.layout.home(dims, region, rows), region, dtype, role, active=role == "param")
+        return self.emit(Leaf((), array, self.where, rows=rows))
+
+    def state(self, name: str, param: Array, dtype: str) -> Array:
+        """What an optimizer holds of a parameter, from outside."""
+        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self._rows(param))
+
+    def home(self, param: Array, region: str) -> Sharding:
+        """The type that what belongs to a parameter has in `region`."""
+        return self.layout.home(unpacked(param.type).dims, region, self._rows(param))
+
+    def _rows(self, param: Array) -> tuple[str, ...]:
+        leaf = self.producer[param]
+        return leaf.rows if isinstance(leaf, Leaf) else ()
 
     def index(self, fn: str, dims: tuple[str, ...], dtype: str, *inputs: Array, born: Sharding | None = None) -> Array:
         """An array of global indices, born in the region's sharding (or as `born` says): it is never resharded."""
@@ -187,15 +201,34 @@ class Trace:
         region: str | None = None,
         name: str | None = None,
         streamed: bool = False,
+        circle: bool = False,
     ) -> Array:
         """`x` brought to type `to` by the book's path; an edge of a region even if nothing moves.
 
         streamed  what gathers its blocks last, or scatters them first, does so beside what reads or makes them
+        circle    what is scattered so begins at its home, and takes a hop more to be there again
         """
+        region, name = region or self.region, name or x.name
+        if x.dims != to.dims and (line := line_in(to) or line_in(x.type)):
+            return self._lined(x, to, line, because, region=region, name=name)
         moves = self.path(x, to, self.order)
-        if streamed:
-            moves = _streamed(moves)
-        array = replace(x, name=name or x.name, type=to, region=region or self.region)
+        return self._moved(
+            x, to, _streamed(moves, circle=circle) if streamed else moves, because, region=region, name=name
+        )
+
+    def _lined(self, x: Array, to: Sharding, line: Line, because: str, *, region: str, name: str) -> Array:
+        """`x` laid out in a line and then split, or brought together and then as it was: each device by itself."""
+        if line in to.dims:
+            as_it_was = line.of.owing(x.type.owes)
+            x = x if x.type == as_it_was else self.reshard(x, as_it_was, because, region=region, name=name)
+            begun = replace(x, type=line.begun.owing(x.type.owes))
+            return self._moved(x, to, self.path(begun, to, self.order), because, region=region, name=name)
+        moves = self.path(x, line.begun.owing(to.owes), self.order)
+        there = self._moved(x, line.of.owing(to.owes), moves, because, region=region, name=name)
+        return there if there.type == to else self.reshard(there, to, because, region=region, name=name)
+
+    def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
+        array = replace(x, name=name, type=to, region=region)
         return self.emit(Reshard((x,), array, replace(self.where, kernel=""), because, moves=moves))
 
     def pin(
@@ -245,18 +278,25 @@ class Trace:
         if any(x.role in {"gradient", "state"} for x in xs):
             role = next(x.role for x in xs if x.role in {"gradient", "state"})
         filled = next((x.filled for x in xs if x.filled and not ROWS.isdisjoint(type_.dims)), None)
-        return Array(name, type_, self.region, dtype or _strongest(xs), role, active=active, filled=filled)
+        return Array(
+            name,
+            type_,
+            self.region,
+            dtype or next((x.dtype for x in xs if x.role != "index"), xs[0].dtype),
+            role,
+            active=active,
+            filled=filled,
+        )
 
 
-def _streamed(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+def _streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
     """The moves with a gather that comes last, or a scatter that comes first, streamed."""
     places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
-    return tuple(replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves))
-
-
-def _strongest(xs: Sequence[Array]) -> str:
-    """The dtype of the first operand that is not an index array: masks and one-hots follow the data."""
-    return next((x.dtype for x in xs if x.role != "index"), xs[0].dtype)
+    found = [replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves)]
+    if circle and found and found[0].streamed and found[0].kind == "reduce_scatter":
+        first = found[0]
+        found.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
+    return tuple(found)
 
 
 def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:

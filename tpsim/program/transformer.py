@@ -68,7 +68,9 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():
-        yield from (WORDS[type(one)] for one in (kind.attention, kind.ffn) if not hasattr(WRITTEN[type(one)], "write"))
+        yield from (
+            WORDS[type(block)] for block in (kind.attention, kind.ffn) if not hasattr(WRITTEN[type(block)], "write")
+        )
         for dim, size in kind.sizes.items():
             if sizes.setdefault(dim, size) != size:
                 yield f"blocks that differ in {DIMS[dim].meaning}"

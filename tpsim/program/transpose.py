@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.dispatch import combine, dispatch, narrowed
-from tpsim.program.kernels import keeps, kind
+from tpsim.program.kernels import STATISTIC, keeps, kind
 from tpsim.program.kinds import keeps_all
 from tpsim.program.layout import FULL, REGIONS
 from tpsim.program.op import (
@@ -152,6 +152,7 @@ class Backward:
         if not others:
             return self.trace.bcast(_d(x), dy, x.type)
         dtype = dy.dtype if x.filled and x.dtype == self.practice.rows.dtype else x.dtype
+        dtype = STATISTIC if self._circles(x) else dtype
         out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
 
@@ -191,7 +192,8 @@ class Backward:
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
         streamed = self._streamed(op.output)
-        back = self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output), streamed=streamed)
+        how = {"streamed": streamed, "circle": self._circles(op.output)}
+        back = self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output), **how)
         self.bags[x].append(back)
 
     # --- bags ---
@@ -241,6 +243,10 @@ class Backward:
         """True for what comes block after block to who reads it."""
         op = self.trace.producer[x]
         return isinstance(op, Reshard) and any(move.streamed for move in op.moves)
+
+    def _circles(self, x: Array) -> bool:
+        """True for what comes so if sums of its cotangents go all the way round."""
+        return self.practice.home == "circle" and self._streamed(x)
 
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""

@@ -54,7 +54,7 @@ class Update:
         if len(parts) == 1:
             ((_, own),) = parts.items()
             return self._of_a_chunk(param, own)
-        settled, to = [], self.layout.type_in(param.dims, "state" if self.owing else "grad")
+        settled, to = [], self.trace.home(param, "state" if self.owing else "grad")
         for chunk, own in parts.items():
             with self.trace.at(replace(self.trace.where, act="B", chunks=(chunk,)), "grad"):
                 because = f"each stage that uses {param.name} settles its own gradient"
@@ -70,7 +70,7 @@ class Update:
 
     def received(self, param: Array, gradient: Array) -> Array:
         """The gradient in the optimizer's sharding."""
-        to = self.layout.type_in(param.dims, "state")
+        to = self.trace.home(param, "state")
         with self.trace.at(replace(self.trace.where, act="U"), "state"):
             return self._to(gradient, to, f"the optimizer holds {param.name}{to}")
 
@@ -100,14 +100,11 @@ class Update:
 
     def apply(self, param: Array, g: Array, squares: Array | None) -> Array:
         """AdamW: the new weights as they are stored; `squares` of all gradients, where these are clipped."""
-        trace, to = self.trace, self.layout.type_in(param.dims, "state")
+        trace, to = self.trace, self.trace.home(param, "state")
         with trace.at(replace(trace.where, act="U"), "state"):
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master = self._master(param)
-            moments = [
-                trace.leaf(f"{kind}.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
-                for kind in MOMENTS
-            ]
+            moments = [trace.state(f"{kind}.{param.name}", param, self.dtypes.optimizer) for kind in MOMENTS]
             for moment in moments:
                 trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)
@@ -118,13 +115,13 @@ class Update:
     def _master(self, param: Array) -> Array:
         """Weights in the optimizer's precision: its own copy, or a free slice of the stored ones."""
         if self.dtypes.params != self.dtypes.optimizer:
-            return self.trace.leaf(f"master.{param.name}", param.dims, "state", self.dtypes.optimizer, "state")
-        to = self.layout.type_in(param.dims, "state")
+            return self.trace.state(f"master.{param.name}", param, self.dtypes.optimizer)
+        to = self.trace.home(param, "state")
         return self._to(param, to, f"the optimizer updates {param.name}{to}")
 
     def _taken_up(self, param: Array, bag: Array) -> Array:
         """`bag` in the sharding of region `grad` if that is finer than its own, still owing what no dim takes up."""
-        to = self.layout.type_in(param.dims, "grad")
+        to = self.trace.home(param, "grad")
         if set(to.sharded_axes) <= set(bag.type.sharded_axes):
             return bag
         pending = to.owing(owed for owed in bag.type.owes if owed[0] not in to.sharded_axes)
@@ -132,7 +129,7 @@ class Update:
 
     def _together(self, param: Array, bags: Iterable[Array]) -> Array:
         """Every bag brought to region `grad`, then added."""
-        to = self.layout.type_in(param.dims, "grad")
+        to = self.trace.home(param, "grad")
         there = [self._to(bag, to, f"gradients of {param.name} are kept as {to}") for bag in bags]
         return there[0] if len(there) == 1 else self.trace.lin(f"grad.{param.name}", *there)
 

@@ -22,14 +22,14 @@ RANGE = "FROM:TO doubles, FROM:TO:x4 grows fourfold, FROM:TO:+1MB by steps; each
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ByteSizes:
     """Bytes, ascending and without repeats; notes say how they were read where that is not plain."""
 
     bytes: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
 
-def read_sizes(text: str) -> Sizes:
+def read_sizes(text: str) -> ByteSizes:
     """The sizes of a list; entries are separated by a comma or a bar, and each is a size or a range, see `RANGE`.
 
     Raises UnitError.
@@ -37,14 +37,14 @@ def read_sizes(text: str) -> Sizes:
     >>> read_sizes("1kB:5kB,64kB").bytes, read_sizes("1kB:4kB:+1kB").bytes
     ((1000, 2000, 4000, 5000, 64000), (1000, 2000, 3000, 4000))
     >>> read_sizes("1M")
-    Sizes(bytes=(1048576,), notes=('1M is 1 MiB, as nccl-tests writes it',))
+    ByteSizes(bytes=(1048576,), notes=('1M is 1 MiB, as nccl-tests writes it',))
     """
     entries = [entry.strip() for entry in re.split(r"[,|]", text)]
-    found = {size for entry in entries for size in _entry(entry)}
+    sizes = {size for entry in entries for size in _entry(entry)}
     ends = [part.strip().removeprefix("+") for entry in entries for part in entry.split(":")]
     short = next((match for end in ends if (match := AS_NCCL.fullmatch(end))), None)
     notes = () if short is None else (f"{short[0]} is {_with_b(short)}, as nccl-tests writes it",)
-    return Sizes(tuple(sorted(found)), notes)
+    return ByteSizes(tuple(sorted(sizes)), notes)
 
 
 def _entry(entry: str) -> Iterator[int]:

@@ -59,7 +59,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Accepted:
     """What one dimension accepts.
 
     noun      what messages call it
@@ -78,21 +78,21 @@ class Rule:
         return {prefix + unit.name: unit for unit in self.units for prefix in unit.prefixes}
 
 
-RULES: Mapping[Dimension, Rule] = {
-    "bytes": Rule("size", (Unit("B", DECIMAL + BINARY),), ("GB", "GiB"), ("16 GB", "80 GiB")),
-    "bytes_per_s": Rule(
+RULES: Mapping[Dimension, Accepted] = {
+    "bytes": Accepted("size", (Unit("B", DECIMAL + BINARY),), ("GB", "GiB"), ("16 GB", "80 GiB")),
+    "bytes_per_s": Accepted(
         "bandwidth",
         (Unit("B/s", DECIMAL + BINARY), Unit("bit/s", DECIMAL, BITS_PER_BYTE)),
         ("GB/s", "Gbit/s"),
         ("45 GB/s", "400 Gbit/s"),
     ),
-    "seconds": Rule("time", (Unit("s", SMALL),), ("s", "ms", "us"), ("1 us", "2.5 ms")),
-    "flops": Rule("work", (Unit("FLOP", DECIMAL),), ("TFLOP", "PFLOP"), ("197 TFLOP", "1.5 PFLOP")),
-    "flops_per_s": Rule(
+    "seconds": Accepted("time", (Unit("s", SMALL),), ("s", "ms", "us"), ("1 us", "2.5 ms")),
+    "flops": Accepted("work", (Unit("FLOP", DECIMAL),), ("TFLOP", "PFLOP"), ("197 TFLOP", "1.5 PFLOP")),
+    "flops_per_s": Accepted(
         "compute rate", (Unit("FLOP/s", DECIMAL),), ("TFLOP/s", "PFLOP/s"), ("197 TFLOP/s", "1.5 PFLOP/s")
     ),
-    "ratio": Rule("ratio", (Unit("", ("",)), Unit("%", ("",), PERCENT)), (), ("0.55", "55 %")),
-    "count": Rule("count", (Unit("", ("",)),), (), ("256", "8.03e9")),
+    "ratio": Accepted("ratio", (Unit("", ("",)), Unit("%", ("",), PERCENT)), (), ("0.55", "55 %")),
+    "count": Accepted("count", (Unit("", ("",)),), (), ("256", "8.03e9")),
 }
 
 NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -150,14 +150,14 @@ def other_units(text: object, dimension: Dimension) -> list[tuple[str, float]]:
         return []
     number, own = match["number"], match["unit"]
     others = [spelling for spelling in known if spelling != own and spelling.isascii()]
-    others.sort(key=lambda one: _apart(one, own, known))
-    return [(f"{number} {one}", _read(number, one, known[one])) for one in others]
+    others.sort(key=lambda unit: _apart(unit, own, known))
+    return [(f"{number} {unit}", _read(number, unit, known[unit])) for unit in others]
 
 
-def _apart(one: str, other: str, known: Mapping[str, Unit]) -> tuple[int, bool]:
+def _apart(spelling: str, other: str, known: Mapping[str, Unit]) -> tuple[int, bool]:
     """How far two units of a dimension are from each other: in prefixes, bits for bytes being one more."""
-    ranks = [known[unit].prefixes.index(unit.removesuffix(known[unit].name)) for unit in (one, other)]
-    differ = known[one] is not known[other]
+    ranks = [known[unit].prefixes.index(unit.removesuffix(known[unit].name)) for unit in (spelling, other)]
+    differ = known[spelling] is not known[other]
     return abs(ranks[0] - ranks[1]) + differ, differ
 
 
@@ -216,7 +216,7 @@ def _bare(dimension: Dimension, number: str) -> str:
     return f"write {show(float(number), dimension, digits=10)}"
 
 
-def _family(spelling: str, rule: Rule) -> tuple[str, ...]:
+def _family(spelling: str, rule: Accepted) -> tuple[str, ...]:
     """The unit and its relatives under the same prefix: GB/s and Gbit/s, kB and KiB."""
     prefix = spelling.removesuffix(rule.spellings()[spelling].name)
     known = [prefix + unit.name for unit in rule.units]

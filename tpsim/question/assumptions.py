@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
+from tpsim.question.lines import line_notes
 from tpsim.question.recompute import recompute_remarks
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields
@@ -32,6 +33,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _of_model(question)
     yield from _of_machine(question)
     yield from question.cut_notes
+    yield from line_notes(question)
     file, placement = question.stated.file, question.placement
     yield from _efficiency(file, question.machine)
     yield from _overheads(file)

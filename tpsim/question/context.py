@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.layout import Layout, Practice
     from tpsim.program.model import Model
-    from tpsim.program.tokens import Order
     from tpsim.question.divisibility import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
@@ -50,14 +49,14 @@ def heads_axes(fields: LayoutFields, at: At) -> Axes:
 def stated_context(file: ScenarioFile, at: At) -> Literal["gather", "ring"] | None:
     """How keys and values travel, if the scenario says so. Raises InputError if it says two things."""
     context, other = file.layout and file.layout.context, file.practice.context
-    said: Literal["gather", "ring"] | None = None
+    stated: Literal["gather", "ring"] | None = None
     if context:
-        said = "ring" if context.all == "ring" or context.ring else None
-        said = "gather" if context.all in ("gather", "heads") or context.gather else said
-    if said and other and said != other:
-        message = f"layout.context is {said} and practice.context {other}"
+        stated = "ring" if context.all == "ring" or context.ring else None
+        stated = "gather" if context.all in ("gather", "heads") or context.gather else stated
+    if stated and other and stated != other:
+        message = f"layout.context is {stated} and practice.context {other}"
         raise InputError.one("context-twice", message, at("practice", "context"), "keep one of both")
-    return said or other
+    return stated or other
 
 
 def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None:
@@ -99,11 +98,6 @@ def reaches(question: Question) -> set[tuple[int, Any, Any]]:
     return found
 
 
-def order_of(file: ScenarioFile) -> Order:
-    """The order of tokens that the scenario or its bundle has."""
-    return file.practice.order or PRACTICES[file.practice.base].order or "contiguous"
-
-
 def context_problems(
     file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, cp: Axes, inside: Axes = ()
 ) -> Iterator[Problem]:
@@ -111,7 +105,8 @@ def context_problems(
 
     inside  axes of tp and those of cp that split heads
     """
-    order, n, seq = order_of(file), mesh.size(*cp), workload.seq
+    order = file.practice.order or PRACTICES[file.practice.base].order or "contiguous"
+    n, seq = mesh.size(*cp), workload.seq
     parts = split(order, n)
     if n > 1 and seq % parts:
         twice = f" in the order {order}, which gives each two pieces" if parts > n else ""

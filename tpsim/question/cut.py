@@ -9,9 +9,10 @@ from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.program.transformer import layer_parameters
-from tpsim.quantity.errors import InputError, Problem, suggest, unknown
+from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
+from tpsim.question.lines import line_of
 from tpsim.question.mesh import tp_place
 from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
@@ -74,11 +75,13 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
+    line = line_of(file, model, shards * sharing) if zero else "none"
+    bare = zero if line == "none" else 0
     cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=zero, split=sequence_parallel),
+            *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=bare, split=sequence_parallel),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
             *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
@@ -87,7 +90,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at)
     copies = shards * sharing
-    whole = whole_dims(model, tp=ways, dp=copies) if zero and copies > 1 else ()
+    left = whole_dims(model, tp=ways, dp=copies) if bare and copies > 1 else ()
     renamed = split.renamed({"tp": tp, "cp": cp, "heads": heads})
     made = layout(
         tp=renamed["tp"],
@@ -100,12 +103,13 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         cut=split.renamed(sends),
         kv_split=split.kv_split,
         **split.renamed({"ep": ep, "etp": etp}),
-        whole=whole,
+        whole=left,
+        line=line,
         latents=[dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies],
     )
     if cached:
         made = Layout({**made.table, "cache": split.renamed(cached)})
-    assumptions = (*split.assumptions, *_whole_notes(model, whole, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
+    assumptions = (*split.assumptions, *_whole_notes(model, left, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
 
 
@@ -208,10 +212,9 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
     """Refuse a name that no mesh axis has."""
     if axis in mesh.axes:
         return
-    near = suggest(axis, mesh.axes)
     number = axis.removeprefix("-").isdecimal()
     sizes = f"write its name here and its size in the mesh: mesh: {{NAME: {axis}}}"
-    remedy = sizes if number else f'did you mean "{near}"?' if near else ""
+    remedy = sizes if number else did_you_mean(axis, mesh.axes)
     raise InputError.one(
         "unknown-axis",
         f'"{axis}" is not a mesh axis' + (": layout names axes, the mesh sizes them" if number else ""),
@@ -225,6 +228,14 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     table = file.shardings or {}
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table(table, mesh, sizes, at)
+    heads = {**table.get("*", {}), **table.get("heads", {})}
+    if file.workload.kind == "train" and all(mesh.size(*heads.get(dim, ())) > 1 for dim in ("s", "t")):
+        raise InputError.one(
+            "not-supported-yet",
+            "heads split tokens as queries (s) and as keys (t): which device a mask leaves most scores is not counted",
+            at("shardings", "heads" if "t" in table.get("heads", {}) else "*", "t"),
+            "split one of both",
+        )
     made = Layout({region: dict(dims) for region, dims in table.items()})
     shards, cp = mesh.size(*made.roles["dp"]), made.roles.get("cp", ())
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)

@@ -80,6 +80,7 @@ def workload_problems(
     """What of the workload does not divide: the batch by dp and microbatches, the sequence by tp, hidden by dp.
 
     ways   the sizes of tp, dp and cp; cp splits the sequence, too, and ZeRO splits hidden over it
+    zero   the ZeRO stage that splits hidden; 0 where parameters are filled up
     split  True under sequence parallelism
     """
     tp, dp, cp = ways
@@ -108,11 +109,13 @@ def workload_problems(
             f"write at most {model.max_positions}",
         )
     if zero and model.hidden % (dp * cp):
+        filled = "experts are not filled up" if model.experts else "practice: {padding: flat} fills parameters up"
         yield Problem(
             "hidden-not-divisible",
             f"hidden {model.hidden} is not divisible by dp {dp}{shared}, which zero {zero} splits it over",
             at("layout", "dp"),
             f"legal dp{' x cp' if shared else ''}: {listed(divisors(model.hidden))}; or zero: 0",
+            filled,
         )
 
 

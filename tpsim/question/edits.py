@@ -75,7 +75,9 @@ def _yaml(text: str, place: Place) -> Any:
         value = spec.load(f"value: {text.strip() or 'null'}\n", name=place.file).data["value"]
     except InputError as error:
         raise InputError([replace(error.problems[0], place=place)]) from None
-    glued = [key for key, held in value.items() if held is None and ":" in str(key)] if isinstance(value, dict) else []
+    glued = (
+        [key for key, inside in value.items() if inside is None and ":" in str(key)] if isinstance(value, dict) else []
+    )
     if glued:
         spaced = str(glued[0]).replace(":", ": ", 1)
         message = f'"{glued[0]}" is one word: YAML wants a space after the colon'

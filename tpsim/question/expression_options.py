@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.expression import NotationError
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import NotationError
 from tpsim.algebra.sharding import joined
 from tpsim.quantity.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tpsim.algebra.notation import Expression, NamedArray
+    from tpsim.algebra.expression import Expression, NamedArray
 
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")
@@ -21,18 +21,18 @@ _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\
 
 def _pairs(text: str, what: str, example: str) -> dict[str, int]:
     """``X=4,Y=2`` as a mapping."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     slug = f"bad-{what}"
     at = 0
     while at < len(text):
         match = _PAIR.match(text, at)
         if match is None or int(match[2]) < 1:
             raise NotationError(f"the {what} cannot be read", text, (at, len(text)), f"write sizes as {example}", slug)
-        if match[1] in found:
+        if match[1] in sizes:
             raise NotationError(f"{match[1]} has two sizes", text, match.span(1), f"drop one {match[1]}", slug)
-        found[match[1]] = int(match[2])
+        sizes[match[1]] = int(match[2])
         at = match.end()
-    return found
+    return sizes
 
 
 def read_mesh(mesh: str | Mapping[str, int] | Mesh) -> Mesh:

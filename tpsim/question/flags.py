@@ -113,5 +113,5 @@ def flag_words(flags: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, bool):
             yield f"--{word}" if value else f"--no-{word}"
         elif value is not None:
-            for one in value if isinstance(value, tuple | list) else (value,):
-                yield from (f"--{word}", str(one))
+            for each in value if isinstance(value, tuple | list) else (value,):
+                yield from (f"--{word}", str(each))

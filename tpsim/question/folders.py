@@ -26,17 +26,17 @@ def guarded(paths: Sequence[str], folder: Path) -> dict[str, Document]:
     A folder may hold other YAML: a file without ``tpsim:`` is passed over, and so are machines and models.
     Raises InputError for a path that is not there, a file that cannot be read, and where there is no scenario.
     """
-    found: dict[str, Document] = {}
+    by_name: dict[str, Document] = {}
     for path in paths:
         inside = (folder / path).is_dir()
         documents = _in_folder(folder / path) if inside else [_asked(spec.named("scenarios", path, folder))]
-        found |= {_name(document, path, folder): document for document in documents}
-    if not found:
-        said = ", ".join(paths) or "no path"
+        by_name |= {_name(document, path, folder): document for document in documents}
+    if not by_name:
+        named = ", ".join(paths) or "no path"
         raise InputError.one(
-            "no-scenarios", f"{said}: no scenario is there", remedy="name files or folders of scenarios"
+            "no-scenarios", f"{named}: no scenario is there", remedy="name files or folders of scenarios"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(by_name.items()))
 
 
 def _in_folder(folder: Path) -> Iterator[Document]:

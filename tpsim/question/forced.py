@@ -39,8 +39,8 @@ def shown_where_forced(stated: Stated) -> Iterator[None]:
         yield
     except InputError as error:
         places = {name: stated.at("collectives", name) for name, value in stated.file.collectives if value is not None}
-        found = [(one, places.get(REFUSALS.get(one.slug, ""))) for one in error.problems]
-        raise InputError(replace(one, place=one.place or place) for one, place in found) from None
+        placed = [(problem, places.get(REFUSALS.get(problem.slug, ""))) for problem in error.problems]
+        raise InputError(replace(problem, place=problem.place or place) for problem, place in placed) from None
 
 
 def refuse_foreign(algorithm: str | None) -> None:
@@ -50,12 +50,12 @@ def refuse_foreign(algorithm: str | None) -> None:
         raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
 
 
-def refuse_unknown_algorithm(question: Question, found: Iterable[Collective]) -> None:
+def refuse_unknown_algorithm(question: Question, collectives: Iterable[Collective]) -> None:
     """Refuse an algorithm that none of the plan's collectives could take."""
     wanted = question.force.algorithm
     if wanted is None or question.cost_model == "book":
         return
-    moves = [move for one in found if (move := one.parts[0].move).kind != "send"]
+    moves = [move for call in collectives if (move := call.parts[0].move).kind != "send"]
     known = [timing.algorithms(question.machine, route_over(question, move), move.kind) for move in moves]
     names = list(dict.fromkeys(chain.from_iterable(known)))
     if wanted not in names:

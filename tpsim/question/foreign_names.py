@@ -55,6 +55,7 @@ _OTHERS = {
         "ici_expert_parallelism",
     ),
     "layout.etp": ("etp", "expert_tensor_parallel_size"),
+    "practice.rows.dispatch": ("moe_token_dispatcher_type", "moe_enable_deepep", "deepep"),
     "assume.routing.drop": ("capacity_factor", "moe_expert_capacity_factor", "expert_capacity_factor"),
     "layout.cp": (
         "cp_size",

@@ -31,7 +31,7 @@ class FromFile(Protocol):
 
 def inputs(*sources: FromFile) -> list[tuple[str, str]]:
     """Path and hash of every file that was read, each once."""
-    files = [file for one in sources for file in ((one.path, one.sha256), *one.below)]
+    files = [file for source in sources for file in ((source.path, source.sha256), *source.below)]
     return list(dict.fromkeys((shown(path), digest) for path, digest in files if digest))
 
 

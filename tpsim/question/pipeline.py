@@ -61,7 +61,7 @@ def pipeline(
         slug = error.problems[0].slug
         keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}
         place = at(*keys.get(slug, ("mesh", axes[0]) if len(axes) == 1 else ("layout", "pp")))
-        raise InputError([replace(one, place=place) for one in error.problems]) from None
+        raise InputError([replace(problem, place=place) for problem in error.problems]) from None
 
 
 def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
@@ -81,7 +81,7 @@ def balance(question: Question, shelf: Shelf) -> Split:
     recomputes them, all chunks have as many, so these tip no scale.
     """
     stack, ends = question.model.stack, {"first": False, "last": False}
-    each = {one: kinds(question.practice, ((one, 1),))[-1] for one in counted(stack)}
+    each = {kind: kinds(question.practice, ((kind, 1),))[-1] for kind in counted(stack)}
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
     lowered, sizes = shelf.lowered(question), sizes_of(question)
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
@@ -89,8 +89,8 @@ def balance(question: Question, shelf: Shelf) -> Split:
     def seconds(chunk: Chunk) -> float:
         alone = Stages(1, (chunk,))
         here = sizes.of_stage(alone.loops(0))
-        often = [one for one in lowered.kernels if one.where.index("microbatches") is not None]
-        kernels = [one for one in often if alone.runs(one.where, 0)]
+        often = [kernel for kernel in lowered.kernels if kernel.where.index("microbatches") is not None]
+        kernels = [kernel for kernel in often if alone.runs(kernel.where, 0)]
         work = compute(kernels, here, question.machine, question.products, question.matmul_efficiency).time_s
         calls = [row for row in rows if row.call.per_microbatch and row.call.where.place not in ("cut", "side")]
         moved = total(row.time_s * alone.count(row.call.where, 0) * row.call.repeats(here) for row in calls)
@@ -100,7 +100,7 @@ def balance(question: Question, shelf: Shelf) -> Split:
         question.model.layers,
         ranks,
         chunks,
-        layer_s=total(many * seconds(Chunk(0, ((each[one], 1),), **ends)) for one, many in counted(stack).items())
+        layer_s=total(many * seconds(Chunk(0, ((each[kind], 1),), **ends)) for kind, many in counted(stack).items())
         / question.model.layers,
         first_s=seconds(Chunk(0, (), first=True, last=False)),
         last_s=seconds(Chunk(0, (), first=False, last=True)),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Dtypes, Layout, Practice
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
-    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
     from tpsim.question.scenario_file import Assume, PriceFields
@@ -75,11 +75,13 @@ class Inference(Workload):
               as any, for seconds are linear in it
     longest   tokens of a sequence that its cache has room for
     serving   what steers the structure of the step
+    fills     True while it is not known how many sequences memory has room for
     """
 
     attended: Any
     longest: int
     serving: Serving
+    fills: bool = False
 
     def dims(self, model: Model) -> Mapping[str, Any]:
         """As of training, but that keys are more than queries, and a window's cache holds no more than it reads."""
@@ -209,8 +211,8 @@ class Question:
         return self.workload if isinstance(self.workload, Inference) else None
 
     @property
-    def blocking(self) -> bool:
-        """True if messages hold up both their stages: as practice states, else as those do who run the schedule."""
+    def blocking(self) -> Blocking:
+        """Whether messages hold up both their stages: as practice states, else as those do who run the schedule."""
         return self.practice.overlap.blocks_stages(usual=self.orders.blocking)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.keeps import KEEPS, STANDING, Extra
+from tpsim.program.keeps import GRADIENTS, KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
 from tpsim.program.layout import DTYPE_BYTES, FULL, Dtypes
@@ -64,11 +64,12 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
             (problem,) = unknown(asked, "list of what a stack keeps", KEEPS).problems
             raise InputError([replace(problem, place=read.at("practice", "keeps"))])
         return replace(practice, keeps=KEEPS[asked])
-    found = lives(_program(practice, model, laid, dtypes))
-    own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in found.makers)  # of one name the narrowest
-    _check_kept(asked, {**dict.fromkeys(STANDING, 0), **dict(own)}, read)
+    kept = lives(_program(practice, model, laid, dtypes))
+    own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
+    gradients = max((-DTYPE_BYTES[array.dtype] for array in kept.added), default=0)
+    _check_kept(asked, {**dict.fromkeys(STANDING, 0), GRADIENTS: gradients, **dict(own)}, read)
     _check_stream(asked, lives(_program(practice, model, laid, dtypes, runs=2)), read)
-    return replace(practice, keeps=tuple(Extra(*one) for one in asked.items()))
+    return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 
 
 def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated) -> None:
@@ -87,15 +88,15 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
             raise InputError.one("less-than-nothing", message, place, f"write at least {least[name]}")
 
 
-def _check_stream(asked: Iterable[str], found: Lives, read: Stated) -> None:
+def _check_stream(asked: Iterable[str], kept: Lives, read: Stated) -> None:
     """Refuse the stream and its cotangent: what a part of the stack is handed counts as large as what it hands on.
 
     A gradient of weights that two parts share is no stream, and weights that both read are none.
 
     found  of a stack that has two layers of each kind, so that a layer hands on to one like it
     """
-    activations = [(x, op) for x, op in found.makers.items() if x.role == "activation" and op.where.act != "W"]
-    stream = {x.name for x, _ in activations if found.handed_on(x)}
+    activations = [(x, op) for x, op in kept.makers.items() if x.role == "activation" and op.where.act != "W"]
+    stream = {x.name for x, _ in activations if kept.handed_on(x)}
     for name in asked:
         if name in stream:
             message = f"{name} is handed on between parts of the stack, and counts as large as all that is"

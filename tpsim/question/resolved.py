@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.counts import parameter_count
-from tpsim.program.model import as_stated
+from tpsim.program.kinds_file import as_stated
 from tpsim.question.forced import written
 from tpsim.question.serving_file import InferenceFields
 
@@ -20,8 +20,7 @@ CHANGES = "hardware_changes"
 def resolved(question: Question) -> dict[str, Any]:
     """The question's fields under the names that outputs have for them."""
     file, laid, schedule = question.stated.file, question.layout, question.schedule
-    efficiency, memory = file.assume.matmul_efficiency, file.assume.memory.figures
-    price, run_tokens = file.assume.price_per_chip_hour, getattr(file.workload, "run_tokens", None)
+    run_tokens = getattr(file.workload, "run_tokens", None)
     turns = schedule and {"schedule": schedule.name, "stages": schedule.ranks, "chunks": schedule.chunks}
     changes, forced = question.stated.changes("hardware"), written(question.force)
     return {
@@ -48,14 +47,7 @@ def resolved(question: Question) -> dict[str, Any]:
         "practice": {"base": file.practice.base, **question.practice.switches},
         "workload": {**_work(question), **({"run_tokens": run_tokens} if run_tokens else {})},
         "dtypes": {"products": question.products, **_dtypes(question)},
-        "assume": {
-            "matmul_efficiency": efficiency and efficiency.value,
-            **({"mfu": file.assume.mfu} if file.assume.mfu != "full" else {}),
-            **({"memory": memory} if any(memory.values()) else {}),
-            **({"routing": _routing(question)} if question.model.experts else {}),
-            **({"price_per_chip_hour": price.value} if price else {}),
-            **({"kernel_launch_s": launch} if (launch := file.assume.kernel_launch_s) else {}),
-        },
+        "assume": _assumed(question),
         "require": file.require.stated,
         "cost_model": question.cost_model,
         "planner": question.planner,
@@ -73,6 +65,20 @@ def _work(question: Question) -> dict[str, Any]:
     """What a step computes: of inference as it is stated."""
     stated: Any = question.stated.file.workload
     return stated.said if isinstance(stated, InferenceFields) else asdict(question.workload)
+
+
+def _assumed(question: Question) -> dict[str, Any]:
+    """What is assumed, as far as it is stated; routing where there are experts."""
+    assume, memory = question.stated.file.assume, question.stated.file.assume.memory.figures
+    efficiency, price = assume.matmul_efficiency, assume.price_per_chip_hour
+    return {
+        "matmul_efficiency": efficiency and efficiency.value,
+        **({"mfu": assume.mfu} if assume.mfu != "full" else {}),
+        **({"memory": memory} if any(memory.values()) else {}),
+        **({"routing": _routing(question)} if question.model.experts else {}),
+        **({"price_per_chip_hour": price.value} if price else {}),
+        **({"kernel_launch_s": launch} if (launch := assume.kernel_launch_s) else {}),
+    }
 
 
 def _dtypes(question: Question) -> dict[str, Any]:

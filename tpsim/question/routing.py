@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
 from tpsim.program.dims import RAGGED, completed
-from tpsim.program.dispatch import at_experts
+from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.quantity.size import over, product, root
 from tpsim.question.divisibility import divisors
@@ -91,7 +91,7 @@ def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -
     if not of:
         return practice
     home, here = layout.roles.get("ep", ()), ("practice", "rows", "dispatch")
-    tokens = layout.type_in(("b", "s"), "routed").sharded_axes
+    tokens = tokens_on(layout)
     if whole := [axis for axis in home if axis not in tokens]:
         message = f"every device along {' and '.join(whole)} has all tokens, so no copies of them go there"
         raise InputError.one("no-copies", message, at(*here), "write flat, or split tokens: sequence_parallel: true")
@@ -165,6 +165,8 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
         return dims, {}
     drop, levels = assume.routing.drop, [*_copies(question, axes)]
     known = {CAPACITY: 1 if drop == "none" else Fraction(str(drop))}
+    if question.practice.rows.counts == "exchange":
+        known["js"] = product(axes[axis] for axis in tokens_on(question.layout))
     for of, parts, many in levels:
         known |= dict(zip(DIMS_OF[of][::2], (parts, many), strict=True))
     dims = completed({**dims, **known})
@@ -172,8 +174,11 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
     return dims, dict.fromkeys(ragged, filled(assume, model, question.layout, dims, axes))
 
 
-def check_routing(assume: Assume, model: Model, at: At) -> None:
-    """Refuse a load of experts where there are none. Raises InputError."""
+def check_routing(assume: Assume, model: Model, practice: Practice, at: At) -> None:
+    """Refuse a load of experts where there are none, and counts of rows that are as many anyway. Raises InputError."""
+    if practice.rows.counts == "exchange" and assume.routing.drop != "none":
+        message = "experts have rows for a capacity (assume.routing.drop), so nobody needs to be told how many come"
+        raise InputError.one("no-counts", message, at("practice", "rows", "counts"), "write none")
     if assume.routing.model_fields_set and not model.experts:
         message = f"assume.routing is how tokens choose experts, and {model.name} has none"
         raise InputError.one("no-experts", message, at("assume", "routing"), NO_EXPERTS)

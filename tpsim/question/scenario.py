@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
-from tpsim.fabric.placement import Placement, place
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
 from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
-from tpsim.question.cut import Cut, cut, known_axis
+from tpsim.question.cut import cut
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
+from tpsim.question.placing import placement_of, pointing_at
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
@@ -35,6 +33,7 @@ from tpsim.question.shelf import Shelf, lowered
 from tpsim.question.stated import Source, Stated, stated
 
 if TYPE_CHECKING:
+    from tpsim.algebra.mesh import Mesh
     from tpsim.machine.profile import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
@@ -64,9 +63,9 @@ def resolve(
     base_model, model = _model(read, shelf)
     base_machine, machine = _machine(read, shelf)
     mesh = mesh_of(file, model, read.at)
-    workload = inference_of(read) or _workload(file, mesh)
+    workload = inference_of(read, mesh) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
-    placement = _placement(read, machine, split)
+    placement = placement_of(read, machine, split)
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
     schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
     question = Question(
@@ -117,10 +116,10 @@ def _told(question: Question) -> Question:
 def _check(question: Question) -> None:
     """Refuse dtypes that the machine has not, products that do not end, and a table that gives no program."""
     read = question.stated
-    with _pointing_at(read.at("workload", "dtype")):
+    with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
-    check_routing(question.assume, question.model, read.at)
+    check_routing(question.assume, question.model, question.practice, read.at)
     if read.file.shardings is not None:
         _check_program(question)
 
@@ -143,7 +142,7 @@ def _model(read: Stated, shelf: Shelf) -> tuple[ModelRead, Model]:
 
     Such as ``model: {extends: gpt2-xl, vocab_padded: 50304}``.
     """
-    with _pointing_at(read.at("model")):
+    with pointing_at(read.at("model")):
         name, beside = read.extended("model", "llama-3-8b")
         base = shelf.model(name, beside=beside)
         model = base.model
@@ -160,29 +159,11 @@ def _machine(read: Stated, shelf: Shelf) -> tuple[Machine, Machine]:
 
     Such as ``hardware: {extends: dgx-h100, levels: {network: {link: {bandwidth: 800 Gbit/s}}}}``.
     """
-    with _pointing_at(read.at("hardware")):
+    with pointing_at(read.at("hardware")):
         name, beside = read.extended("hardware", "dgx-h100")
         base = shelf.machine(spec.named("hardware", name, beside))
         changed = not isinstance(read.file.hardware, str)
         return base, profile.with_fields(base, spec.part(read.document, "hardware")) if changed else base
-
-
-@contextmanager
-def _pointing_at(place: Place | None, remedy: str = "") -> Iterator[None]:
-    """Problems that know no place, because they were found far from the scenario, point at `place`.
-
-    remedy  of those that have none
-    """
-    try:
-        yield
-    except InputError as error:
-        raise InputError(
-            one if one.place else replace(one, place=place, remedy=one.remedy or remedy) for one in error.problems
-        ) from None
-
-
-BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"
-"""What to do about a level that a machine has not, as when a scenario is asked of another machine."""
 
 
 def _workload(file: ScenarioFile, mesh: Mesh) -> Workload:
@@ -245,39 +226,6 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))
 
 
-def _placement(read: Stated, machine: Machine, split: Cut) -> Placement:
-    """The mesh on the machine; a split axis is placed where the axis it came from is.
-
-    Each stated axis is placed alone first, so that an unknown level is shown where it is written.
-    """
-    binds = read.file.placement
-    if binds is None:
-        with _pointing_at(read.at("mesh")):
-            return _placed(machine, split, None, None)
-    original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
-    for axis in binds:
-        known_axis(axis, original, read.at_key, "placement", axis)
-        with _pointing_at(read.at("placement", axis), BIND_NOTHING):
-            place(machine.levels, Mesh({axis: 1}), {axis: binds[axis]})
-    parents = {axis: split.parents.get(axis, axis) for axis in split.mesh.axes}
-    binding = {axis: binds[parent] for axis, parent in parents.items() if parent in binds}
-    with _pointing_at(read.at("placement") if binds else read.at("mesh")):
-        return _placed(machine, split, binding, binds)
-
-
-def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placement:
-    """The mesh on the machine; what does not fit is said of the axes that the scenario names, not of their parts."""
-    try:
-        return place(machine.levels, split.mesh, binding, alone=True)
-    except InputError:
-        sizes: dict[str, int] = {}
-        for axis, size in split.mesh.axes.items():
-            whole = split.parents.get(axis, axis)
-            sizes[whole] = sizes.get(whole, 1) * size
-        place(machine.levels, Mesh(sizes), stated, alone=True)
-        raise
-
-
 LEAST_EFFICIENCY = 1e-6
 """The least share of peak that a scenario may state: a step of less outgrows the numbers that seconds have."""
 
@@ -297,7 +245,7 @@ def _forced(read: Stated, usual: str | None) -> Choice:
     """What is forced on collectives, its launch in seconds if it is a time; the usual launch where none is stated."""
     forced = read.file.collectives
     at_launch = None if forced.launch is None else read.at("collectives", "launch")
-    with shown_where_forced(read), _pointing_at(at_launch):
+    with shown_where_forced(read), pointing_at(at_launch):
         launch = usual if forced.launch is None else read_launch(forced.launch)
         refuse_foreign(forced.algorithm)
         return Choice(launch, forced.algorithm, forced.protocol)

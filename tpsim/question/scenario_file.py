@@ -110,7 +110,9 @@ class OverlapFields(Strict):
     )
     gradients: Beside | None = Field(None, description="reductions of gradients")
     weights: Beside | None = Field(None, description="gathers of parameters")
-    stages: Literal["auto", "none", "beside"] | None = Field(None, description="auto: as the schedule is run")
+    stages: Literal["auto", "none", "steady", "beside"] | None = Field(
+        None, description="auto: as the schedule is run; steady: beside compute but in warm-up and flush"
+    )
 
 
 class AheadFields(Strict):
@@ -149,6 +151,9 @@ class RowsFields(Strict):
         None,
         description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
     )
+    counts: Literal["none", "exchange"] | None = Field(
+        None, description="whether ranks tell each other how many rows come before they do"
+    )
     dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
 
 
@@ -166,8 +171,15 @@ class PracticeFields(Strict):
     coalesce: Flag | None = None
     attention: Literal["fused", "plain"] | None = None
     context: Literal["gather", "ring"] | None = None
+    home: Literal["scatter", "circle"] | None = Field(
+        default=None,
+        description="where sums of keys' cotangents begin in a ring: behind their home, or at it, in f32",
+    )
     order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
     causal: Literal["skip", "whole"] | None = None
+    padding: Literal["flat", "rows", "none"] | None = Field(
+        default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"
+    )
     clip: Literal["norm", "none"] | None = None
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"

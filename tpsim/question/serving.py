@@ -27,8 +27,10 @@ SERVED = ("base", "qkv", "attention", "causal", "overlap", "rows")
 """Switches of a practice that say something of a forward alone."""
 
 
-def inference_of(read: Stated) -> Inference | None:
+def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
     """The workload of a scenario of inference; None for one of training.
+
+    One that fills memory has, until it is known how many do, as many sequences as any layout of the mesh can split.
 
     Raises InputError for more tokens than there are, and for what a step without backward does not have.
     """
@@ -36,7 +38,9 @@ def inference_of(read: Stated) -> Inference | None:
     if not isinstance(fields, PrefillFields | DecodeFields | ServeFields):
         return None
     _refuse_training(read)
-    common: dict[str, Any] = {"kind": fields.kind, "global_batch": fields.batch}
+    fills = fields.batch == "largest"
+    common: dict[str, Any] = {"kind": fields.kind, "fills": fills, "global_batch": fields.batch}
+    common |= {"global_batch": mesh.devices} if fills else {}
     decoding = Serving(phase="decode", sampling=fields.sampling)
     if isinstance(fields, PrefillFields):
         prompt, cached = fields.prompt, fields.cached
@@ -110,7 +114,7 @@ def served(practice: Practice) -> Practice:
         attention=practice.attention,
         causal=practice.causal,
         overlap=Overlap(tensor="split" if practice.overlap.tensor == "split" else "none"),
-        rows=Rows(dispatch=practice.rows.dispatch, dtype=practice.rows.dtype),
+        rows=Rows(dispatch=practice.rows.dispatch, counts=practice.rows.counts, dtype=practice.rows.dtype),
     )
 
 

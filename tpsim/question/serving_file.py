@@ -22,7 +22,7 @@ NUMBERS = ("dtype", "param_dtype", "expert_dtype", "cache_dtype")
 class InferenceFields(Strict):
     """What a step of inference computes, and in which number formats."""
 
-    batch: Count = Field(1, description="sequences")
+    batch: Count | Literal["largest"] = Field(1, description="sequences; largest: as many as memory has room for")
     dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Stored | None = None
     expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")

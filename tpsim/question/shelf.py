@@ -10,8 +10,8 @@ from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
+from tpsim.program.kinds_file import as_stated
 from tpsim.program.lower import lower
-from tpsim.program.model import as_stated
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.serving import lower_serving
@@ -149,15 +149,15 @@ def structure(question: Question) -> tuple[Any, ...]:
 
 def choices(model: Model) -> dict[str, Any]:
     """What of a model is no size and no name: its switches, and those of the blocks of several kinds."""
-    said = as_stated(model)
+    stated = as_stated(model)
     blocks = {
         f"{kind}.{at}.{name}": value if isinstance(value, bool | str | float) else bool(value)
-        for kind, pair in said.get("kinds", {}).items()
+        for kind, pair in stated.get("kinds", {}).items()
         for at, block in enumerate(pair)
         for name, value in block.items()
     }
     return {
-        **{name: value for name, value in said.items() if isinstance(value, bool | str) and name != "name"},
+        **{name: value for name, value in stated.items() if isinstance(value, bool | str) and name != "name"},
         **blocks,
         **({"mtp": model.mtp[0]} if model.mtp else {}),
         **({"softcap": model.logit_softcap} if model.logit_softcap else {}),

@@ -148,7 +148,6 @@ def _refuse_not_yet(document: Document) -> None:
 
 REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
 NOT_MODELLED_YET = {
-    "steady": "messages that block in warm-up and flush alone",
     "deferred": "a norm of gradients that the update does not wait for",
     "shared": "exchanges beside what all tokens share alone",
     "pair": "exchanges beside another microbatch",

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product as combinations
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tpsim.algebra.sharding import extent, line_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import Sharding
+    from tpsim.algebra.sharding import Line, Sharding
 
 Block = NDArray[np.float64]
 Device = tuple[int, ...]
@@ -54,25 +57,63 @@ class Grid:
         """
         parts = []
         for dim, axes in zip(sharding.dims, sharding.on, strict=True):
-            shards = self.mesh.size(*axes)
-            if shape[dim] % shards:
-                raise ValueError(f"{dim}={shape[dim]} does not split over {shards} devices")
-            size = shape[dim] // shards
+            shards, whole = self.mesh.size(*axes), extent(dim, shape, self.mesh.axes)
+            if whole % shards:
+                raise ValueError(f"{dim}={whole} does not split over {shards} devices")
+            size = whole // shards
             start = self.rank(device, axes) * size
             parts.append(slice(start, start + size))
         return tuple(parts)
 
     def scatter(self, array: Block, sharding: Sharding) -> Blocks:
         """Every device's block of a complete global array."""
-        shape = dict(zip(sharding.dims, array.shape, strict=True))
+        return self.placed(array, sharding, dict(zip(sharding.dims, array.shape, strict=True)))
+
+    def placed(self, array: Block, sharding: Sharding, shape: Mapping[str, int]) -> Blocks:
+        """The same of one with a line, whose extent follows from what lies in it."""
         return {device: array[self.window(device, sharding, shape)] for device in self.devices}
+
+    def extents(self, sharding: Sharding, shape: Mapping[str, int]) -> list[int]:
+        """Elements of every dim of a type."""
+        return [extent(dim, shape, self.mesh.axes) for dim in sharding.dims]
+
+    def lined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
+        """What each device has laid out in a line, filled up with zeros."""
+        room = extent(line, shape, self.mesh.axes) // self.mesh.size(*line.shards)
+        order = [line.of.dims.index(dim) for dim in (*line.merged, *line.rest)]
+        found = {}
+        for device, block in blocks.items():
+            turned = block.transpose(order)
+            flat = turned.reshape(-1, *turned.shape[len(line.merged) :])
+            found[device] = np.concatenate([flat, np.zeros((room - len(flat), *flat.shape[1:]))])
+        return found
+
+    def unlined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
+        """What each device has of a line as it was before: without what fills it up."""
+        order = [(*line.merged, *line.rest).index(dim) for dim in line.of.dims]
+        (own, *_) = (self.window(device, line.of, shape) for device in self.devices[:1])
+        held = dict(zip(line.of.dims, (part.stop - part.start for part in own), strict=True))
+        sizes = [held[dim] for dim in (*line.merged, *line.rest)]
+        many = prod(held[dim] for dim in line.merged)
+        return {device: block[:many].reshape(sizes).transpose(order) for device, block in blocks.items()}
+
+    def relaid(self, array: Block, before: Sharding, after: Sharding, shape: Mapping[str, int]) -> Block:
+        """A whole array as a type has it whose dims lie in a line, or did before."""
+        line = line_in(after) or line_in(before)
+        if before.dims == after.dims or line is None:
+            return array
+        if line in after.dims:
+            to, blocks = line.begun, self.lined(self.scatter(array, line.of), line, shape)
+        else:
+            to, blocks = line.of, self.unlined(self.placed(array, line.begun, shape), line, shape)
+        return self.assemble(blocks, to, shape)[0]
 
     def assemble(self, blocks: Blocks, sharding: Sharding, shape: Mapping[str, int]) -> tuple[Block, float]:
         """The global array from its blocks, owed sums and maxima paid, and the largest difference between replicas.
 
         Raises ValueError, naming the device, for a block of the wrong shape.
         """
-        whole = np.full([shape[dim] for dim in sharding.dims], np.nan)
+        whole = np.full(self.extents(sharding, shape), np.nan)
         spread = 0.0
         for device, block in self.paid(blocks, sharding).items():
             window = whole[here := self.window(device, sharding, shape)]

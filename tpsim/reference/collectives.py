@@ -90,7 +90,7 @@ def _of_part(part: Part, kind: MoveKind) -> Schedule:
     if _two_levels(part.segments):
         return _pair(part, kind)
     closed = [segment.topology == "ring" for segment in part.segments]
-    axes = [Axis(whole(one.n), (at,), partial(_on_torus_axis, one)) for at, one in enumerate(part.segments)]
+    axes = [Axis(whole(wire.n), (at,), partial(_on_torus_axis, wire)) for at, wire in enumerate(part.segments)]
     return TORI[part.algorithm](axes, closed, kind)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.algebra.sharding import unpacked
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
 from tpsim.reference.execute import label
 from tpsim.reference.routing import reordered
@@ -67,7 +68,8 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
             continue
         name = f"{label(op.output, op)}{op.output.type}"
         if isinstance(op, Reshard):
-            expected = judge.expected(op.inputs[0])
+            (x,) = op.inputs
+            expected = sharded.grid.relaid(judge.expected(x), x.type, op.output.type, sharded.sizes)
         elif op in twins:
             expected = _as(op.output, twins[op].output, sharded, whole)
         else:
@@ -102,7 +104,9 @@ def _comparable(op: Op) -> bool:
 def _as(array: Array, other: Array, sharded: Run, whole: Run) -> Block:
     """The value of `other` on one device, its dims, its tokens and the rows of experts in the order of `array`."""
     (block,) = whole.blocks[other].values()
-    value = sharded.placed(block.transpose([other.dims.index(dim) for dim in array.dims]), array.dims)
+    plain = unpacked(array.type)
+    value = sharded.placed(block.transpose([other.dims.index(dim) for dim in plain.dims]), plain.dims)
+    value = sharded.grid.relaid(value, plain, array.type, sharded.sizes)
     return reordered(sharded, array, whole, other, value) if array.filled else value
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.algebra.sharding import line_in, unpacked
 from tpsim.program.lives import lives
 from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, Program, Reshard
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
-from tpsim.reference.devices import Call, Devices, bytes_of
+from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.devices import Devices
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
@@ -39,7 +41,7 @@ Inputs = Callable[[str, tuple[int, ...]], Block]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class RanCollective:
     """A collective of the run: the op that caused it, and what it sent."""
 
     op: Reshard
@@ -67,7 +69,7 @@ class Run:
     schedule: PipelineSchedule | None = None
     beside: Mapping[str, int] = field(default_factory=dict)
     blocks: dict[Array, Blocks] = field(default_factory=dict)
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[RanCollective] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
     choose: Choice = own
     tables: dict[Filled, Table] = field(default_factory=dict)
@@ -218,9 +220,10 @@ def label(array: Array, op: Op) -> str:
 
 def _blocks(run: Run, op: Op) -> Blocks:
     if isinstance(op, Leaf):
-        shape = tuple(run.sizes[dim] for dim in op.output.dims)
-        value = run.placed(run.inputs(label(op.output, op), shape), op.output.dims)
-        scattered = run.grid.scatter(value, op.output.type)
+        plain = unpacked(op.output.type)
+        shape = tuple(run.sizes[dim] for dim in plain.dims)
+        value = run.placed(run.inputs(label(op.output, op), shape), plain.dims)
+        scattered = run.grid.placed(run.grid.relaid(value, plain, op.output.type, run.sizes), op.output.type, run.sizes)
         return {device: scattered[device] for device in run.holders(op.where)}
     if isinstance(op, Reshard):
         return _moved(run, op)
@@ -248,8 +251,11 @@ def _joined(run: Run, op: Join) -> Blocks:
 
 def _moved(run: Run, op: Reshard) -> Blocks:
     """The blocks of an array after all moves of a change of type."""
-    held, dtype = run.blocks[op.inputs[0]], op.output.dtype
-    blocks = {device: held[device] for device in run.holders(op.where)}
+    (x,), dtype = op.inputs, op.output.dtype
+    blocks = {device: run.blocks[x][device] for device in run.holders(op.where)}
+    line = None if x.dims == op.output.dims else line_in(op.output.type) or line_in(x.type)
+    if line and line in op.output.dims:
+        blocks = run.grid.lined(blocks, line, run.sizes)
     for move in op.moves:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
@@ -257,12 +263,14 @@ def _moved(run: Run, op: Reshard) -> Blocks:
             steps, call = streamed.gathered(run, move, blocks, parts, op)
             run.streams[op.output] = move, steps
             blocks = streamed.whole(run, move, steps)
+        elif move.streamed and move.kind == "permute":
+            blocks, call = streamed.brought(run, move, blocks, parts, op)
         elif move.streamed:
             blocks, call = streamed.scattered(run, move, blocks, parts, op)
         else:
             blocks, call = _played(run, move, blocks, parts, op)
-        run.causes.append(Cause(op, call))
-    return blocks
+        run.causes.append(RanCollective(op, call))
+    return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
 def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
@@ -314,4 +322,4 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
     uplink, named = run.wiring.network.uplink(ends), (cut.output.dtype, str(cut.output))
     call = Call("send", move.axes, *named, sent, sent, sent, np.ones_like(sent), 1, {}, uplink)
-    run.causes.append(Cause(cut, call))
+    run.causes.append(RanCollective(cut, call))

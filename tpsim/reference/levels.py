@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.reference.schedule import Place, Schedule, Step, at_once, common, lifted
+from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, common, lifted
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
@@ -75,7 +75,9 @@ class Axes:
         runs, first = [], self.n + sum(self.n // axis.n for axis in self.all[:at])
         for row, base in enumerate(self.offsets(self.others(at))):
             ranks = [base + place * self.stride(at) for place in range(self.all[at].n)] + [first + row]
-            where = Place(ranks, self.all[at].along, blocks(base), self.share.units, self.share.start, self.share.stop)
+            where = RankPlace(
+                ranks, self.all[at].along, blocks(base), self.share.units, self.share.start, self.share.stop
+            )
             runs.append(lifted(small, where))
         return at_once(runs)
 
@@ -99,8 +101,8 @@ class Axes:
         def blocks(base: int) -> Callable[[int], list[int]]:
             source, target = self.part(base, waiting), self.part(base, done)
             return lambda block: [
-                (source + block // n * stride + one) * all_of_them + target + block % n * stride + other
-                for one in sources
+                (source + block // n * stride + start) * all_of_them + target + block % n * stride + other
+                for start in sources
                 for other in targets
             ]
 
@@ -127,9 +129,9 @@ def stages(kind: MoveKind, order: Sequence[int]) -> list[Stage]:
     return [*scatters, first[0], *gathers]
 
 
-def in_order(axes: Axes, found: Sequence[Stage]) -> tuple[Step, ...]:
+def in_order(axes: Axes, stages: Sequence[Stage]) -> tuple[Step, ...]:
     """The steps of all stages."""
-    return tuple(step for at, kind, before in found for step in _stage(axes, at, kind, before))
+    return tuple(step for at, kind, before in stages for step in _stage(axes, at, kind, before))
 
 
 def _stage(axes: Axes, at: int, kind: MoveKind, before: Sequence[int]) -> tuple[Step, ...]:
@@ -138,15 +140,15 @@ def _stage(axes: Axes, at: int, kind: MoveKind, before: Sequence[int]) -> tuple[
 
 def nested(axes: Sequence[Axis], kind: MoveKind, order: Sequence[int]) -> Schedule:
     """The schedule of a move along one axis after another, all of the array together."""
-    found = stages(kind, order)
-    units = small_units(axes, found)
+    runs = stages(kind, order)
+    units = small_units(axes, runs)
     whole = Axes(axes, Share(units, 0, units))
-    return collected(whole, kind, in_order(whole, found))
+    return collected(whole, kind, in_order(whole, runs))
 
 
-def small_units(axes: Sequence[Axis], found: Sequence[Stage]) -> int:
+def small_units(axes: Sequence[Axis], stages: Sequence[Stage]) -> int:
     """Units in which every stage can cut its blocks."""
-    return common(*(axes[at].small(kind).units for at, kind, _ in found))
+    return common(*(axes[at].small(kind).units for at, kind, _ in stages))
 
 
 def collected(axes: Axes, kind: MoveKind, steps: tuple[Step, ...]) -> Schedule:

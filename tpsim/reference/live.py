@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.lives import BUFFERS, Lives, in_microbatch
-from tpsim.reference.devices import bytes_of
+from tpsim.reference.calls import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Live:
     """What devices hold of the arrays that microbatches make, beside states.
 
-    beside  name of an array -> bytes per element that a stack keeps as long as it is there
+    beside  name of arrays -> bytes per element that a stack keeps as long as it is there
     mesh    whose devices they are
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
@@ -40,7 +40,7 @@ class Live:
         array = op.output
         if array not in self.lives.makers:
             return
-        each = bytes_of(array.dtype) + self.beside.get(array.name, 0)
+        each = bytes_of(array.dtype) + sum(self.beside.get(name, 0) for name in self.lives.names(array))
         ways = self.mesh.size(*self.lives.streamed.get(array, ()))
         there = min(BUFFERS, ways)
         self._sizes[array] = {device: many * there // ways * each for device, many in elements.items()}
@@ -61,8 +61,8 @@ class Live:
     def ended(self, rank: int, devices: Iterable[Device]) -> None:
         """An action of a rank has ended."""
         mine = list(devices)
-        self.levels[rank].append([(self._most[one], self._held[one]) for one in mine])
-        self._most.update({one: self._held[one] - self._most[one] for one in mine})
+        self.levels[rank].append([(self._most[array], self._held[array]) for array in mine])
+        self._most.update({array: self._held[array] - self._most[array] for array in mine})
 
     def _drop(self, array: Array) -> None:
         if not self._left[array] and array in self._sizes:

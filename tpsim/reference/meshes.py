@@ -35,8 +35,8 @@ def paths(n: int) -> list[list[int]]:
     and as many end there. Source: Walecki's rings (Lucas 1883), Williams' squares (1949).
     """
     zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(n)]
-    found = [[(first + at) % n for at in zigzag] for first in range(n)]
-    return found + ([[-at % n for at in path] for path in found] if n % 2 else [])
+    rings = [[(first + at) % n for at in zigzag] for first in range(n)]
+    return rings + ([[-at % n for at in path] for path in rings] if n % 2 else [])
 
 
 def _part(block: int, part: int, parts: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
-    from tpsim.fabric.slices import Piece
+    from tpsim.fabric.slices import AxisPiece
     from tpsim.fabric.wires import Segment, SegmentTopology
 
 Index = NDArray[np.int64]
@@ -69,9 +69,9 @@ class Network:
     @classmethod
     def rings(cls, mesh: Mesh) -> Network:
         """Every mesh axis a closed ring of its own: wires for a mesh without a machine."""
-        from tpsim.fabric.slices import Piece
+        from tpsim.fabric.slices import AxisPiece
 
-        pieces = {axis: (Piece(axis, size, 1),) if size > 1 else () for axis, size in mesh.axes.items()}
+        pieces = {axis: (AxisPiece(axis, size, 1),) if size > 1 else () for axis, size in mesh.axes.items()}
         return _built(mesh, dict.fromkeys(mesh.order, "ring"), dict.fromkeys(mesh.order, "rings"), pieces)
 
     def members(self, axes: Sequence[str], segments: Sequence[Segment]) -> Index:
@@ -115,12 +115,9 @@ class Network:
         apart = self.grid.mesh.size(*later)
         found = []
         for name, size in self.digits[axis]:
-            found.append((name, self._place_on(name, axis), size, apart))
+            found.append((name, self.lanes[name].on[axis][1], size, apart))
             apart *= size
         return found
-
-    def _place_on(self, lane: str, axis: str) -> int:
-        return self.lanes[lane].on[axis][1]
 
 
 Digit = tuple[str, int, int, int]
@@ -138,7 +135,7 @@ def _built(
     mesh: Mesh,
     topologies: Mapping[str, SegmentTopology],
     levels: Mapping[str, str],
-    pieces: Mapping[str, Sequence[Piece]],
+    pieces: Mapping[str, Sequence[AxisPiece]],
     shared: Collection[str] = (),
 ) -> Network:
     digits = {axis: tuple((piece.carrier, piece.n) for piece in pieces[axis]) for axis in mesh.order}

@@ -92,8 +92,8 @@ def _onward(n: int, step: int, at: int, way: int, *, split: bool) -> Step:
         start, stop = _chunk(n, origin, origin + n // 2, HALVES)
         share = (start + (way < 0), stop - (way > 0)) if split else (start, stop if way > 0 else start)
         pieces.append(share)
-    found = joined(pieces)
-    return (Send(at, (at + way) % n, found, way=way),) if found else ()
+    own_pieces = joined(pieces)
+    return (Send(at, (at + way) % n, own_pieces, way=way),) if own_pieces else ()
 
 
 def _chunk(n: int, source: int, target: int, units: int) -> Piece:

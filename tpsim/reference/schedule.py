@@ -66,7 +66,7 @@ class Schedule:
     def then(self, other: Schedule) -> Schedule:
         """This one followed by another one of the same devices and blocks; both in the finer units."""
         units = common(self.units, other.units)
-        first, second = (one.in_units(units) for one in (self, other))
+        first, second = (run.in_units(units) for run in (self, other))
         return Schedule(self.n, self.blocks, units, first + second, max(self.switches, other.switches))
 
     def in_units(self, units: int) -> tuple[Step, ...]:
@@ -101,13 +101,13 @@ def common(*units: int) -> int:
 
 def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """The same stretches in order, those that touch made one."""
-    found: list[Piece] = []
+    runs: list[Piece] = []
     for start, stop in sorted(pieces):
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], stop)
+        if runs and runs[-1][1] == start:
+            runs[-1] = (runs[-1][0], stop)
         elif stop > start:
-            found.append((start, stop))
-    return tuple(found)
+            runs.append((start, stop))
+    return tuple(runs)
 
 
 def at_once(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
@@ -117,7 +117,7 @@ def at_once(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Where a small schedule's ranks and blocks lie in a large one.
 
     ranks  rank of each device, then of each switch
@@ -133,14 +133,14 @@ class Place:
     stop: int
 
 
-def lifted(small: Schedule, place: Place) -> tuple[Step, ...]:
+def lifted(small: Schedule, place: RankPlace) -> tuple[Step, ...]:
     """The steps of a small schedule as part of a large one; each of its blocks is several blocks there."""
     return tuple(
         tuple(
             Send(
                 place.ranks[send.source],
                 place.ranks[send.target],
-                joined(piece for one in send.pieces for piece in _spread(one, small.units, place)),
+                joined(piece for cut in send.pieces for piece in _spread(cut, small.units, place)),
                 place.along[send.along],
                 send.way,
                 send.add,
@@ -151,7 +151,7 @@ def lifted(small: Schedule, place: Place) -> tuple[Step, ...]:
     )
 
 
-def _spread(piece: Piece, units: int, place: Place) -> Iterator[Piece]:
+def _spread(piece: Piece, units: int, place: RankPlace) -> Iterator[Piece]:
     """The stretches of the large array that one stretch of the small one stands for."""
     width = (place.stop - place.start) // units
     for block in range(piece[0] // units, -(-piece[1] // units)):

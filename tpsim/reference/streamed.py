@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
-from tpsim.reference.devices import Call, bytes_of
+from tpsim.reference.calls import Call, bytes_of
 from tpsim.reference.works import index_block, numbers, work_of
 
 if TYPE_CHECKING:
@@ -54,12 +54,16 @@ def whole(run: Run, move: Move, steps: Steps) -> Blocks:
 
 
 def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
-    """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it."""
+    """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it.
+
+    Where a hop follows it begins at its home, and is behind it then.
+    """
     n, at, calls = run.grid.mesh.size(*move.axes), move.before.dims.index(KEYS), []
+    ahead = isinstance(op, Reshard) and any(one.streamed and one.kind == "permute" for one in op.moves)
     pieces = {device: np.split(block, n, axis=at) for device, block in blocks.items()}
 
     def own(device: Device, step: int) -> Block:
-        return pieces[device][(run.grid.rank(device, move.axes) - step) % n]
+        return pieces[device][(run.grid.rank(device, move.axes) - step + ahead) % n]
 
     sums = {device: own(device, 1 % n) for device in blocks}
     for step in range(1, n):
@@ -67,6 +71,12 @@ def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: O
         calls.append(call)
         sums = {device: block + own(device, (step + 1) % n) for device, block in sums.items()}
     return sums, _together(calls, move, op.output, len(blocks))
+
+
+def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+    """Sums that are behind their homes, there."""
+    moved, call = _hop(run, move, blocks, parts)
+    return moved, _together([call], move, op.output, len(blocks))
 
 
 def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:
@@ -113,7 +123,7 @@ def sums_blocks(op: Op) -> bool:
 
 
 @dataclass(slots=True)
-class Kernel:
+class KernelRun:
     """One run of a kernel, block after block.
 
     known    what has one value from the start, though this kernel would sum it over blocks: what backward reads of rows
@@ -222,7 +232,7 @@ def results(run: Run, ops: Sequence[Op]) -> Mapping[Array, Blocks]:
         if known.issuperset(op.inputs):
             there.append(op)
             known.add(op.output)
-    return Kernel(run, there, _of_rows(run, there)).results()
+    return KernelRun(run, there, _of_rows(run, there)).results()
 
 
 def _of_rows(run: Run, ops: Sequence[Op]) -> dict[Array, Blocks]:

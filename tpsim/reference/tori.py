@@ -84,12 +84,12 @@ def _candidates(busy: Sequence[int]) -> Iterator[Sequence[Order]]:
 
 def _loads(axes: Sequence[Axis], closed: Sequence[bool], busy: Sequence[int], order: Order) -> list[Fraction]:
     """Chunks over one link of each axis when the axes gather in this order."""
-    found = {}
-    held = 1
+    loads = {}
+    gathered = 1
     for at in order:
-        found[at] = Fraction(held * (axes[at].n - 1), 2 if closed[at] else 1)
-        held *= axes[at].n
-    return [found[at] for at in busy]
+        loads[at] = Fraction(gathered * (axes[at].n - 1), 2 if closed[at] else 1)
+        gathered *= axes[at].n
+    return [loads[at] for at in busy]
 
 
 def _solved(loads: Sequence[Sequence[Fraction]]) -> list[Fraction] | None:

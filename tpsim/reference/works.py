@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.program.dispatch import CHOICE, REACHED
+from tpsim.program.dispatch import CHOICE, COUNTED, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
@@ -20,7 +20,7 @@ from tpsim.reference.functions import INDEX, POINTWISE, past
 from tpsim.reference.routing import parts_reached
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tpsim.reference.blocks import Grid
     from tpsim.reference.running import Choice
@@ -53,7 +53,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Rename():
             return lambda _, blocks: blocks[0]
     elementwise, aligned = _elementwise(op, sizes), [_alignment(x, op.output) for x in op.inputs]
-    shape = tuple(_extents(grid.window(grid.devices[0], op.output.type, sizes)))
+    shape = tuple(part.stop - part.start for part in grid.window(grid.devices[0], op.output.type, sizes))
 
     def work(_: Device, blocks: list[Block]) -> Block:
         made = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
@@ -74,10 +74,6 @@ def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, 
         if 0 <= token % room - first < len(made):
             made[token % room - first] = row
     return np.moveaxis(made, 0, along)
-
-
-def _extents(windows: Sequence[slice]) -> list[int]:
-    return [part.stop - part.start for part in windows]
 
 
 def _elementwise(op: Op, sizes: Mapping[str, int]) -> Callable[[list[Block]], Block]:
@@ -116,6 +112,8 @@ def index_block(
     if op.fn == REACHED:
         return parts_reached(sizes[op.output.dims[-1]], blocks[0])
     own = told(device)
+    if op.fn == COUNTED:
+        return np.asarray(blocks[0].sum(axis=(0, 1))[own[0], None])
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
     inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.report.bars import Bar
     from tpsim.report.numbers import Kind
     from tpsim.report.picture import Picture
-    from tpsim.report.table import Document, Line, Text
+    from tpsim.report.table import Document, Line, TableText
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -139,7 +139,7 @@ def _shown(table: Table) -> dict[str, Any]:
     }
 
 
-def _rows(table: Table, beside: Table, texts: Text) -> Iterator[dict[str, Any]]:
+def _rows(table: Table, beside: Table, texts: TableText) -> Iterator[dict[str, Any]]:
     """Rows; the first of a group says which, and long texts stand below theirs."""
     long = [column for column in table.columns if column.below]
     group = None

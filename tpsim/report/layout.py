@@ -27,21 +27,21 @@ LEAST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StyledLine:
     """One line of a table and what it is, for who wants to style it; a row is "most" or "over" where its table says."""
 
     kind: Literal["title", "header", "group", "row", "below", "most", "over"]
     text: str
 
 
-def lines(table: Table, width: int | None) -> Iterator[Line]:
+def lines(table: Table, width: int | None) -> Iterator[StyledLine]:
     """`table` as lines of at most `width` characters, as far as no number has to be cut; None: unbounded.
 
     What is too wide stands closer, then long texts are wrapped, then texts at the right end go under their rows, then
     spare columns give way, which is said; columns that are too many even so go on in a table below, behind the first.
     """
     if table.title:
-        yield Line("title", table.title)
+        yield StyledLine("title", table.title)
     below = [column for column in table.columns if column.below]
     beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
     grid = _Grid(beside, width)
@@ -53,24 +53,26 @@ def lines(table: Table, width: int | None) -> Iterator[Line]:
         below = []
     gone = [f" no room here for: {', '.join(left)}"] if left else []
     for text in [*table.more.splitlines(), *gone]:
-        yield from (Line("below", part) for part in ([text] if width is None else _wrapped(text, width)))
+        yield from (StyledLine("below", part) for part in ([text] if width is None else _wrapped(text, width)))
 
 
-def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None) -> Iterator[Line]:
+def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None) -> Iterator[StyledLine]:
     """The rows of `table` in the columns of `laid`, each over its texts of `below`."""
     for header in laid.headers:
-        yield from (Line("header", text) for text in laid.lines(header))
+        yield from (StyledLine("header", text) for text in laid.lines(header))
     group = None
     for cells, raw in zip(laid.rows, table.rows, strict=True):
         if table.group and raw[table.group] != group:
             group = raw[table.group]
-            yield Line("group", str(group))
-        yield from (Line(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
+            yield StyledLine("group", str(group))
+        yield from (StyledLine(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
         for column in below:
             if raw.get(column.key):
                 text = f"{' '.join(column.header.split())}: {raw[column.key]}"
                 room = None if width is None else max(SHORT, width - len(UNDER))
-                yield from (Line("below", UNDER + part) for part in ([text] if room is None else _wrapped(text, room)))
+                yield from (
+                    StyledLine("below", UNDER + part) for part in ([text] if room is None else _wrapped(text, room))
+                )
 
 
 def _header(header: str, unit: str) -> list[str]:

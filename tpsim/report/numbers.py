@@ -30,7 +30,7 @@ UNITS: Mapping[Kind, tuple[str, Mapping[str, float]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class UnitScale:
     """The unit of a column, with its prefix, and what a value is divided by to be in it."""
 
     unit: str
@@ -52,16 +52,16 @@ def significant(value: float, digits: int = DIGITS) -> str:
     return f"{rounded:.{max(0, decimals)}f}"
 
 
-def scale(values: Iterable[Any], kind: Kind) -> Scale:
+def scale(values: Iterable[Any], kind: Kind) -> UnitScale:
     """The prefix that the middle one of `values` would bear alone, of two middle ones the larger."""
     present = sorted(abs(float(value)) for value in values if value)
     if not present:
         unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
-        return Scale(unit, prefixes[""])
+        return UnitScale(unit, prefixes[""])
     return _own(present[len(present) // 2], kind)
 
 
-def cells(values: Sequence[Any], kind: Kind, common: Scale | None = None) -> tuple[str, list[str]]:
+def cells(values: Sequence[Any], kind: Kind, common: UnitScale | None = None) -> tuple[str, list[str]]:
     """The unit of a column and the text of each of its values; None is empty, an unknown is no zero.
 
     common  the unit, where other columns have it too
@@ -91,6 +91,16 @@ TINY, HUGE = 1e-3, 1e4
 among megabytes; from this many on it has commas."""
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "call"), counted(1200, "call"), counted(2, "guess")
+    ('1 call', '1,200 calls', '2 guesses')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{number:,} {noun}{ending}"
+
+
 def _cell(value: float) -> str:
     shown = significant(value)
     if abs(value) >= HUGE:
@@ -98,9 +108,9 @@ def _cell(value: float) -> str:
     return shown.rstrip("0") if 0 < abs(value) < TINY else shown
 
 
-def _own(value: float, kind: Kind) -> Scale:
+def _own(value: float, kind: Kind) -> UnitScale:
     """The largest prefix in which `value` is at least one, else the smallest."""
     unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
     fitting = [(prefix, divisor) for prefix, divisor in prefixes.items() if divisor <= value]
     prefix, divisor = max(fitting or prefixes.items(), key=lambda item: item[1] if fitting else -item[1])
-    return Scale(prefix + unit, divisor)
+    return UnitScale(prefix + unit, divisor)

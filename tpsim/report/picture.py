@@ -94,12 +94,7 @@ class Pictures(tuple[Picture, ...]):
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """What a notebook shows, and what one that knows no Vega-Lite does."""
-        return {vega_mime(): self.to_vega(), "text/plain": repr(self)}
+        return {"application/vnd.vegalite.v5+json": self.to_vega(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return "\n".join(f"{one.title}: {one.about}" for one in self) or "no pictures"
-
-
-def vega_mime() -> str:
-    """The type of a document of Vega-Lite in a notebook."""
-    return "application/vnd.vegalite.v5+json"

@@ -110,7 +110,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TableText:
     """A table as text: per column a header, a unit ("" for none) and whether it is right-aligned; rows of cells."""
 
     headers: list[str]
@@ -119,13 +119,13 @@ class Text:
     rows: list[list[str]] = field(default_factory=list)
 
 
-def as_text(table: Table) -> Text:
+def as_text(table: Table) -> TableText:
     """Every cell of `table` as text of four significant digits: bytes in one unit, seconds too, else one per column."""
     values = [[row.get(column.key) for row in table.rows] for column in table.columns]
     kinds = [column.kind for column in table.columns]
     common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in COMPARED if kind in kinds}
     made = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
-    return Text(
+    return TableText(
         headers=[column.header for column in table.columns],
         units=[unit for unit, _ in made],
         right=[column.kind not in ("text", "bar") for column in table.columns],
@@ -136,3 +136,8 @@ def as_text(table: Table) -> Text:
 def _numbers(kind: Kind, kinds: Sequence[Kind], columns: Sequence[Sequence[Any]]) -> list[Any]:
     """The values of all columns of one kind."""
     return [value for own, column in zip(kinds, columns, strict=True) if own == kind for value in column]
+
+
+def present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns in which at least one row has something to say."""
+    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows) or not rows)

@@ -10,7 +10,7 @@ from json import dumps
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.report.numbers import Scale, scale
+from tpsim.report.numbers import UnitScale, scale
 from tpsim.report.picture import Curves, Picture, Spans
 from tpsim.report.thin import IN_TURN, MOST_SPANS, thinned
 
@@ -153,7 +153,7 @@ def _spans(picture: Spans, look: Look) -> dict[str, Any]:
     return {"width": look.width, "height": {"step": step}, "data": {"values": data}, "encoding": ends, "layer": drawn}
 
 
-def _cut(value: float, unit: Scale) -> float:
+def _cut(value: float, unit: UnitScale) -> float:
     """A value in a unit, to the digits that a picture can show."""
     return float(f"{value / unit.divisor:.6g}")
 
@@ -164,7 +164,7 @@ def _room(span: Mapping[str, Any], whole: float, width: int) -> bool:
     return bool(span["name"]) and len(span["name"]) * LETTER + 6 < wide
 
 
-def _marks(picture: Spans, unit: Scale, look: Look) -> Iterator[dict[str, Any]]:
+def _marks(picture: Spans, unit: UnitScale, look: Look) -> Iterator[dict[str, Any]]:
     """A rule across all lanes, with its name on top."""
     if not picture.marks:
         return
@@ -206,12 +206,12 @@ def _curves(picture: Curves, look: Look) -> dict[str, Any]:
     }
 
 
-def _unit(measure: Measure, values: Sequence[float]) -> Scale:
+def _unit(measure: Measure, values: Sequence[float]) -> UnitScale:
     """The unit of an axis: that of its largest value; of ratios each value's own, which labels say."""
-    return Scale("", 1.0) if measure.log else scale([max(values, default=0)], measure.kind)
+    return UnitScale("", 1.0) if measure.log else scale([max(values, default=0)], measure.kind)
 
 
-def _axis(measure: Measure, field: str, unit: Scale, values: Sequence[float]) -> dict[str, Any]:
+def _axis(measure: Measure, field: str, unit: UnitScale, values: Sequence[float]) -> dict[str, Any]:
     title = f"{measure.name}, {unit.unit}" if unit.unit else measure.name
     axis: dict[str, Any] = {"field": field, "type": "quantitative", "title": title}
     room = {"minExtent": EXTENT * 2 // 3} if field == "y" else {}
@@ -240,11 +240,11 @@ def _said(value: float, measure: Measure) -> str:
     return f"{value / unit.divisor:g} {unit.unit}".strip()
 
 
-def _points(curve: Curve, units: tuple[Scale, Scale]) -> list[dict[str, Any]]:
+def _points(curve: Curve, units: tuple[UnitScale, UnitScale]) -> list[dict[str, Any]]:
     return [{"x": _cut(x, units[0]), "y": _cut(y, units[1]), "sort": curve.name} for x, y in curve.points]
 
 
-def _limits(picture: Curves, unit: Scale, look: Look) -> Iterator[dict[str, Any]]:
+def _limits(picture: Curves, unit: UnitScale, look: Look) -> Iterator[dict[str, Any]]:
     for name, value in picture.limits:
         data = {"values": [{"y": _cut(value, unit), "name": name}]}
         line = {"type": "rule", "color": look.limit, "strokeDash": [5, 3]}

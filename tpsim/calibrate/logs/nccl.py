@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.calibrate.logs.log import Log
-    from tpsim.calibrate.logs.rows import Row
+    from tpsim.calibrate.logs.rows import LogRow
 
 TOOL = "nccl-tests"
 PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf\b")
@@ -25,7 +25,7 @@ NAMES: Mapping[str, str] = {"alltoall": "all_to_all", "sendrecv": "permute"}
 """Programs that tpsim calls by another name, less ``_perf``."""
 
 
-def doubts(rows: Sequence[Row]) -> Iterator[str]:
+def doubts(rows: Sequence[LogRow]) -> Iterator[str]:
     """What to know of rows before trusting them."""
     if all(row.in_place for row in rows):
         yield "measured in place only: taken as if out of place"

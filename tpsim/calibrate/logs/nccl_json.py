@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tpsim.calibrate.logs import nccl
-from tpsim.calibrate.logs.rows import WRONG, Row, with_points
+from tpsim.calibrate.logs.rows import WRONG, LogRow, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _parsed(log: Log) -> dict[str, Any]:
     return dict(data)
 
 
-def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[LogRow]:
     lines = [number for number, line in enumerate(log.lines, 1) for _ in re.finditer(r'"size"\s*:', line)]
     if len(lines) != len(results):  # the program writes the file as one line
         lines = [1] * len(results)
@@ -69,7 +69,9 @@ def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
             what = "the file holds CPU times: until calls returned, not until data arrived"
             log.refuse("cpu-times", what, line, "run without -C", column=1)
         time, counted = _number(log, halves[0], "time", line), halves[0].get("nwrong") is not None
-        yield Row(int(size), line, [{"time": time, **({WRONG[0]: 0} if counted else {})}], not row.get("out_of_place"))
+        yield LogRow(
+            int(size), line, [{"time": time, **({WRONG[0]: 0} if counted else {})}], not row.get("out_of_place")
+        )
 
 
 def _number(log: Log, row: Mapping[str, Any], key: str, line: int) -> float:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.rows import WRONG, Row, by_label, refuse_wrong
+from tpsim.calibrate.logs.rows import WRONG, LogRow, by_label, refuse_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _ROOT = re.compile(r"\s+-?\d+")
 _FIGURE = re.compile(r"\s*((?>N/A|nan|inf|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[-+]?\d+)?))(?=\s|$|[0-9A-Za-z\[])")
 
 
-def table(log: Log, labels: int, end: int) -> list[Row]:
+def table(log: Log, labels: int, end: int) -> list[LogRow]:
     """The rows of the table whose labels stand on line `labels`, up to line `end`.
 
     Debug output may stand between a row's head, its two halves and its end.
@@ -47,7 +47,7 @@ def table(log: Log, labels: int, end: int) -> list[Row]:
         figures = [figure for text in texts for figure in _figures(text)][: sum(map(len, groups))]
         halves = by_label(log, line, head[1], figures, groups)
         moved = in_place or len(halves) < len(groups)
-        rows.append(Row(int(head[1]), line, halves, moved, (head[3] or "").strip(), int(root[0]) if root else -1))
+        rows.append(LogRow(int(head[1]), line, halves, moved, (head[3] or "").strip(), int(root[0]) if root else -1))
     if not rows:
         log.refuse("no-rows", "the table has no rows", labels)
     refuse_wrong(log, rows)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.calibrate.logs.log import Log
-    from tpsim.calibrate.logs.rows import Row
+    from tpsim.calibrate.logs.rows import LogRow
 
 OPTIONS = re.compile(r"^# nThread\s+(\d+)\s+nGpus\s+(\d+)")
 LABELS = re.compile(r"^#\s+size\s+count\s+type\b.*\b(?:cpu)?time\b")
@@ -151,7 +151,7 @@ class _Section:
         hosts = {match[4] for _, match in found}
         return count, None if None in hosts else len(hosts)
 
-    def collective(self, rows: Sequence[Row], ranks: int, given: str | None) -> str:
+    def collective(self, rows: Sequence[LogRow], ranks: int, given: str | None) -> str:
         """By the program's name, where it is in the log; else by what only one collective prints."""
         above = reversed(self.log.lines[self.before - 1 : self.labels - 1])
         named = next(filter(None, map(nccl.collective, above)), None)
@@ -172,7 +172,7 @@ class _Section:
         code, name, version = said[1].groups()
         return f"nccl {nccl.version(int(code))}" if code else f"{name.lower()} {version}"
 
-    def cut(self, last: Row) -> Iterator[str]:
+    def cut(self, last: LogRow) -> Iterator[str]:
         """A word on a table that ends without its summary."""
         if not self.whole:
             largest = self.option("maxBytes")
@@ -180,7 +180,7 @@ class _Section:
             yield self.log.remark(last.line, f"the run ends {upto}: cut, or stopped; the rows there are count")
 
 
-def _refuse_contradictions(log: Log, rows: Sequence[Row], run: Run) -> None:
+def _refuse_contradictions(log: Log, rows: Sequence[LogRow], run: Run) -> None:
     """Times, bandwidths, ranks and collective must fit each other: else a unit, or the header, is another run's."""
     for row in rows:
         algbw, time = float(row.halves[0]["algbw"]), row.halves[0]["time"]
@@ -201,14 +201,14 @@ def bus_factor(run: Run) -> float | None:
     return float(wire(run.kind, logical(nccl.TOOL, run.kind, 1, run.ranks), run.ranks))
 
 
-def _printed_factor(rows: Sequence[Row]) -> float | None:
+def _printed_factor(rows: Sequence[LogRow]) -> float | None:
     """What busbw is of algbw as printed, of rows with digits enough."""
     pairs = [(float(row.halves[0]["busbw"]), float(row.halves[0]["algbw"])) for row in rows]
     ratios = [busbw / algbw for busbw, algbw in pairs if busbw >= 1 and algbw >= 1]
     return median(ratios) if ratios else None
 
 
-def _alike(rows: Sequence[Row], ranks: int) -> list[str]:
+def _alike(rows: Sequence[LogRow], ranks: int) -> list[str]:
     """The collectives that print such an operation and such a ratio of busbw to algbw."""
     if rows[0].root >= 0:
         return [ROOTED]

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.rows import WRONG, Row, by_label, refuse_wrong, with_points
+from tpsim.calibrate.logs.rows import WRONG, LogRow, by_label, refuse_wrong, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> It
         yield with_points(log, TOOL, run, _rows(log, table, end), remarks)
 
 
-def _rows(log: Log, table: int, end: int) -> list[Row]:
+def _rows(log: Log, table: int, end: int) -> list[LogRow]:
     _, *labels = re.split(r"\s{2,}", log.lines[table - 1].strip())
     if labels[:1] != [AVERAGE]:
         log.refuse("unknown-unit", "the table holds no average latency in us", table, "give a latency test")
     rows = []
     for number, match in log.found(ROW, table + 1, end):
         (figures,) = by_label(log, number, match[1], match[2].split(), [labels])
-        rows.append(Row(int(match[1]), number, [{"time": figures[AVERAGE], WRONG[0]: "Fail" in figures.values()}]))
+        rows.append(LogRow(int(match[1]), number, [{"time": figures[AVERAGE], WRONG[0]: "Fail" in figures.values()}]))
     if not rows:
         log.refuse("no-rows", "the table has no rows", table)
     refuse_wrong(log, rows)

@@ -17,7 +17,7 @@ WRONG = ("#wrong", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     """One size.
 
     halves    its figures by label: out of place and in place, as far as both were measured
@@ -91,7 +91,7 @@ def by_label(
     return [{label: next(left) for label in labels} for labels in there]
 
 
-def with_points(log: Log, tool: str, run: Run, rows: Sequence[Row], warnings: Iterable[str]) -> Run:
+def with_points(log: Log, tool: str, run: Run, rows: Sequence[LogRow], warnings: Iterable[str]) -> Run:
     """The run with its rows as points, and its warnings with what is odd about them.
 
     Rows of no bytes are left out: that is what a size below one element per rank is rounded to.
@@ -126,7 +126,7 @@ def with_points(log: Log, tool: str, run: Run, rows: Sequence[Row], warnings: It
     )
 
 
-def refuse_wrong(log: Log, rows: Iterable[Row]) -> None:
+def refuse_wrong(log: Log, rows: Iterable[LogRow]) -> None:
     """Refuse rows with wrong values: their times are of something else."""
     for row in rows:
         if row.wrong:

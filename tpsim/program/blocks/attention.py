@@ -41,7 +41,7 @@ def parameters(block: Attention, practice: Practice) -> Iterator[Parameter]:
     projections = PROJECTIONS[practice.qkv]
     for name, dims in projections.items():
         yield Parameter(f"W{name}", ("h", *dims), "attention")
-    yield Parameter("Wo", ("h", *HEADS["q"]), "attention")
+    yield Parameter("Wo", ("h", *HEADS["q"]), "attention", first=("h",))
     if block.bias != "none":
         for name, dims in projections.items():
             yield Parameter(f"b{name}", dims, "attention")

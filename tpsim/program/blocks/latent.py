@@ -32,7 +32,7 @@ def parameters(block: Latent, _: Practice) -> Iterator[Parameter]:
     yield Parameter("Wkrope", ("h", "a"), "attention")
     yield Parameter("Wk", ("x", "g", "d"), "attention")
     yield Parameter("Wv", ("x", "g", "o"), "attention")
-    yield Parameter("Wo", ("h", "g", "o"), "attention")
+    yield Parameter("Wo", ("h", "g", "o"), "attention", first=("h",))
 
 
 def write(text: Text, block: Latent, x: Array) -> Array:

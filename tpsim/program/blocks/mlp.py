@@ -27,7 +27,7 @@ def projections(
     """Those of a feed-forward, or of many with a dim for `each`, which bear other names."""
     names, own = ("1", "2", *(("gate",) if kind in GATED else ())), "" if block == "mlp" else f"_{block}"
     for name in names:
-        yield Parameter(f"W{name}{own}", (*each, "h", hidden), block)
+        yield Parameter(f"W{name}{own}", (*each, "h", hidden), block, first=("h",) if name == "2" else ())
     for name in names if bias else ():
         yield Parameter(f"b{name}{own}", (*each, "h" if name == "2" else hidden), block)
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
-from tpsim.program.dispatch import choice, combine, copied, dispatch, from_experts, gone, narrowed, returned, to_experts
+from tpsim.program.dispatch import (
+    choice,
+    combine,
+    copied,
+    counted,
+    dispatch,
+    from_experts,
+    gone,
+    narrowed,
+    returned,
+    to_experts,
+)
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
@@ -39,6 +50,8 @@ def write(text: Text, block: Moe, x: Array) -> Array:
     with text.inside("router", "routed"):
         x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
         gates, chosen = _gates(text, block, x)
+    if text.practice.rows.counts == "exchange":
+        _announced(text, chosen)
     with text.inside("experts", "routed"):
         tokens = narrowed(trace, x, text.practice.rows)
         copies = [*copied(trace, tokens, chosen, levels)]
@@ -59,6 +72,18 @@ def write(text: Text, block: Moe, x: Array) -> Array:
             back = returned(trace, back, level, chosen, sent)
         made = combine(trace, "combine.out", back, chosen, x)
     return made if shared is None else _joined(text, made, shared)
+
+
+def _announced(text: Text, chosen: Array) -> None:
+    """How many rows are to come goes ahead of them, the way that weights go."""
+    trace, levels = text.trace, text.practice.rows.levels
+    with text.inside("experts", "routed"):
+        ahead = [*counted(trace, chosen, levels)]
+        for level in levels:
+            ahead = [gone(trace, counts, level, "dispatch.counts") for counts in ahead]
+    with text.inside("experts", "experts"):
+        for counts in ahead:
+            to_experts(trace, counts, "dispatch.counts")
 
 
 def _gates(text: Text, block: Moe, x: Array) -> tuple[Array, Array]:

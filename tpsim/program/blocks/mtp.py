@@ -21,7 +21,7 @@ JOINED = ("stream", "embedding")
 def parameters(model: Model) -> Iterator[Parameter]:
     """One product of both sides, as one of each; a norm of each, and one behind the layer."""
     for name in JOINED:
-        yield Parameter(f"W_mtp_{name}", ("h", "hh"), "mlp", ("head",))
+        yield Parameter(f"W_mtp_{name}", ("h", "hh"), "mlp", ("head",), first=("h",))
     for name in (*JOINED, "final"):
         yield from norm.parameters(model, f"mtp_{name}", "head")
 

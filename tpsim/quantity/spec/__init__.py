@@ -10,6 +10,7 @@ from tpsim.quantity.spec.catalogue import names as names
 from tpsim.quantity.spec.catalogue import path_from as path_from
 from tpsim.quantity.spec.catalogue import shipped as shipped
 from tpsim.quantity.spec.checked import read as read
+from tpsim.quantity.spec.content import content as content
 from tpsim.quantity.spec.document import Document as Document
 from tpsim.quantity.spec.document import Keys as Keys
 from tpsim.quantity.spec.document import extended as extended
@@ -25,5 +26,4 @@ from tpsim.quantity.spec.fields import Share as Share
 from tpsim.quantity.spec.fields import Strict as Strict
 from tpsim.quantity.spec.fields import schema_of as schema_of
 from tpsim.quantity.spec.text import LARGE as LARGE
-from tpsim.quantity.spec.text import content as content
 from tpsim.quantity.spec.text import load as load

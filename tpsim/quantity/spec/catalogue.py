@@ -101,8 +101,8 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     """
     known = names(kind)
     # Machines bear the names of their chips: who misses one is told of machines.
-    others = [one for one in _NOUNS if one != kind and (kind, one) != ("hardware", "chips")]
-    other = next((one for one in others if name in names(one)), None)
+    others = [noun for noun in _NOUNS if noun != kind and (kind, noun) != ("hardware", "chips")]
+    other = next((other_kind for other_kind in others if name in names(other_kind)), None)
     if name not in known and other is not None:
         message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
         remedy = _ASKED.get((kind, other), "").format(name)

@@ -107,8 +107,8 @@ def _indices(data: Any, keys: Iterable[str | int]) -> Iterator[str | int]:
         index = isinstance(data, list) and str(key).isdecimal()
         at = int(key) if index else key
         yield at
-        held = data if isinstance(data, dict) else dict(enumerate(data)) if index else {}
-        data = held.get(at)
+        items = data if isinstance(data, dict) else dict(enumerate(data)) if index else {}
+        data = items.get(at)
 
 
 def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) -> Any:
@@ -122,10 +122,10 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
         here = ".".join(map(str, path[:depth]))
         what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
         raise InputError.one("bad-override", what, place, f"set {here} itself")
-    held = data or {}
-    if value is None and depth == len(path) - 1 and key in held:
-        return {other: kept for other, kept in held.items() if other != key}
-    return {**held, key: _set(held.get(key), path, value, depth + 1, place)}
+    inside = data or {}
+    if value is None and depth == len(path) - 1 and key in inside:
+        return {other: kept for other, kept in inside.items() if other != key}
+    return {**inside, key: _set(inside.get(key), path, value, depth + 1, place)}
 
 
 def merge(base: Any, over: Any) -> Any:
@@ -206,16 +206,18 @@ def _named(document: Document, keys: Keys, load: Load) -> Document:
         return load(name, document.folder(*keys))
     except InputError as error:  # that there is none is a mistake where the name stands
         place = document.place(*keys)
-        raise InputError(one if one.place else replace(one, place=place) for one in error.problems) from None
+        raise InputError(
+            problem if problem.place else replace(problem, place=place) for problem in error.problems
+        ) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:
     """Both merged; a list of named items and a map of such items by name merge as what the map says of the list's."""
     sides = [(key, base.data[key], value) for key, value in over.data.items() if key in base.data]
-    lists = {key: one for key, *both in sides for one, other in (both, both[::-1]) if _lists(one, other)}
+    lists = {key: data for key, *both in sides for data, other in (both, both[::-1]) if _lists(data, other)}
     for key, items in lists.items():
         names = [item["name"] for item in items]
-        base, over = (_numbered(one, key, names, base.data.get("name", base.path)) for one in (base, over))
+        base, over = (_numbered(side, key, names, base.data.get("name", base.path)) for side in (base, over))
     replaced = {at for at in over.spots if at and not _is_map(base.data, at, over.data)}
     kept = {
         at: spot for at, spot in base.spots.items() if replaced.isdisjoint(at[:depth] for depth in range(len(at) + 1))

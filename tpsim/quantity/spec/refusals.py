@@ -88,17 +88,17 @@ def problems(
     foreign  what others call a field -> the path that tpsim has for it
     """
     located = _one_branch([_located(finding, document.data) for finding in findings])
-    missing = [one for one in located if one.type == "missing"]
-    extra = [one for one in located if one.type == "extra_forbidden"]
-    rest = [one for one in located if one not in missing and one not in extra]
-    found = []
-    for one in extra:
-        problem, meant = _unknown(one, document, model, foreign, missing)
+    missing = [wrong for wrong in located if wrong.type == "missing"]
+    extra = [wrong for wrong in located if wrong.type == "extra_forbidden"]
+    rest = [wrong for wrong in located if wrong not in missing and wrong not in extra]
+    made = []
+    for wrong in extra:
+        problem, meant = _unknown(wrong, document, model, foreign, missing)
         missing = [other for other in missing if other is not meant]
-        found.append(problem)
-    found += [_missing(one, document, model) for one in missing]
-    found += [_wrong(one, document, model) for one in rest]
-    return list(dict.fromkeys(found))
+        made.append(problem)
+    made += [_missing(wrong, document, model) for wrong in missing]
+    made += [_wrong(wrong, document, model) for wrong in rest]
+    return list(dict.fromkeys(made))
 
 
 @dataclass(frozen=True)
@@ -146,34 +146,34 @@ def _one_branch(located: Iterable[_Located]) -> list[_Located]:
     """Of a union's branches, the findings of the one that the user most likely meant: the one that got furthest."""
     result: list[_Located] = []
     unions: dict[Keys, dict[str, list[_Located]]] = defaultdict(lambda: defaultdict(list))
-    for one in located:
-        if one.branch is None:
-            result.append(one)
+    for wrong in located:
+        if wrong.branch is None:
+            result.append(wrong)
         else:
-            depth, name = one.branch
-            unions[one.keys[:depth]][name].append(one)
+            depth, name = wrong.branch
+            unions[wrong.keys[:depth]][name].append(wrong)
     for branches in unions.values():
-        furthest = max(branches.values(), key=lambda branch: max(len(one.keys) for one in branch))
-        dues = [one.due for branch in branches.values() for one in branch]
+        furthest = max(branches.values(), key=lambda branch: max(len(wrong.keys) for wrong in branch))
+        dues = [wrong.due for branch in branches.values() for wrong in branch]
         # Branches that all refuse the value as a whole are one mistake: it is none of them.
-        whole = all(dues) and len({one.keys for branch in branches.values() for one in branch}) == 1
+        whole = all(dues) and len({wrong.keys for branch in branches.values() for wrong in branch}) == 1
         result += [replace(furthest[0], due=" or ".join(dict.fromkeys(dues)))] if whole else furthest
     return result
 
 
 def _unknown(
-    one: _Located,
+    wrong: _Located,
     document: Document,
     model: type[BaseModel],
     foreign: Mapping[str, str],
     missing: Sequence[_Located],
 ) -> tuple[Problem, _Located | None]:
     """The problem of an unknown field, and the missing field that it is a misspelling of."""
-    *around, last = one.keys
+    *around, last = wrong.keys
     here, name = tuple(around), str(last)
-    held = _held(document.data, here)
-    owner = model_at(model, here, held)
-    place = document.key_place(*one.keys)
+    given = _held(document.data, here)
+    owner = model_at(model, here, given)
+    place = document.key_place(*wrong.keys)
     message = f'"{name}" is not a field of {noun(owner)}'
     fields = list(owner.model_fields) if owner else []
     note = f"fields here: {', '.join(fields)}" if fields else ""
@@ -182,7 +182,7 @@ def _unknown(
         same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
-    free = [field for field in fields if field not in held or not _beside(document, place, (*here, field))]
+    free = [field for field in fields if field not in given or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
     remedy = f'did you mean "{near}"?' if near else "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
@@ -194,8 +194,8 @@ def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]
     return place is None or other is None or other.file == place.file
 
 
-def _missing(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
-    *around, last = one.keys
+def _missing(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:
+    *around, last = wrong.keys
     owner = model_at(model, tuple(around), _held(document.data, around))
     value = example(owner, str(last)) if owner and last in owner.model_fields else ""
     place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
@@ -209,36 +209,36 @@ def _held(data: Any, keys: Iterable[str | int]) -> Any:
     return data
 
 
-def _wrong(one: _Located, document: Document, model: type[BaseModel]) -> Problem:
+def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:
     """The problem of a value that its field cannot take."""
-    place = document.place(*one.keys)
-    name = _name(one.keys)
-    context = one.finding.get("ctx", {})
-    value = one.finding["input"]
+    place = document.place(*wrong.keys)
+    name = _name(wrong.keys)
+    context = wrong.finding.get("ctx", {})
+    value = wrong.finding["input"]
     cause = context.get("error")
-    if one.finding["loc"] and one.finding["loc"][-1] == "[key]":
-        place = document.key_place(*one.keys)
+    if wrong.finding["loc"] and wrong.finding["loc"][-1] == "[key]":
+        place = document.key_place(*wrong.keys)
     if isinstance(cause, UnitError):
         return Problem(cause.slug, f"{name}: {cause.message}", place, cause.remedy)
     if cause is not None:
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
-    if one.type in {"literal_error", "enum"}:
-        told = meanings(model_at(model, one.keys[:-1]), str(one.keys[-1]))
-        stated = [part for part in types_at(model, one.keys) if get_origin(part) is Literal]
+    if wrong.type in {"literal_error", "enum"}:
+        told = meanings(model_at(model, wrong.keys[:-1]), str(wrong.keys[-1]))
+        stated = [part for part in types_at(model, wrong.keys) if get_origin(part) is Literal]
         known = [str(choice) for part in stated for choice in get_args(part)]
         known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
         remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *told])
         return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
-    if one.type == "union_tag_invalid":
+    if wrong.type == "union_tag_invalid":
         tag, known = context["tag"], re.findall(r"'([^']*)'", context["expected_tags"])
         return Problem(
             "unknown-value", f'{name} cannot be "{tag}"', place, did_you_mean(tag, known), f"values: {', '.join(known)}"
         )
-    if one.due:
-        quote = one.due == "text" and isinstance(value, int | float)
-        remedy = f'write "{_shown(value)}"' if quote else f"write {one.due}"
-        return Problem("bad-value", f"{name} is {_shown(value)}, not {one.due}", place, remedy)
-    message, remedy = _OTHERS.get(one.type, (str(one.finding["msg"]), "correct it"))
+    if wrong.due:
+        quote = wrong.due == "text" and isinstance(value, int | float)
+        remedy = f'write "{_shown(value)}"' if quote else f"write {wrong.due}"
+        return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, remedy)
+    message, remedy = _OTHERS.get(wrong.type, (str(wrong.finding["msg"]), "correct it"))
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
 
 

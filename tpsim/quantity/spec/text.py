@@ -7,21 +7,20 @@ in JSON. Duplicate keys, tags, several documents and merge keys are refused.
 from __future__ import annotations
 
 import re
-import sys
 from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
-from stat import S_ISFIFO
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from tpsim.quantity.errors import InputError, Place, Problem, suggest
+from tpsim.quantity.errors import InputError, Place, Problem
+from tpsim.quantity.spec.content import content
 from tpsim.quantity.spec.document import Document, Keys, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 MAX_DEPTH = 50
 MAX_DIGITS = 400
@@ -56,61 +55,6 @@ def load(source: Path | str, name: str | None = None, *, most: Most = WRITTEN) -
     if isinstance(source, str) and (name is not None or "\n" in source):
         return _document(source.encode(), name or "text", most)
     return _document(content(source, most.bytes), str(source), most)
-
-
-def content(source: Path | str, most: int) -> bytes:
-    """The bytes of the file at a path, ``-`` for standard input; of more than so many one more.
-
-    Raises InputError if there is no such file, or if it cannot be read.
-    """
-    return _standard_input(most + 1) if str(source) == "-" else _file(Path(source), most + 1)
-
-
-def _standard_input(most: int) -> bytes:
-    if sys.stdin is None:
-        raise InputError.one("unreadable-file", "standard input is closed", remedy="give a file instead of -")
-    try:
-        return sys.stdin.buffer.read(most)
-    except OSError as error:
-        message = f"standard input cannot be read: {error.strerror}"
-        raise InputError.one("unreadable-file", message, remedy="give a file instead of -") from None
-
-
-def _file(path: Path, most: int) -> bytes:
-    try:
-        _refuse_pipe(path)
-        with path.open("rb") as file:
-            return file.read(most)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise InputError.one("no-such-file", f"there is no file {path}", remedy=_absent(path)) from None
-    except IsADirectoryError:
-        message = f"{path} is a folder, not a file"
-        raise InputError.one("no-such-file", message, remedy="name a file in it") from None
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise InputError.one("unreadable-file", message, remedy="check its permissions and its name") from None
-
-
-def _refuse_pipe(path: Path) -> None:
-    """Nobody may ever write into a named pipe, and reading would wait; those that a shell makes are fed."""
-    if S_ISFIFO(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/proc/")):
-        raise InputError.one("unreadable-file", f"{path} is a pipe", remedy="give standard input instead, as -")
-
-
-def _absent(path: Path) -> str:
-    """What helps somebody whose file is not there."""
-    if path.is_symlink():
-        return f"it is a link to {path.readlink()}, which is not there"
-    near = suggest(path.stem, _siblings(path))
-    return f'did you mean "{path.with_stem(near)}"?' if near else "check the folder and the name"
-
-
-def _siblings(path: Path) -> list[str]:
-    """Files in the folder of a path that could have been meant, less the suffix that they share with it."""
-    try:
-        return sorted(other.stem for other in path.parent.iterdir() if other.suffix == path.suffix)
-    except (OSError, ValueError):
-        return []
 
 
 def _document(content: bytes, path: str, most: Most) -> Document:

@@ -1,0 +1,64 @@
+"""Seconds of a chip alone: products in waves of tiles, attention, memory, pauses between kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpsim.quantity.size import Size, ceil_over, over, smallest, where_positive
+
+if TYPE_CHECKING:
+    from tpsim.machine.parts import Machine, Tile
+
+
+def waves(tile: Tile, rows: Size, columns: Size, batch: Size, *, shared: bool = False) -> Any:
+    """Waves of tiles that `batch` products of so many rows and columns take: the last one as long as the others.
+
+    A tile is dealt out to each of the chip's units; either side of it may lie along the rows.
+
+    shared  True where products that leave units without a tile are cut otherwise, as kernels for few rows are: into
+            tiles as low as these, whose depth the units share (split-K), so that all of them work on what there is
+    Source: NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantization.
+    """
+    long, short = tile.rows.value, tile.columns.value
+    tiles = smallest(
+        ceil_over(rows, long) * ceil_over(columns, short), ceil_over(rows, short) * ceil_over(columns, long)
+    )
+    whole = ceil_over(batch * tiles, tile.units.value)
+    if not shared:
+        return whole
+    filled = over(batch * rows * columns, long * short * tile.units.value)
+    return where_positive(tile.units.value - batch * tiles, filled, whole)
+
+
+def wave_flops(tile: Tile) -> Any:
+    """FLOPs of a wave for each element of the sums behind its results."""
+    return 2 * tile.units.value * tile.rows.value * tile.columns.value
+
+
+def attention_s(machine: Machine, flops: Size, dtype: str, *, backward: bool, efficiency: float | None = None) -> Any:
+    """Seconds of a fused attention's FLOPs, by the share of the peak that such kernels reach.
+
+    efficiency  replaces the profile's; a profile without one takes that of matrix products
+    """
+    own = machine.chip.attention_backward if backward else machine.chip.attention_forward
+    return compute_s(machine, flops, dtype, own.value if efficiency is None and own is not None else efficiency)
+
+
+def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | None = None) -> Any:
+    """Seconds of `flops` operations in products of `dtype` on one chip.
+
+    efficiency  share of the peak; None takes the profile's
+    """
+    share = machine.chip.matmul_efficiency.value if efficiency is None else efficiency
+    return over(flops, machine.peak(dtype).value * share)
+
+
+def memory_s(machine: Machine, volume: Size) -> Any:
+    """Seconds to read or write `volume` bytes of one chip's memory."""
+    return over(volume, machine.chip.memory_bandwidth.value * machine.chip.memory_efficiency.value)
+
+
+def pause_s(machine: Machine) -> Any:
+    """Seconds between two kernels on one chip."""
+    pause = machine.chip.kernel_pause
+    return 0 if pause is None else pause.value

@@ -1,0 +1,141 @@
+"""The facts above a plan: its model, its work, its layout and its practice, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from tpsim import __version__
+from tpsim.pages.serve import inference_facts, inference_text
+from tpsim.program.layout import PRACTICES
+from tpsim.quantity.units import show
+from tpsim.question.forced import in_words
+from tpsim.report.numbers import counted
+from tpsim.report.table import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tpsim.answers.plan import PlanResult
+    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.question.question import Question
+
+
+ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
+
+
+NOT_MODELLED = (Column("text", "left out"),)
+
+
+PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
+"""What a call is for, if it is not for an activation of some block."""
+
+
+def told(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """The facts of the question, some of which are others for inference."""
+    others = dict(inference_facts(result)) if result.question.inference else {}
+    yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
+
+
+def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    question = result.question
+    work, layout = question.workload, question.layout
+    yield "model", model_text(question)
+    yield "work", f"{work_text(question)} in {counted(work.microbatches, 'microbatch')}"
+    yield "dtypes", _dtypes(result)
+    mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
+    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
+    yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
+    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
+    sequence = ", sequence parallel" if layout.sequence_parallel else ""
+    if question.schedule:
+        yield "pipeline", _turns(question.schedule, question.split)
+    yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
+    switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
+    yield "practice", practice_text(base, switches if verbose else telling(base, switches))
+    yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def model_text(question: Question) -> str:
+    """The model and its size."""
+    parameters = question.resolved["model"]["parameters"]
+    return f"{question.model.name}, {show(float(parameters), 'count')} parameters"
+
+
+def work_text(question: Question) -> str:
+    """The work of a step."""
+    if question.inference:
+        return inference_text(question)
+    return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
+
+
+def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
+    """The switches that decide most of a step, and those that are not as the bundle has them."""
+    usual = PRACTICES[base].switches
+    return {name: switch for name, switch in switches.items() if name in ALWAYS_TOLD or switch != usual.get(name)}
+
+
+def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
+    """``1f1b, 8 stages of 12 layers``; of chunks that are not alike all are listed, equal neighbours as ``12 x 6``."""
+    chunks = "" if schedule.chunks == 1 else f"{schedule.chunks} chunks of "
+    runs = [(each, len(list(run))) for each, run in groupby(split)]
+    layers = ", ".join(f"{each} x {n}" if n > 1 and len(runs) > 1 else f"{each}" for each, n in runs)
+    return f"{schedule.name}, {schedule.ranks} stages of {chunks}{layers} layers"
+
+
+def _dtypes(result: PlanResult) -> str:
+    """What is stored and sent in which number format: ``activations bf16, ...; on the wire bf16 (activations)``."""
+    dtypes = result.question.dtypes
+    stored = f"activations {dtypes.activations}, parameters {dtypes.params}, gradients {dtypes.gradients}"
+    sent: dict[str, dict[str, None]] = {}
+    for row in result.rows:
+        plain = row.block if row.block == "loss" else "activations"
+        purpose = "norm of gradients" if row.block == "clip" else PURPOSES.get(row.op, plain)
+        sent.setdefault(row.dtype, {})[purpose] = None
+    wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
+    return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
+
+
+def read_at(result: PlanResult) -> Iterator[tuple[str, str]]:
+    """What a report says beside the question, so that it can be asked again: the command, the files, the version."""
+    if asked := result.question.asked:
+        yield "asked", f"tpsim plan {asked}"
+    yield "read", "; ".join(f"{path} (sha256 {digest[:HASH]})" for path, digest in result.question.inputs)
+    yield "by", f"tpsim {__version__}"
+
+
+HASH = 12
+"""Letters of a hash that a page shows; JSON has all."""
+
+
+ALWAYS_TOLD = ("recompute", "context", "order", "overlap")
+"""Switches that decide most of a step; of the others a page tells those that are not as the bundle has them."""
+
+
+def practice_text(base: str, switches: Mapping[str, Any]) -> str:
+    """The bundle's name and switches: the name alone would say nothing.
+
+    >>> practice_text("xla", {"cotangents": "per_use", "regather": False, "coalesce": True})
+    'xla: cotangents per_use, no regather, coalesce'
+    >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
+    'fsdp2: recompute full logits in 4 layers of each chunk, replay needed'
+    """
+    told = {name: value for name, value in switches.items() if value is not None}
+    if layers := told.pop("recompute_layers", None):
+        told["recompute"] = (*told["recompute"], f"in {layers} layers of each chunk")
+    texts = (_switch(name.replace("_", " "), value) for name, value in told.items())
+    return f"{base}: {', '.join(texts)}"
+
+
+def _switch(name: str, value: Any) -> str:
+    """One switch; of several together those that say something."""
+    if value and isinstance(value, Mapping):
+        inside = {
+            key: _switch(key, setting) if isinstance(setting, Mapping | list) else f"{key} {setting}"
+            for key, setting in value.items()
+        }
+        return f"{name} ({', '.join(text for key, text in inside.items() if value[key])})"
+    if value and not isinstance(value, bool):
+        return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
+    return f"{'' if value else 'no '}{name}"
