@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class CheapestPath:
     """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split.
 
-    Ragged rows split as they come. Nothing goes over stages, which hold other layers.
+    Ragged rows split as they come. Nothing goes over stages, which hold other layers,
+    but what they owe each other, which goes by the book.
 
     differs  True once a path has been taken that is not the book's
     """
@@ -36,10 +37,13 @@ class CheapestPath:
 
     def __call__(self, x: Array, to: Sharding, order: Sequence[str]) -> tuple[Move, ...]:
         """The moves that bring an array to a type. Raises ShardingError where none do."""
+        book = book_path(x, to, order)
+        if any(axis in self._question.layout.stages for axis, _ in x.type.owes):
+            return book
         if x.dtype not in self._known:
             self._known[x.dtype] = _routes(self._question, x.dtype)
         path = self._known[x.dtype].path(x.type, to)
-        self.differs |= path != book_path(x, to, order)
+        self.differs |= path != book
         return path
 
 
