@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class CheapestPath:
     """Reshards every array by the path that takes the fewest seconds for it alone; never through an uneven split.
 
-    Ragged rows split as they come. Nothing goes over stages, which hold other layers.
+    Ragged rows split as they come. Nothing goes over stages, which hold other layers,
+    but what they owe each other, which goes by the book.
 
     differs  True once a path has been taken that is not the book's
     """
@@ -39,12 +40,13 @@ class CheapestPath:
 
         What stages owe together, as the norm of all gradients, has one way alone: the book's.
         """
+        book = book_path(x, to, order)
         if x.type.owed_axes.intersection(self._question.layout.stages):
-            return book_path(x, to, order)
+            return book
         if x.dtype not in self._known:
             self._known[x.dtype] = _routes(self._question, x.dtype)
         path = self._known[x.dtype].path(x.type, to)
-        self.differs |= path != book_path(x, to, order)
+        self.differs |= path != book
         return path
 
 
