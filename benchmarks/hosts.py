@@ -14,7 +14,7 @@ from tpsim.algebra.moves import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from accuracy import Measured
+    from accuracy_tables import Measured
 
     Sums = Mapping[str, Mapping[int, float]]
 

@@ -8,133 +8,24 @@ How each run is asked for, and which are left out, is fixed in tests/data/memory
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
-import tpsim
+from memory_more import expert_errors, expert_rows, reserved_rows
+from memory_runs import GIB, Run, chosen, runs
 from page import ROOT, grid, written
 from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-DATA = ROOT / "tests" / "data"
 PAGE = ROOT / "docs" / "memory.md"
-GIB = 2**30
 APART = 0.05
 """Pairs of peaks that differ by less are not ranked: reruns of one test differ by up to 2 %."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A published run: `row` as measured_memory.json has it, `stack` as memory_set.yaml says of who ran it."""
-
-    row: Mapping[str, Any]
-    stack: Mapping[str, Any]
-    known: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def measured(self) -> float:
-        """Bytes."""
-        return float(self.row["gib"]) * GIB
-
-    def planned(self, **keeps: str) -> Any:
-        """What tpsim says of a chip of the rank that was measured; without `keeps` by the list of the bundle."""
-        key = keeps.get("keeps", "")
-        if key not in self.known:
-            self.known[key] = tpsim.plan(self.scenario(**keeps)).each[self.row["rank"]]
-        return self.known[key]
-
-    @property
-    def peak(self) -> float:
-        """Tpsim's of what kernels need alone, bytes."""
-        return float(self.planned(keeps="none").peak_bytes)
-
-    @property
-    def bundled(self) -> float:
-        """Tpsim's as a scenario is planned that says no more than its practice's name, bytes."""
-        return float(self.planned().peak_bytes)
-
-    @property
-    def listed(self) -> float:
-        """Tpsim's with the list that was found by looking at runs of this stack, bytes."""
-        return float(self.planned(keeps=self.stack["practice"]["keeps"]).peak_bytes)
-
-    @property
-    def states(self) -> float:
-        """Parameters, gradients and optimizer states alone, as tpsim counts them, bytes."""
-        return float(self.planned(keeps="none").static_bytes)
-
-    @property
-    def layers(self) -> float:
-        """Of its rank."""
-        row = self.row
-        even = row["model"]["layers"] / row["mesh"]["pipe"]
-        return float(row["split"][row["rank"]] if "split" in row else even)
-
-    @property
-    def in_flight(self) -> int:
-        """Microbatches that its rank keeps at once in 1F1B."""
-        return int(min(self.row["microbatches"], self.row["mesh"]["pipe"] - self.row["rank"]))
-
-    @property
-    def textbook(self) -> float:
-        """States, and the activations of a GPT with dropout by formula, bytes.
-
-        A layer keeps sbh(10 + 24/t), with sequence parallelism 34sbh/t, recomputed 2sbh, for the p - i microbatches in
-        flight on stage i; the last stage 4sbh/t (1 + v/h) for head and loss.
-        Source: Korthikanti et al. 2022, section 4.
-        """
-        row, model = self.row, self.row["model"]
-        t, stages, rank = row["mesh"]["tensor"], row["mesh"]["pipe"], row["rank"]
-        stream = row["seq"] * row["each"] * model["hidden"]
-        layer = stream * (34 / t if row["sequence_parallel"] else 10 + 24 / t)
-        layer = 2 * stream if row["recompute"] == "full" else layer
-        head = 4 * stream / t * (1 + model["vocab"] / model["hidden"]) if rank == stages - 1 else 0
-        return self.states + layer * self.layers * self.in_flight + head
-
-    def scenario(self, **keeps: str) -> dict[str, Any]:
-        """The question, as `tpsim.plan` takes it; the machine does not matter for what is allocated."""
-        row, mesh = self.row, dict(self.row["mesh"])
-        layout = {"dp": "data", "tp": "tensor", "zero": row["zero"], "sequence_parallel": row["sequence_parallel"]}
-        staged = {}
-        if mesh["pipe"] > 1:
-            layout["pp"] = "pipe"
-            staged["pipeline"] = {"schedule": "1f1b", "layers": row.get("split", "even")}
-        else:
-            del mesh["pipe"]
-        batch = row["each"] * row["microbatches"] * mesh["data"]
-        return {
-            "tpsim": "scenario/1",
-            "model": {
-                "extends": "llama-3-8b",
-                "name": row["id"],
-                "params": None,
-                "max_positions": None,
-                **row["model"],
-                **self.stack.get("model", {}),
-            },
-            "hardware": "dgx-h100",
-            "mesh": mesh,
-            "layout": layout,
-            "practice": {**{name: one for name, one in self.stack["practice"].items() if name != "keeps"}, **keeps},
-            "recompute": row["recompute"],
-            "workload": {
-                "global_batch": batch,
-                "microbatches": row["microbatches"],
-                "seq": row["seq"],
-                **self.stack["workload"],
-            },
-            **staged,
-        }
-
 
 FIGURES: Mapping[str, Callable[[Run], float]] = {
     "kernels alone": lambda run: run.peak,
@@ -144,19 +35,6 @@ FIGURES: Mapping[str, Callable[[Run], float]] = {
     "states alone": lambda run: run.states,
 }
 """What is held against a measured peak."""
-
-
-def chosen() -> Mapping[str, Any]:
-    """How runs are asked for, and what is left out."""
-    found: Mapping[str, Any] = yaml.safe_load((DATA / "memory_set.yaml").read_text())
-    return found
-
-
-def runs() -> list[Run]:
-    """All that are scored."""
-    said = chosen()
-    rows = json.loads((DATA / "measured_memory.json").read_text())["rows"]
-    return [Run(row, said["stacks"][row["stack"]]) for row in rows if row["id"] not in said["left_out"]]
 
 
 def score(several: Sequence[Run], error: Callable[[Run], float]) -> tuple[float, float, float]:
@@ -257,8 +135,25 @@ own for `megatron`, none for `fsdp2`), "its own list" the one of that stack.
 **The lists were found by looking at the runs of their stack**: what they reach there shows that states, layers and
 microbatches in flight are counted right, and is no forecast. What the list of `megatron` says of nanotron's and
 SimuMax's runs, which it was not found by, is one; the margin of a plan's verdict is its 90th percentile. A stack that
-nobody has looked at comes out as the column of kernels alone. For torchtitan no list is stated: its peak is at the
-loss, where tpsim's is not, and 12 to 16 bytes per logit would close it.
+nobody has looked at comes out as the column of kernels alone. Two lists follow from sources: torchtitan's loss is read
+off its code; and gradients of weights have no bytes of their own under Transformer Engine, whose products add them up
+where they lie (fused accumulation) and hand on an empty one of every shape instead (get_dummy_wgrad).
+"""
+
+EXPERTS = """\
+## Experts padded to their capacity
+
+Models with experts as Megatron-LM with Transformer Engine ran them (DeepSeek-V2 and V3 of four layers, one of them
+dense, experts over all ranks of a stage). No list was found by these runs: its own list is that of the dense runs of
+this stack, so that they are forecasts. Error of that list: median {median:.1f} %, largest {largest:.1f} %.
+"""
+
+RESERVED = """\
+## What the allocator reserves
+
+Reserved bytes of published runs over planned peaks, with the list of the stack: what fragmentation, rounding and
+communication buffers of the framework add. Of the runs of torchtitan most state nothing else; some were compiled or
+in fp8, of which the plan knows nothing, so that this band is wide.
 """
 
 
@@ -269,6 +164,8 @@ def lists() -> Iterator[str]:
         listed = ", ".join(map(str, KEEPS[keeps])) or "nothing"
         yield f"- {name} ({one['ran']}): {keeps}: {listed} ({KEEPS_SOURCES[keeps]})."
 
+
+LISTED = ("kernels alone", "bundle", "its own list", "states alone")
 
 FORECAST = ("nanotron", "simumax")
 """Stacks whose practice is megatron's, and by whose runs its list was not found."""
@@ -281,7 +178,7 @@ def forecast(several: Sequence[Run]) -> tuple[float, float, float]:
 
 def page() -> str:
     """The whole page."""
-    several = runs()
+    several, (median, largest) = runs(), expert_errors()
     heads = [head for name in FIGURES for head in (f"{name}: median / p90", "bias")]
     cut = "layout, sequences x tokens of a microbatch"
     left = [f"- {name}: {why}." for name, why in chosen()["left_out"].items()]
@@ -294,6 +191,10 @@ def page() -> str:
         grid(["figure", "median / p90", "bias", "ranked right"], others(several)),
         NOTES.rstrip(),
         "\n".join(lists()),
+        EXPERTS.format(median=median, largest=largest).rstrip(),
+        grid(["run", "layout", "rank", "measured, GiB", *LISTED, "its own list, %"], expert_rows()),
+        RESERVED.rstrip(),
+        grid(["runs of", "runs", "median", "range", "inside", "outside"], reserved_rows()),
         "## Runs",
         grid(["run", cut, "rank", "measured, GiB", *FIGURES, "bundle, %"], each(several)),
         "Left out:",

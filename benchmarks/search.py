@@ -1,17 +1,33 @@
 """Layouts weighed per second by a search, and its best ten held against plans of all that fit.
 
-    python benchmarks/search.py [--brute] [SCENARIO CHIPS [VARY ..]]
+    python benchmarks/search.py [--brute | --million | --blocks | --heavy | --calculon] [SCENARIO CHIPS [VARY ..]]
 
 Seconds are those of the processor: of legality, tracing, memory, bounds (all that is issued among them), and planning.
-`--brute` plans every layout that fits, one by one, which takes minutes, and counts ties of the tenth.
+
+--brute     plans every layout that fits, one by one, which takes minutes, and counts ties of the tenth. The best ten of
+            llama3-70b-h100 on 64 chips were those of 3,610 plans, of llama3-8b-v5e on 256 of 2,246, and of
+            gpt3-175b-a100-interleaved on 1,024 of 3,241; none tied with a tenth
+--million   a million layouts of more than 500 structures (schedule, stages, chunks, ZeRO, sequence parallelism,
+            recompute) with more than 100 numbers of microbatches
+--blocks    ten times as many, one number of chips and of tokens after the other, in two processes
+--heavy     interleaved stages whose messages take long: bounds tell them apart badly, and the search may end early
+--calculon  GPT-3 175B on 1,024 A100 over what Calculon's search covers (Isaev et al. 2023, optimal_execution.py):
+            tensor, pipeline, data, interleaving, microbatches, recompute, sequence parallelism and whether it gathers
+            again, a sharded optimizer, overlap of tensor and data parallelism. Its choice of a network per role is
+            not in it, nor fused activations: kernels always are
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from functools import wraps
+from itertools import chain, product
+from math import inf
+from multiprocessing import Pool
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
@@ -24,19 +40,50 @@ from tpsim.layouts.weighed import weigh
 from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-SEARCHED: Sequence[tuple[str, int, tuple[str, ...]]] = (
-    ("llama3-70b-h100", 64, ()),
-    ("llama3-70b-h100", 64, ("microbatches",)),
-    ("llama3-70b-h100", 256, ("microbatches",)),
-    ("gpt3-175b-a100-interleaved", 1024, ("microbatches",)),
-    ("llama3-70b-h100", 16384, ()),
+
+@dataclass(frozen=True)
+class Searched:
+    """A search: the words of its command line."""
+
+    name: str
+    chips: int
+    vary: Sequence[str] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Sequence[str] = ()
+
+
+SEARCHED = (
+    Searched("llama3-70b-h100", 64),
+    Searched("llama3-70b-h100", 64, ("microbatches",)),
+    Searched("llama3-70b-h100", 256, ("microbatches",)),
+    Searched("gpt3-175b-a100-interleaved", 1024, ("microbatches",)),
+    Searched("llama3-70b-h100", 16384),
 )
-BRUTE: Sequence[tuple[str, int, tuple[str, ...]]] = (
-    ("llama3-70b-h100", 64, ("microbatches",)),
-    ("llama3-8b-v5e", 256, ("microbatches", "zero=0,3")),
-    ("gpt3-175b-a100-interleaved", 1024, ("microbatches", "recompute=full", "zero=0,1")),
+BRUTE = (
+    Searched("llama3-70b-h100", 64, ("microbatches",)),
+    Searched("llama3-8b-v5e", 256, ("microbatches", "zero=0,3")),
+    Searched("gpt3-175b-a100-interleaved", 1024, ("microbatches", "recompute=full", "zero=0,1")),
+)
+MILLION = Searched("llama3-70b-h100", 0, ("microbatches", "chips=512,1024,2048,4096"), {"batch": 322560, "seq": 512})
+BLOCKS = [
+    replace(MILLION, chips=chips, vary=("microbatches",), flags={"batch": 322560, "seq": seq})
+    for chips, seq in product((256, 512, 1024, 2048, 4096, 8192), (256, 512, 1024, 2048, 4096))
+]
+HEAVY = Searched(
+    "gpt3-175b-a100-interleaved",
+    1024,
+    ("microbatches", "schedule=interleaved", "chunks=4", "zero=0,1"),
+    overrides=("hardware={extends: dgx-a100, levels: {network: {link: {bandwidth: 1 GB/s}}}}",),
+)
+CALCULON = Searched(
+    "gpt3-175b-a100-interleaved",
+    1024,
+    (
+        *("microbatches", "schedule=1f1b,interleaved", "zero=0,1", "practice.regather=false,true", "recompute"),
+        *("practice.overlap.tensor=none,beside,split", "practice.overlap.gradients=none,beside"),
+    ),
 )
 TOP, PLANS = 10, 5000
 EQUAL = 1e-9
@@ -60,26 +107,34 @@ def timed(part: str, owner: Any, name: str) -> None:
     setattr(owner, name, wrapped)
 
 
-def measured(name: str, chips: int, vary: Sequence[str], *, brute: bool) -> None:
-    """One search, and a line about it."""
+def measured(one: Searched, *, brute: bool = False, plans: int = PLANS) -> int:
+    """One search, and a line about it; how many layouts were legal."""
     shelf = Shelf()
     spent.clear()
     began = time.process_time()
-    several = spaces(name, flags={"chips": chips}, overrides=["require={}"], vary=vary, shelf=shelf)
+    flags = {**one.flags, **({"chips": one.chips} if one.chips else {})}
+    several = spaces(one.name, flags=flags, overrides=["require={}", *one.overrides], vary=one.vary, shelf=shelf)
     weighing = weigh(several, shelf, held_at_peak)
     weighed = time.process_time()
     parts = [spent[part] for part, *_ in (*PARTS, ("bounds",))]
-    ranking = Ranking(weighing, shelf, PLANS)
+    ranking = Ranking(weighing, shelf, plans)
     best = ranking.best("step", TOP)
     planned = time.process_time() - weighed
     refined = spent["bounds"] - parts[-1]
-    counts = f"{weighing.considered:>9,} {weighing.legal:>9,} {weighing.fitting:>9,}"
-    times = " ".join(f"{one:>7.2f}" for one in (*parts[:-1], parts[-1] + refined, planned - refined))
+    counts = f"{weighing.considered:>10,} {weighing.legal:>10,} {weighing.fitting:>9,}"
+    times = " ".join(f"{s:>7.2f}" for s in (*parts[:-1], parts[-1] + refined, planned - refined))
     whole = weighed - began + planned
-    step = float(best.best[0].plan.step.time_s)
-    print(f"{name:<28} {chips:>6} {counts} {times} {best.made:>6} {whole:>7.2f} {step:>9.4g}")  # noqa: T201
+    step = float(best.best[0].plan.step.time_s) if best.best else inf
+    gap = "" if best.open_at == inf else f"  ended early: within {1 - best.open_at / step:.2%} of the best"
+    print(f"{one.name:<28} {one.chips:>6} {counts} {times} {best.made:>6} {whole:>7.2f} {step:>9.4g}{gap}", flush=True)  # noqa: T201
     if brute:
-        compare(ranking, [float(one.plan.step.time_s) for one in best.best])
+        compare(ranking, [float(row.plan.step.time_s) for row in best.best])
+    elif one in (MILLION, CALCULON):
+        structures = {(id(each.group), each.schedule, each.pp, each.chunks) for each in weighing.families}
+        parts_of = {m for each in weighing.families for m in each.microbatches.tolist()}
+        layout = " ".join(f"{name} {value}" for name, value in best.best[0].weighed.layout._asdict().items())
+        print(f"  {len(structures):,} structures, {len(parts_of)} numbers of microbatches; best {layout}")  # noqa: T201
+    return weighing.legal
 
 
 def compare(ranking: Ranking, found: list[float]) -> None:
@@ -93,17 +148,31 @@ def compare(ranking: Ranking, found: list[float]) -> None:
     print(f"  as by {len(steps):,} plans in {time.process_time() - began:.0f} s; {tied} more tied with the last")  # noqa: T201
 
 
+def blocks() -> None:
+    """Many searches, in two processes."""
+    began = time.perf_counter()
+    with Pool(2, maxtasksperchild=4) as pool:
+        legal = sum(pool.imap_unordered(measured, BLOCKS))
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    print(f"  {legal:,} legal in {time.perf_counter() - began:.0f} s; {most:.2f} GB at most in a process")  # noqa: T201
+
+
 def main() -> None:
     """All searches."""
     for part in (*PARTS, ("bounds", Bounds, "step_s")):
         timed(*part)
-    brute, words = "--brute" in sys.argv, [word for word in sys.argv[1:] if word != "--brute"]
-    asked = [(words[0], int(words[1]), tuple(words[2:]))] if words else BRUTE if brute else SEARCHED
+    asked, words = {word for word in sys.argv[1:] if word[:2] == "--"}, [w for w in sys.argv[1:] if w[:2] != "--"]
     heads = ("considered", "legal", "fit", "legal s", "trace", "memory", "bounds", "plan", "plans", "all s", "best s")
-    widths = (9, 9, 9, 7, 7, 7, 7, 7, 6, 7, 9)
+    widths = (10, 10, 9, 7, 7, 7, 7, 7, 6, 7, 9)
     print(f"{'scenario':<28} {'chips':>6} " + " ".join(f"{h:>{w}}" for h, w in zip(heads, widths, strict=True)))  # noqa: T201
-    for name, chips, vary in asked:
-        measured(name, chips, vary, brute=brute)
+    if "--blocks" in asked:
+        blocks()
+        return
+    named = {"--brute": BRUTE, "--million": [MILLION], "--heavy": [HEAVY], "--calculon": [CALCULON]}
+    lists = [list(named[word]) for word in named if word in asked] or [list(SEARCHED)]
+    own = [Searched(words[0], int(words[1]), tuple(words[2:]))] if words else []
+    for one in own or chain.from_iterable(lists):
+        measured(one, brute="--brute" in asked, plans=200 if one is HEAVY else PLANS)
 
 
 if __name__ == "__main__":

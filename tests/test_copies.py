@@ -107,14 +107,22 @@ def planned():
 def test_deepseek_v3_goes_from_node_to_node_and_then_to_ranks(planned):
     rows = rows_of(planned)
     there, inside = rows["dispatch.nodes"], rows["dispatch.ranks"]
-    assert (there[0], there[2]) == ("node", "2*b*h*nodes_per_token*s*(node - 1)/(d*node)")
-    assert (inside[0], inside[2]) == ("gpu", "2*b*h*ranks_per_token*s*(d - node)/d**2")
+    assert (there[0], there[2]) == ("node", "33*b*h*nodes_per_token*s*(node - 1)/(32*d*node)")
+    assert (inside[0], inside[2]) == ("gpu", "33*b*h*ranks_per_token*s*(d - node)/(32*d**2)")
+    assert rows["combine.nodes"][2] == "2*b*h*nodes_per_token*s*(node - 1)/(d*node)"
     flat = tpsim.plan("deepseek-v3-h100", overrides=FLAT)
     assert rows_of(flat)["dispatch.rows"][1] > there[1] + inside[1]
     assert flat.step.time_s > planned.step.time_s
     assert flat.compute.useful_flops == planned.compute.useful_flops
     reason = next(row.because for row in planned.collectives if row.array == "dispatch.nodes")
     assert reason == "dispatch.nodes goes to the nodes that experts of its tokens lie on, told apart by node"
+
+
+def test_a_plan_of_deepseek_v3_sends_what_its_routing_comes_to():
+    found = tpsim.plan("deepseek-v3-h100", overrides=["assume.routing.copies={node: 3.954}"])
+    sent = {row.array: row.wire_bytes_per_device for row in found.collectives if row.op == "rows"}
+    assert float(sent["dispatch.nodes"]) == pytest.approx(104_753_037, abs=1)
+    assert float(sent["combine.nodes"]) == pytest.approx(203_157_405, abs=1)
 
 
 def said(*overrides):
@@ -136,6 +144,7 @@ def test_a_plan_says_how_many_copies_there_are_and_why(planned):
         "a token goes to 3.954 of 8 nodes, as stated (assume.routing.copies)"
     )
     assert said(*FLAT) == []
+    assert any(one.startswith("copies of tokens that go on inside a node") for one in planned.not_modelled)
 
 
 def test_counts_of_rows_go_ahead_of_them_level_by_level():

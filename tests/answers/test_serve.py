@@ -151,6 +151,25 @@ def test_absorbed_attention_over_latents_does_more_work_on_fewer_bytes(latents):
     assert flops / cached == pytest.approx(241.8, rel=1e-3)
 
 
+def test_a_prompt_makes_every_head_of_latents_and_works_a_third_as_much_on_each_pair():
+    """2 x 128 x (192 + 128) FLOPs per query and key: 3.4 times less than absorbed, on heads of 40,960 numbers."""
+    plan = served("deepseek-v3", tp=1, kind="prefill", prompt=4096)
+    one = next(kernel for kernel in plan.lowered.kernels if kernel.where.kernel == "attention")
+    assert one.flops(plan.sizes) / 4096**2 == 81_920 == pytest.approx(278_528 / 3.4)
+
+
+def test_32_experts_more_lie_nine_to_a_chip_of_32():
+    """DeepSeek-V3 with 288 experts over 32 chips at one byte: 58 x 9 of 44,040,192 beside what all chips have."""
+    sparse = "{ffn: moe, experts: 288, top: 8, hidden: 2048, shared: 2048, score: sigmoid, choice_bias: true}"
+    latent = "{attention: mla, heads: 128, query_rank: 1536, kv_rank: 512, nope: 128, rope: 64, value: 128}"
+    blocks = f"blocks: {{latent: {latent}, sparse: {sparse}, dense: {{ffn: mlp, kind: swiglu, hidden: 18432}}}}"
+    wider = [f"model={{extends: deepseek-v3, {blocks}, params: null, active: null}}"]
+    asked = [*wider, "mesh={data: 32}", "workload.batch=1024", "workload.param_dtype=int8"]
+    held = tpsim.plan("deepseek-v3-h100-decode", overrides=asked).memory.parameters_bytes
+    routers = 58 * 32 * (7168 + 1)  # those score 32 more
+    assert held - routers == 17_117_648_384 + 22_988_980_224
+
+
 @pytest.fixture(scope="module")
 def llama():
     """Llama-3 70B on eight H100, 32 sequences of 4,096 tokens."""

@@ -59,7 +59,7 @@ def test_the_best_is_saved_as_a_scenario_that_plan_reads_back(tpsim, tmp_path):
 
 def test_a_table_of_layouts_is_csv_too(tpsim):
     head, *rows = tpsim(*ASKED, "-f", "csv").out.splitlines()
-    assert head.startswith("rank,tp,dp,pp,schedule,chunks,microbatches,microbatch_size,zero,")
+    assert head.startswith("rank,tp,dp,cp,ep,pp,schedule,chunks,microbatches,microbatch_size,zero,")
     assert len(rows) == 2
 
 

@@ -637,7 +637,7 @@ FAULTS = [
         "all steps wait for one hop",
         ways.Link.seconds,
         "latency = steps * self.hop_s",
-        "latency = where_many(steps + 1, self.hop_s)",
+        "latency = smallest(steps, 1) * self.hop_s",
         "seconds_are_steps_by_hops_and_bytes_by_bandwidth",
         "1e-06",
     ),

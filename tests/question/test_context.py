@@ -97,16 +97,12 @@ def test_what_devices_cannot_share_is_refused(overrides, text):
     assert text in refused(*overrides)
 
 
-def test_a_search_holds_context_and_says_so_and_refuses_to_search_the_mesh():
+def test_a_search_of_a_stated_mesh_holds_context_and_says_so():
     stated = {**BASE, "workload": {**BASE["workload"], "microbatches": 1}}
     found = search(stated, overrides=["layout.zero=1", "layout.sequence_parallel=true", "recompute=none"])
     assert found.held["layout.cp"] == "context"
     step = plan(stated, overrides=["layout.zero=1", "layout.sequence_parallel=true"]).step
     assert found.rows[0].step_s == pytest.approx(step.time_s, rel=1e-12)
-    with pytest.raises(InputError, match="splits the tokens of a sequence"):
-        search(stated, chips=16)
-    with pytest.raises(InputError, match="splits the tokens of a sequence"):
-        search(model="llama-3-8b", hw="dgx-h100", chips=8, cp=2, seq=8192, batch=8)
 
 
 def test_a_search_splits_states_over_context_alone():

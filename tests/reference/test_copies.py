@@ -149,14 +149,14 @@ def test_weights_of_experts_travel_with_every_copy_level_by_level():
 
 
 def test_counts_that_go_ahead_are_those_of_the_rows_that_come():
-    """By hand: of experts 0 to 7, which lie on the ranks of their numbers, as the tokens above choose them."""
-    sharded, _ = both(BOTH, NODES, levelled(NODE, counts="exchange"), stated, b=8, s=1, more={"js": 8})
+    """Every expert lies on the rank of its number, and every rank has a sequence."""
+    choose = drawn(3)
+    sharded, _ = both(BOTH, NODES, levelled(NODE, counts="exchange"), choose, more={"js": 8})
     there = [op.output for op in sharded.program.ops if op.output.name == "dispatch.counts"][-1]
-    whole = sharded.value(there)
-    assert [sorted(int(source) for source in np.flatnonzero(row)) for row in whole[:, SOURCES]] == [
-        *([0, 3, 7], [0, 4], [2], [3, 7]),
-        *([1, 6], [1, 4], [2, 5], [5, 6]),
-    ]
+    b, s, i = np.meshgrid(*(np.arange(8) for _ in "bsi"), indexing="ij")
+    chosen = choose(sharded.sizes, b, s, i)
+    assert (sharded.value(there)[:, SOURCES] == chosen.sum(axis=1).T).all()
+    assert set(map(int, chosen.sum(axis=1).ravel())) > {0, 1, 2}
 
 
 SOURCES = [0, 2, 4, 6, 1, 3, 5, 7]

@@ -93,7 +93,7 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full, least_s = plan.memory.room_bytes < 0, LEAST * plan.step.time_s
     exposed = plan.step.exposed_s >= least_s
-    if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
+    if (full or (exposed and _states_s(plan) >= least_s)) and mesh.size(*layout.data) > 1:
         above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
     if exposed and not layout.sequence_parallel and mesh.size(*layout.roles.get("tp", ())) > 1:

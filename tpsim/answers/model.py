@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.counts import mtp_count, parameter_count, parameter_counts
-from tpsim.program.model import Moe, as_stated
+from tpsim.program.kinds_file import as_stated
+from tpsim.program.model import Moe
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 

@@ -14,14 +14,13 @@ from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.cheapest import CheapestPath
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_columns import asked_columns
-from tpsim.answers.plan_limits import not_modelled, taken_for_granted
+from tpsim.answers.plan_limits import assumed, not_modelled
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import TrainingRun, run_of
 from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
-from tpsim.machine.curve_file import said
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
@@ -275,10 +274,7 @@ class PlanResult(Answer):
     @property
     def assumptions(self) -> list[Assumption]:
         """What the plan rests on: the scenario's own assumptions, the measured curves used, then every plan's."""
-        curves = dict.fromkeys(curve for row in self.rows for curve in row.timing.curves)
-        measured = [Assumption(f"as measured: {said(curve)}", "stated") for curve in curves]
-        ways = (*taken_for_granted(self.question), *(self.pipeline.assumed if self.pipeline else ()))
-        return [*self.question.assumptions, *measured, *(Assumption(text, "model") for text in ways)]
+        return [*self.question.assumptions, *assumed(self)]
 
     @property
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list

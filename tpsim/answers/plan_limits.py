@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.machine.curve_file import said
 from tpsim.quantity.units import show
 from tpsim.question.context import reaches
+from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.answers.plan import PlanResult
     from tpsim.question.question import Question
 
 NOT_MODELLED = (
@@ -23,6 +26,8 @@ NOT_MODELLED = (
 """What a plan leaves out, so that nobody takes its seconds for a promise."""
 
 NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
+
+NOT_FORWARDED = "copies of tokens that go on inside a node while others still come to it: levels take turns"
 
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
@@ -65,10 +70,11 @@ def taken_for_granted(question: Question) -> tuple[str, ...]:
 def not_modelled(question: Question) -> tuple[str, ...]:
     """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
+    forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
     if question.inference:
-        return (*NOT_SERVED, *host)
+        return (*NOT_SERVED, *host, *forwarded)
     norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
-    return (*NOT_MODELLED, *host, *norm, *_reach(question))
+    return (*NOT_MODELLED, *host, *norm, *forwarded, *_reach(question))
 
 
 def _reach(question: Question) -> Iterator[str]:
@@ -79,6 +85,14 @@ def _reach(question: Question) -> Iterator[str]:
             f"a window of {tokens:,} tokens reads no more than {needs} of what stands before a device's own tokens; "
             f"{sent} of every layer with one are gathered, as frameworks do"
         )
+
+
+def assumed(plan: PlanResult) -> Iterator[Assumption]:
+    """What a plan rests on beside its scenario's own assumptions: the measured curves used, then every plan's."""
+    curves = dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves)
+    yield from (Assumption(f"as measured: {said(curve)}", "stated") for curve in curves)
+    ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
+    yield from (Assumption(text, "model") for text in ways)
 
 
 def idle_chips(question: Question) -> Iterator[str]:

@@ -83,11 +83,11 @@ class LinkClaim:
 def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
     claims = [
-        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in found], _up(found))
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ways], _up(ways))
         for ledger in ledgers
         for claim in ledger.claims
         if claim.machine
-        for found in [ledger.of(claim)]
+        for ways in [ledger.of(claim)]
     ]
     known = [claim for claim in claims if claim.scheduled]
     names = sorted({part.algorithm for claim in known for part in claim.parts})
@@ -108,7 +108,7 @@ def links_check(ledgers: Sequence[Ledger]) -> Check:
 
 def _up(calls: Sequence[Sequence[Call]]) -> int:
     """Bytes on the busiest uplink of the calls that devices made, those that travel together added up."""
-    return max((sum(one.uplink for one in together) for together in zip(*calls, strict=False)), default=0)
+    return max((sum(call.uplink for call in together) for together in zip(*calls, strict=False)), default=0)
 
 
 def _uplink_text(claim: LinkClaim) -> str:

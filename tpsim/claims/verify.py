@@ -69,7 +69,7 @@ def verify(
         if progress is not None:
             progress(done, len(questions), question.name)
         runs.append(verified(question))
-    return VerifyResult(tuple(runs), tuple(dict.fromkeys(one for question in questions for one in question.inputs)))
+    return VerifyResult(tuple(runs), tuple(dict.fromkeys(file for question in questions for file in question.inputs)))
 
 
 def _inside(scenario: str | Path | Document | Mapping[str, Any]) -> Iterator[str | Path | Document | Mapping[str, Any]]:

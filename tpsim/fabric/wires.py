@@ -163,10 +163,10 @@ class Segment:
 
     def __str__(self) -> str:
         """As placements are printed: ``nvlink 8``, ``ici.0 16 (ring)``."""
-        said = [] if self.topology == "switch" else [self.topology.replace("_", " ")]
-        said += [] if self.stride == 1 else [f"{self.stride} groups share its links"]
-        said += [] if self.sharing is None or self.sharing == 1 else [f"{self.sharing} of a node share its uplink"]
-        return f"{self.axis} {self.n}" + (f" ({', '.join(said)})" if said else "")
+        words = [] if self.topology == "switch" else [self.topology.replace("_", " ")]
+        words += [] if self.stride == 1 else [f"{self.stride} groups share its links"]
+        words += [] if self.sharing is None or self.sharing == 1 else [f"{self.sharing} of a node share its uplink"]
+        return f"{self.axis} {self.n}" + (f" ({', '.join(words)})" if words else "")
 
 
 Route = tuple[Segment, ...]

@@ -28,8 +28,8 @@ from tpsim.guard.lock_parts import (
 )
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.guard.uses import Lists, Uses
+from tpsim.program.kinds_file import as_stated
 from tpsim.program.layout import PRACTICES, Dtypes
-from tpsim.program.model import as_stated
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
 from tpsim.question.requirements import BANDED

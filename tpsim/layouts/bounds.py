@@ -60,7 +60,7 @@ class Bounds:
         if p == 1:
             (chunk,), (whole,) = sorts.chunks, sorts.wholes
             return m * (of(chunk, "F") + of(chunk, "BW")) + once(whole)
-        hop, split = figures.hop_s[cells], splits(schedule)
+        hop, split = figures.calls.hop_s[cells], splits(schedule)
         back = "B" if split else "BW"
         held_up = _Gaps(m, hop) if blocking and len(sorts.of) == p else None
         found = []

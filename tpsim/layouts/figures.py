@@ -7,38 +7,33 @@ and a plan leaves it out.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory, spare_bytes
-from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import travelling
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.layouts.calls import Calls
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Chunk, Stages
-from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-from tpsim.question.prices import pricer, route_of, route_over, sent
 from tpsim.question.routing import routed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.algebra.moves import Move
     from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Collective
     from tpsim.cost.segments import Segment
-    from tpsim.fabric.wires import Route
-    from tpsim.machine.timing import Timing
     from tpsim.program.op import Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
@@ -53,19 +48,6 @@ FAR = 10**9
 """Layers ahead: where a distance is counted in elements, weights come no later than if they were gathered at once."""
 
 
-class _Priced(NamedTuple):
-    """A call, per cell.
-
-    seconds  of one; 0 where it has no price
-    shares   what one step of it brings of all
-    wrong    mesh, by number -> the reason why it has no price
-    """
-
-    seconds: Any
-    shares: Any
-    wrong: Mapping[int, str]
-
-
 @dataclass
 class Figures:
     """The program of a group of layouts at the sizes of its cells.
@@ -73,7 +55,6 @@ class Figures:
     meshes  a question of each mesh
     on      the number of the mesh of every cell
     microbatches  of every cell
-    wrong   mesh, by number -> the reason why it has no price
     prices  known to other groups of the same search, too
     """
 
@@ -83,13 +64,10 @@ class Figures:
     microbatches: Any
     shelf: Shelf
     prices: dict[Hashable, Any]
-    wrong: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lowered = self.shelf.lowered(self.example)
-        self.axes = [tuple(one.mesh.axes.items()) for one in self.meshes]
-        cells = ("cells", *self.axes, self.on.tobytes(), self.microbatches.tobytes())
-        self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
+        self.calls = Calls(self.meshes, self.on, self.microbatches, self.lowered, self.sizes, self.prices)
         self._known: dict[Hashable, Any] = {}
         self._kernels = {id(one.ops[0]): one for one in self.lowered.kernels}
 
@@ -138,7 +116,7 @@ class Figures:
     @cached_property
     def _parties(self) -> Any:
         """Of every mesh the number of the first one in which axes of several devices are the same."""
-        several = [frozenset(axis for axis, size in axes if size > 1) for axes in self.axes]
+        several = [frozenset(axis for axis, size in axes if size > 1) for axes in self.calls.axes]
         return np.array([several.index(one) for one in several])
 
     def _actions(self, party: int) -> Actions:
@@ -172,127 +150,18 @@ class Figures:
         """Seconds of a kernel, of a part of a product, or of one call."""
         return piece_s(
             piece,
-            self.call_s,
+            self.calls.call_s,
             lambda op: self.kernel_s(self._kernels[id(op)]) if id(op) in self._kernels else 0,
-            lambda call: self._priced(call).shares,
+            self.calls.share,
         )
 
     def kernel_s(self, one: Any) -> Any:
         """Seconds of one run of a kernel."""
-        key = ("kernel", one.shape, self.number)
+        key = ("kernel", one.shape, self.calls.number)
         if key not in self.prices:
             asked = self.example
             self.prices[key] = kernel_s(one, self.sizes, asked.machine, asked.products, asked.matmul_efficiency)
         return self.prices[key]
-
-    def call_s(self, call: Collective) -> Any:
-        """Seconds of one call; of messages, and of what stages have together, none."""
-        if call.kind == "send":
-            return 0
-        priced = self._priced(call)
-        self.wrong |= priced.wrong
-        return priced.seconds
-
-    def _priced(self, call: Collective) -> _Priced:
-        key = ("call", call.shape, self.number)
-        if key not in self.prices:
-            self.prices[key] = self._in_cells(call)
-        return self.prices[key]  # type: ignore[no-any-return]  # put there above
-
-    def _in_cells(self, call: Collective) -> _Priced:
-        """A call in all cells: those whose wires are the same are priced together."""
-        move, volumes = call.parts[0].move, self.whole(call.logical_bytes(self.sizes)).astype(float)
-        seconds, shares, wrong = np.zeros(len(self.on)), np.zeros(len(self.on)), {}
-        ways: defaultdict[Any, list[int]] = defaultdict(list)
-        for at, mesh in enumerate(self.meshes):
-            if mesh.mesh.size(*move.axes) > 1:
-                there = _found(lambda mesh=mesh: route_over(mesh, move)) if call.shared else self._way(at, move)  # type: ignore[misc]  # no default
-                if isinstance(there, InputError):
-                    wrong[at] = there.problems[0].slug
-                elif not call.shared:
-                    ways[there].append(at)
-        for way, meshes in ways.items():
-            for here in self._alike(move, self._cells(meshes), volumes):
-                timing = self._timing(self.meshes[meshes[0]], move, way, volumes[here])
-                if isinstance(timing, InputError):
-                    wrong |= dict.fromkeys(meshes, timing.problems[0].slug)
-                else:
-                    seconds[here] = timing.time_s
-                    shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
-        return _Priced(seconds, shares, wrong)
-
-    def _alike(self, move: Move, cells: Any, volumes: Any) -> list[Any]:
-        """Cells that are priced together: of blocks that go to a neighbour those where these are as large."""
-        if not _to_neighbours(move):
-            return [cells]
-        return [cells[volumes[cells] == volume] for volume in np.unique(volumes[cells])]
-
-    def _cells(self, meshes: Sequence[int]) -> Any:
-        """The cells of some meshes."""
-        among = np.zeros(len(self.meshes), dtype=bool)
-        among[meshes] = True
-        return np.flatnonzero(among[self.on])
-
-    def _way(self, at: int, move: Move) -> Any:
-        """The wires of a move on a mesh, of one that asks who is beside whom the whole mesh; or why there are none."""
-        key = ("wires", self.axes[at], move.axes)
-        if key not in self.prices:
-            self.prices[key] = _found(lambda: self.meshes[at].placement.route(move.axes))
-        return self.axes[at] if _to_neighbours(move) else self.prices[key]
-
-    def _timing(self, mesh: Question, move: Move, way: Any, volumes: Any) -> Timing | InputError:
-        """A move of so many bytes, or why it is refused."""
-        alike = (volumes == volumes[0]).all()
-        volume = float(volumes[0]) if alike else volumes
-        key = (move.kind, move.streamed, move.reordered, way, volume if alike else volumes.tobytes())
-        if key not in self.prices:
-            self.prices[key] = _found(lambda: pricer(mesh)(move, volume))
-        return self.prices[key]  # type: ignore[no-any-return]  # put there above
-
-    def price_all(self) -> None:
-        """Ask for every price, so that meshes without one are known."""
-        for call in self.lowered.collectives:
-            self.call_s(call)
-        np.add(self.hop_s, 0)
-
-    @cached_property
-    def hop_s(self) -> Any:
-        """Seconds of the quickest message between neighbours; 0 without stages."""
-        seconds = np.zeros(len(self.on))
-        cut = next((one for one in self.lowered.collectives if one.where.place == "cut"), None)
-        if cut is not None:
-            volumes = self.whole(cut.logical_bytes(self.sizes)).astype(float)
-            for at, mesh in enumerate(self.meshes):
-                if mesh.mesh.size(*mesh.layout.stages) > 1:
-                    here = self._cells([at])
-                    seconds[here] = self._hop_s(at, volumes[here])
-        return seconds
-
-    def _hop_s(self, at: int, volumes: Any) -> Any:
-        mesh = self.meshes[at]
-        key = ("hops", self.axes[at])
-        if key not in self.prices:
-            ranks = mesh.mesh.size(*mesh.layout.stages)
-            ahead = [_found(lambda rank=rank: self._hop(mesh, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
-            wrong = next((one for one in ahead if isinstance(one, InputError)), None)
-            self.prices[key] = wrong or list(dict.fromkeys(ahead))
-            self.prices["around", self.axes[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
-        routes = self.prices[key]
-        if isinstance(routes, InputError):
-            self.wrong[at] = routes.problems[0].slug
-            return 0
-        return reduce(np.minimum, (sent(mesh, one, volumes).time_s for one in routes))
-
-    def _hop(self, mesh: Question, source: int, target: int) -> Route:
-        return route_of(mesh, mesh.layout.stages, source, target)
-
-    def refused(self, at: int, *, around: bool) -> str:
-        """The reason why a mesh has no price; "" if it has.
-
-        around  True if the last stage sends to the first, too
-        """
-        back = self.prices.get(("around", self.axes[at])) if around else None
-        return self.wrong.get(at, "") or (back.problems[0].slug if isinstance(back, InputError) else "")
 
     def once_s(self, rank: Chunk, *, waits: bool = True) -> Any:
         """Seconds that a rank with all of this works, and waits, once per step, alone."""
@@ -301,7 +170,7 @@ class Figures:
     def _once_each(self, *, waits: bool) -> Iterator[tuple[Where, Any]]:
         yield from ((one.where, self.kernel_s(one)) for one in self.lowered.kernels if not in_microbatch(one.where))
         calls = (one for one in self.lowered.collectives if waits and self._waits_once(one))
-        yield from ((one.where, self.call_s(one)) for one in calls)
+        yield from ((one.where, self.calls.call_s(one)) for one in calls)
 
     def worked_s(self, chunk: Chunk, acts: str) -> Any:
         """Seconds of the kernels of an action, which it takes at least."""
@@ -368,16 +237,3 @@ def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[W
     for where, s in found.items():
         placed[where.kind if where.index(ALIKE) is not None else ""].append((where, s))
     return placed
-
-
-def _to_neighbours(move: Move) -> bool:
-    """True for a move of which it matters who is beside whom."""
-    return move.kind == "permute" or move.streamed
-
-
-def _found(made: Callable[[], Any]) -> Any:
-    """What is made, or why it is refused."""
-    try:
-        return made()
-    except InputError as error:
-        return error

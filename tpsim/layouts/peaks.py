@@ -42,10 +42,10 @@ class Peaks:
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell; all have as many microbatches, or orders have settled."""
-        p, found, others = sorts.ranks, [], self.figures.microbatches[cells] - 1
-        most = alive(schedule, p, int(others[0]) + 1, sorts.of)
+        found, others = [], self.figures.microbatches[cells] - 1
+        most = alive(schedule, sorts.ranks, int(others[0]) + 1, sorts.of)
         left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
-        for ranked, whole in {sorts.of[rank::p]: whole for rank, whole in enumerate(sorts.wholes)}.items():
+        for ranked, whole in sorts.ranked.items():
             states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
             for one in most[ranked]:
                 beside = one.counts[:, : len(left)] @ left

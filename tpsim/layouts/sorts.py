@@ -44,6 +44,11 @@ class Sorts:
         return tuple(_whole([self.chunks[one] for one in self.of[rank :: self.ranks]]) for rank in range(self.ranks))
 
     @cached_property
+    def ranked(self) -> Mapping[tuple[int, ...], Chunk]:
+        """All chunks of a rank as one, by their sorts: ranks with the same ones hold the same states."""
+        return {self.of[rank :: self.ranks]: whole for rank, whole in enumerate(self.wholes)}
+
+    @cached_property
     def telling(self) -> tuple[int, ...]:
         """The ranks of which one has the most to do, and comes to it last: all that differ, of those alike the last."""
         return tuple(sorted({whole: rank for rank, whole in enumerate(self.wholes)}.values()))

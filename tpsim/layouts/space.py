@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, said, stands
 from tpsim.program.schedules import SCHEDULES
@@ -22,6 +22,7 @@ from tpsim.question.stated import opened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.layouts.layout import Layout
     from tpsim.layouts.vary import Varied
     from tpsim.machine.profile import Machine
     from tpsim.quantity.errors import Place
@@ -51,52 +52,6 @@ SHORT: Mapping[str, str] = {"sp": "sequence_parallel"}
 
 WHOLE = (STAGES, "dp", "tp")
 """The roles that every model and every sequence can have."""
-
-
-class Ways(NamedTuple):
-    """How many ways each role splits what it does; experts lie on as many devices of dp."""
-
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    tp: int
-
-
-class Layout(NamedTuple):
-    """One layout. What is held has the value that it is held at.
-
-    schedule, chunks  how stages take turns; "" and 1 without stages
-    """
-
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    tp: int
-    zero: int
-    sequence_parallel: bool
-    recompute: str
-    schedule: str
-    chunks: int
-    microbatches: int
-
-    @property
-    def ways(self) -> Ways:
-        """How many ways each role splits."""
-        return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
-
-    def mesh(self, *, staged: bool = False) -> dict[str, int]:
-        """The axes that it needs, with their sizes; staged: one for stages, though there be one."""
-        sizes = {**self.ways._asdict(), "dp": self.dp // self.ep}
-        needed = {"dp", "tp", *([STAGES] if staged else []), *(role for role, n in sizes.items() if n > 1)}
-        return {axis: sizes[role] for role, axis in ROLES.items() if role in needed}
-
-    def roles(self, *, staged: bool = False) -> dict[str, tuple[str, ...]]:
-        """The axes of each role that has any."""
-        mesh = self.mesh(staged=staged)
-        found = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
-        return {**found, "dp": (*found["dp"], *found.get("ep", ()))}
 
 
 @dataclass(frozen=True, slots=True)

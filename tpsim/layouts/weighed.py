@@ -11,7 +11,8 @@ import numpy as np
 
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
-from tpsim.layouts.legal import ALONE, Legal
+from tpsim.layouts.group import ALONE
+from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
 from tpsim.layouts.walk import settled
@@ -21,9 +22,10 @@ from tpsim.quantity.units import HOUR_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from tpsim.layouts.legal import Group
+    from tpsim.layouts.group import Group
+    from tpsim.layouts.layout import Layout
     from tpsim.layouts.sorts import Sorts
-    from tpsim.layouts.space import Layout, Space
+    from tpsim.layouts.space import Space
     from tpsim.question.question import Limit, Question
     from tpsim.question.shelf import Shelf
 
@@ -186,21 +188,21 @@ class _Weigher:
     def __post_init__(self) -> None:
         group = self.group
         self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.shelf, self.prices)
-        self.figures.price_all()
+        self.figures.calls.price_all()
         self.bounds = Bounds(self.figures)
         self.known: dict[Hashable, Sorts] = {}
 
     @cached_property
     def lone(self) -> Bounds:
         """Bounds of layouts without stages: all that is issued follows from a program of their own."""
-        return Bounds(replace(self.figures, example=self.group.lone(self.shelf), wrong={}))
+        return Bounds(replace(self.figures, example=self.group.lone(self.shelf)))
 
     def families(self) -> Iterator[Family]:
         """All of them."""
         unlike, peaks = _unlike(self.group.example), Peaks(self.figures)
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, schedule, chunks, layers, cells in self.group.turns:
-            if reason := self.figures.refused(mesh, around=chunks > 1):
+            if reason := self.figures.calls.refused(mesh, around=chunks > 1):
                 self.refused[reason] += len(cells)
                 continue
             pp = self.group.ways[mesh].pp

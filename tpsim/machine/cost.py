@@ -1,4 +1,4 @@
-"""Seconds and bytes of one way to run a collective, and how ways are chained, compared and switched between."""
+"""Seconds and bytes of one way to run a collective on one level."""
 
 from __future__ import annotations
 

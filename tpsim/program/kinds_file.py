@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positions, Positive
+from tpsim.program.model import FLAT, Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positions, Positive, dense
 from tpsim.quantity.errors import InputError, Place, unknown
 from tpsim.quantity.spec import Strict
 
@@ -174,3 +174,19 @@ def as_file(model: Model, source: str) -> dict[str, Any]:
     mtp = {"mtp": {"depth": depth, "of": pair(kind)}} if kind else {}
     same = {name: getattr(model, name) for name in (*SAME, "vocab_padded")}
     return {"tpsim": "model/2", "source": {"title": source}, **same, "blocks": blocks, "layers": layers, **mtp}
+
+
+def as_stated(model: Model) -> dict[str, Any]:
+    """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
+    (kind, *others), own = model.kinds.values(), {each.name: getattr(model, each.name) for each in fields(model)}
+    flat = {name: value for name, value in own.items() if name in FLAT}
+    if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
+        heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
+        ffn = {"ffn": kind.ffn.kind, "ffn_hidden": kind.ffn.hidden}
+        biases = {"bias": kind.ffn.bias, "qkv_bias": kind.attention.bias == "qkv"}
+        flat |= {"layers": model.layers, **heads, **ffn, **biases}
+        flat = {name: flat[name] for name in FLAT}
+        if dense(**flat) == model:
+            return flat
+    kinds = {name: [block.model_dump() for block in (one.attention, one.ffn)] for name, one in model.kinds.items()}
+    return {**own, "kinds": kinds}

@@ -72,10 +72,9 @@ def lower(
         squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
         for label, weight in labels.items():
             updated(label, weight)
-    settled = [array for name, array in results.items() if name.startswith("grad.")]
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    ops = parted(trace.ops, backward.stream, settled)
+    ops = parted(trace.ops, backward.stream, [array for name, array in results.items() if name.startswith("grad.")])
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
 
 

@@ -174,12 +174,12 @@ def near(word: str, known: Iterable[str]) -> list[str]:
     """
     names = list(dict.fromkeys(known))
     ranked = [(rank, name) for name in names if (rank := _rank(word.casefold(), name.casefold()))]
-    found = [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
-    if not found:
+    nearest = [name for _, name in sorted(ranked, key=lambda pair: pair[0])]
+    if not nearest:
         from difflib import get_close_matches
 
-        found = get_close_matches(word, names, n=NEAR, cutoff=0.65)
-    return found[:NEAR]
+        nearest = get_close_matches(word, names, n=NEAR, cutoff=0.65)
+    return nearest[:NEAR]
 
 
 def _rank(word: str, name: str) -> tuple[int, ...]:

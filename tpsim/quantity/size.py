@@ -204,11 +204,11 @@ def _where_least(firsts: Sequence[Any], values: Sequence[Any]) -> Any:
     """The value of the least key: each later one takes the place of what is before it."""
     import numpy as np
 
-    found = values[0]
+    least = values[0]
     for first, value in zip(firsts, values[1:], strict=True):
-        if value is not found:
-            found = np.where(first, value, found)
-    return found
+        if value is not least:
+            least = np.where(first, value, least)
+    return least
 
 
 def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:

@@ -40,11 +40,11 @@ def read_sizes(text: str) -> ByteSizes:
     ByteSizes(bytes=(1048576,), notes=('1M is 1 MiB, as nccl-tests writes it',))
     """
     entries = [entry.strip() for entry in re.split(r"[,|]", text)]
-    found = {size for entry in entries for size in _entry(entry)}
+    sizes = {size for entry in entries for size in _entry(entry)}
     ends = [part.strip().removeprefix("+") for entry in entries for part in entry.split(":")]
     short = next((match for end in ends if (match := AS_NCCL.fullmatch(end))), None)
     notes = () if short is None else (f"{short[0]} is {_with_b(short)}, as nccl-tests writes it",)
-    return ByteSizes(tuple(sorted(found)), notes)
+    return ByteSizes(tuple(sorted(sizes)), notes)
 
 
 def _entry(entry: str) -> Iterator[int]:

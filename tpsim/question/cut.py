@@ -233,7 +233,7 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         raise InputError.one(
             "not-supported-yet",
             "heads split tokens as queries (s) and as keys (t): which device a mask leaves most scores is not counted",
-            at("shardings", "heads", "t") or at("shardings", "*", "t"),
+            at("shardings", "heads" if "t" in table.get("heads", {}) else "*", "t"),
             "split one of both",
         )
     made = Layout({region: dict(dims) for region, dims in table.items()})

@@ -18,6 +18,8 @@ class BestFields(Strict):
 
     tp: Size | None = None
     dp: Size | None = None
+    cp: Size | None = None
+    ep: Size | None = None
     pp: Size | None = None
     schedule: str | None = None
     chunks: Size | None = None

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.counts import parameter_count
-from tpsim.program.model import as_stated
+from tpsim.program.kinds_file import as_stated
 from tpsim.question.forced import written
 from tpsim.question.serving_file import InferenceFields
 

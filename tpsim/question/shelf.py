@@ -10,8 +10,8 @@ from tpsim.cost.kernels import kernels
 from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
+from tpsim.program.kinds_file import as_stated
 from tpsim.program.lower import lower
-from tpsim.program.model import as_stated
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.serving import lower_serving

@@ -47,8 +47,8 @@ def read(
         # Strict as JSON is strict: a quoted number is no number, true is no 1, but a list may fill a tuple.
         return model.model_validate_json(dumps(document.data, default=_plain), strict=True), document
     except ValidationError as error:
-        found = problems(error.errors(include_url=False), document, model, foreign or {})
-        raise InputError(found) from None
+        mistakes = problems(error.errors(include_url=False), document, model, foreign or {})
+        raise InputError(mistakes) from None
 
 
 def _plain(value: object) -> object:

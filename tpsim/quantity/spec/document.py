@@ -107,8 +107,8 @@ def _indices(data: Any, keys: Iterable[str | int]) -> Iterator[str | int]:
         index = isinstance(data, list) and str(key).isdecimal()
         at = int(key) if index else key
         yield at
-        held = data if isinstance(data, dict) else dict(enumerate(data)) if index else {}
-        data = held.get(at)
+        items = data if isinstance(data, dict) else dict(enumerate(data)) if index else {}
+        data = items.get(at)
 
 
 def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) -> Any:
@@ -122,10 +122,10 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
         here = ".".join(map(str, path[:depth]))
         what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
         raise InputError.one("bad-override", what, place, f"set {here} itself")
-    held = data or {}
-    if value is None and depth == len(path) - 1 and key in held:
-        return {other: kept for other, kept in held.items() if other != key}
-    return {**held, key: _set(held.get(key), path, value, depth + 1, place)}
+    inside = data or {}
+    if value is None and depth == len(path) - 1 and key in inside:
+        return {other: kept for other, kept in inside.items() if other != key}
+    return {**inside, key: _set(inside.get(key), path, value, depth + 1, place)}
 
 
 def merge(base: Any, over: Any) -> Any:

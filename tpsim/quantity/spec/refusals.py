@@ -91,14 +91,14 @@ def problems(
     missing = [wrong for wrong in located if wrong.type == "missing"]
     extra = [wrong for wrong in located if wrong.type == "extra_forbidden"]
     rest = [wrong for wrong in located if wrong not in missing and wrong not in extra]
-    found = []
+    made = []
     for wrong in extra:
         problem, meant = _unknown(wrong, document, model, foreign, missing)
         missing = [other for other in missing if other is not meant]
-        found.append(problem)
-    found += [_missing(wrong, document, model) for wrong in missing]
-    found += [_wrong(wrong, document, model) for wrong in rest]
-    return list(dict.fromkeys(found))
+        made.append(problem)
+    made += [_missing(wrong, document, model) for wrong in missing]
+    made += [_wrong(wrong, document, model) for wrong in rest]
+    return list(dict.fromkeys(made))
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ def _unknown(
     """The problem of an unknown field, and the missing field that it is a misspelling of."""
     *around, last = wrong.keys
     here, name = tuple(around), str(last)
-    held = _held(document.data, here)
-    owner = model_at(model, here, held)
+    given = _held(document.data, here)
+    owner = model_at(model, here, given)
     place = document.key_place(*wrong.keys)
     message = f'"{name}" is not a field of {noun(owner)}'
     fields = list(owner.model_fields) if owner else []
@@ -182,7 +182,7 @@ def _unknown(
         same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
-    free = [field for field in fields if field not in held or not _beside(document, place, (*here, field))]
+    free = [field for field in fields if field not in given or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
     remedy = f'did you mean "{near}"?' if near else "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")

@@ -52,9 +52,9 @@ def model_at(model: type[BaseModel], keys: Keys, data: Any = None) -> type[BaseM
 
     data  the map, which tells models apart that have fields of one choice
     """
-    found = types_at(model, keys)
-    entries = [part for type_ in found if get_origin(type_) is dict for part in branches(get_args(type_)[1])]
-    models = [type_ for type_ in (*found, *entries) if isinstance(type_, type) and issubclass(type_, BaseModel)]
+    declared = types_at(model, keys)
+    entries = [part for type_ in declared if get_origin(type_) is dict for part in branches(get_args(type_)[1])]
+    models = [type_ for type_ in (*declared, *entries) if isinstance(type_, type) and issubclass(type_, BaseModel)]
     told = (known for known in models if isinstance(data, dict) and _chosen(known, data))
     return next(told, next(iter(models), None))
 

@@ -1,0 +1,39 @@
+"""Layouts drawn from what searches of shipped scenarios look at: each holds what its plan does, and none is faster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tpsim.answers.plan import priced
+from tpsim.answers.ranking import Ranking, held_at_peak
+from tpsim.layouts.space import spaces
+from tpsim.layouts.weighed import weigh
+from tpsim.question.shelf import Shelf
+
+DRAWN = 40
+
+
+@pytest.mark.parametrize(
+    ("scenario", "chips", "vary"),
+    [
+        ("llama3-8b-v5e", 16, ["microbatches", "zero=1,3", "recompute=none,full"]),
+        ("mistral-7b-v6e", 16, ["microbatches", "zero=0,3", "recompute=none,full"]),
+        ("mixtral-8x7b-h100", 64, ["microbatches=4,8", "zero=1,2", "recompute=full", "pp=1,2", "sp=false"]),
+    ],
+)
+def test_drawn_layouts_hold_what_their_plans_do_and_none_is_faster_than_the_best(scenario, chips, vary):
+    shelf = Shelf()
+    several = spaces(scenario, flags={"chips": chips}, overrides=["require={}"], vary=vary, shelf=shelf)
+    weighing = weigh(several, shelf, held_at_peak)
+    best = [float(one.plan.step.time_s) for one in Ranking(weighing, shelf, 500).best("step", 10).best]
+    fitting = [one for one in weighing.found if one.room_bytes >= 0]
+    listed = set()
+    for at in np.random.default_rng(14).choice(len(fitting), DRAWN, replace=False):
+        one = fitting[at]
+        plan = priced(one.space.question(one.layout, shelf), shelf)
+        step = float(plan.step.time_s)
+        assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9), one.layout
+        assert one.step_s <= step * (1 + 1e-9), one.layout
+        listed |= {step} if step < best[-1] * (1 - 1e-9) else set()
+    assert all(any(step == pytest.approx(one, rel=1e-9) for one in best) for step in listed)

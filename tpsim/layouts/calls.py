@@ -1,0 +1,196 @@
+"""What the collectives of layouts of one program take, as arrays: those on the same wires are priced together.
+
+An array has one number per cell: a mesh with so many microbatches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tpsim.cost.piece import step_share
+from tpsim.quantity.errors import InputError
+from tpsim.question.prices import pricer, route_of, route_over, sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from tpsim.algebra.moves import Move
+    from tpsim.cost.rollup import Collective
+    from tpsim.cost.sizes import Sizes
+    from tpsim.fabric.wires import Route
+    from tpsim.machine.timing import Timing
+    from tpsim.question.question import Question
+    from tpsim.question.shelf import Lowered
+
+
+class _Priced(NamedTuple):
+    """A call, per cell.
+
+    seconds  of one; 0 where it has no price
+    shares   what one step of it brings of all
+    wrong    mesh, by number -> the reason why it has no price
+    """
+
+    seconds: Any
+    shares: Any
+    wrong: Mapping[int, str]
+
+
+@dataclass
+class Calls:
+    """The collectives of a program in the cells of a group of layouts.
+
+    meshes  a question of each mesh
+    on      the number of the mesh of every cell
+    microbatches  of every cell
+    lowered  the program
+    prices  known to other groups of the same search, too
+    wrong   mesh, by number -> the reason why it has no price
+    """
+
+    meshes: Sequence[Question]
+    on: Any
+    microbatches: Any
+    lowered: Lowered
+    sizes: Sizes
+    prices: dict[Hashable, Any]
+    wrong: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.axes = [tuple(one.mesh.axes.items()) for one in self.meshes]
+        cells = ("cells", *self.axes, self.on.tobytes(), self.microbatches.tobytes())
+        self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
+
+    def call_s(self, call: Collective) -> Any:
+        """Seconds of one call; of messages, and of what stages have together, none."""
+        if call.kind == "send":
+            return 0
+        priced = self._priced(call)
+        self.wrong |= priced.wrong
+        return priced.seconds
+
+    def share(self, call: Collective) -> Any:
+        """What one step of a call brings of all."""
+        return self._priced(call).shares
+
+    def _volumes(self, call: Collective) -> Any:
+        return np.broadcast_to(call.logical_bytes(self.sizes), len(self.on)).astype(float)
+
+    def _priced(self, call: Collective) -> _Priced:
+        key = ("call", call.shape, self.number)
+        if key not in self.prices:
+            self.prices[key] = self._in_cells(call)
+        return self.prices[key]  # type: ignore[no-any-return]  # put there above
+
+    def _in_cells(self, call: Collective) -> _Priced:
+        """A call in all cells: those whose wires are the same are priced together."""
+        move, volumes = call.parts[0].move, self._volumes(call)
+        seconds, shares, wrong = np.zeros(len(self.on)), np.zeros(len(self.on)), {}
+        ways: defaultdict[Any, list[int]] = defaultdict(list)
+        for at, mesh in enumerate(self.meshes):
+            if mesh.mesh.size(*move.axes) > 1:
+                there = _found(lambda mesh=mesh: route_over(mesh, move)) if call.shared else self._way(at, move)  # type: ignore[misc]  # no default
+                if isinstance(there, InputError):
+                    wrong[at] = there.problems[0].slug
+                elif not call.shared:
+                    ways[there].append(at)
+        for way, meshes in ways.items():
+            for here in self._alike(move, self._cells(meshes), volumes):
+                timing = self._timing(self.meshes[meshes[0]], move, way, volumes[here])
+                if isinstance(timing, InputError):
+                    wrong |= dict.fromkeys(meshes, timing.problems[0].slug)
+                else:
+                    seconds[here] = timing.time_s
+                    shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
+        return _Priced(seconds, shares, wrong)
+
+    def _alike(self, move: Move, cells: Any, volumes: Any) -> list[Any]:
+        """Cells that are priced together: of blocks that go to a neighbour those where these are as large."""
+        if not _to_neighbours(move):
+            return [cells]
+        return [cells[volumes[cells] == volume] for volume in np.unique(volumes[cells])]
+
+    def _cells(self, meshes: Sequence[int]) -> Any:
+        """The cells of some meshes."""
+        among = np.zeros(len(self.meshes), dtype=bool)
+        among[meshes] = True
+        return np.flatnonzero(among[self.on])
+
+    def _way(self, at: int, move: Move) -> Any:
+        """The wires of a move on a mesh, of one that asks who is beside whom the whole mesh; or why there are none."""
+        key = ("wires", self.axes[at], move.axes)
+        if key not in self.prices:
+            self.prices[key] = _found(lambda: self.meshes[at].placement.route(move.axes))
+        return self.axes[at] if _to_neighbours(move) else self.prices[key]
+
+    def _timing(self, mesh: Question, move: Move, way: Any, volumes: Any) -> Timing | InputError:
+        """A move of so many bytes, or why it is refused."""
+        alike = (volumes == volumes[0]).all()
+        volume = float(volumes[0]) if alike else volumes
+        key = (move.kind, move.streamed, move.reordered, way, volume if alike else volumes.tobytes())
+        if key not in self.prices:
+            self.prices[key] = _found(lambda: pricer(mesh)(move, volume))
+        return self.prices[key]  # type: ignore[no-any-return]  # put there above
+
+    def price_all(self) -> None:
+        """Ask for every price, so that meshes without one are known."""
+        for call in self.lowered.collectives:
+            self.call_s(call)
+        np.add(self.hop_s, 0)
+
+    @cached_property
+    def hop_s(self) -> Any:
+        """Seconds of the quickest message between neighbours; 0 without stages."""
+        seconds = np.zeros(len(self.on))
+        cut = next((one for one in self.lowered.collectives if one.where.place == "cut"), None)
+        if cut is not None:
+            volumes = self._volumes(cut)
+            for at, mesh in enumerate(self.meshes):
+                if mesh.mesh.size(*mesh.layout.stages) > 1:
+                    here = self._cells([at])
+                    seconds[here] = self._hop_s(at, volumes[here])
+        return seconds
+
+    def _hop_s(self, at: int, volumes: Any) -> Any:
+        mesh = self.meshes[at]
+        key = ("hops", self.axes[at])
+        if key not in self.prices:
+            ranks = mesh.mesh.size(*mesh.layout.stages)
+            ahead = [_found(lambda rank=rank: self._hop(mesh, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
+            wrong = next((one for one in ahead if isinstance(one, InputError)), None)
+            self.prices[key] = wrong or list(dict.fromkeys(ahead))
+            self.prices["around", self.axes[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
+        routes = self.prices[key]
+        if isinstance(routes, InputError):
+            self.wrong[at] = routes.problems[0].slug
+            return 0
+        return reduce(np.minimum, (sent(mesh, one, volumes).time_s for one in routes))
+
+    def _hop(self, mesh: Question, source: int, target: int) -> Route:
+        return route_of(mesh, mesh.layout.stages, source, target)
+
+    def refused(self, at: int, *, around: bool) -> str:
+        """The reason why a mesh has no price; "" if it has.
+
+        around  True if the last stage sends to the first, too
+        """
+        back = self.prices.get(("around", self.axes[at])) if around else None
+        return self.wrong.get(at, "") or (back.problems[0].slug if isinstance(back, InputError) else "")
+
+
+def _to_neighbours(move: Move) -> bool:
+    """True for a move of which it matters who is beside whom."""
+    return move.kind == "permute" or move.streamed
+
+
+def _found(made: Callable[[], Any]) -> Any:
+    """What is made, or why it is refused."""
+    try:
+        return made()
+    except InputError as error:
+        return error

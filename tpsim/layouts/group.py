@@ -1,0 +1,64 @@
+"""The legal layouts of one program: meshes, each with so many microbatches, and how their stages take turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tpsim.layouts.layout import Layout, Ways
+    from tpsim.layouts.space import Space
+    from tpsim.question.pipeline import Split
+    from tpsim.question.question import Question
+    from tpsim.question.shelf import Shelf
+
+ALONE = 1
+"""Ways of a role of one device: what is split over it makes no difference, so one of them is looked at."""
+
+
+class Turns(NamedTuple):
+    """Layouts that differ in the number of microbatches alone.
+
+    mesh    its number
+    layers  of each chunk; none without stages
+    cells   their numbers
+    """
+
+    mesh: int
+    schedule: str
+    chunks: int
+    layers: Split
+    cells: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Legal layouts of one traced program.
+
+    first    one of them: of several stages if any is
+    example  its question
+    ways     of the roles of each mesh
+    meshes   a question of each mesh, that its wires are read off
+    on, microbatches  of every cell: the number of its mesh, and its microbatches
+    """
+
+    space: Space
+    first: Layout
+    example: Question
+    ways: list[Ways]
+    meshes: list[Question]
+    on: Any
+    microbatches: Any
+    turns: list[Turns]
+
+    def layout(self, cell: int, schedule: str, chunks: int) -> Layout:
+        """The layout of a cell whose stages take turns so."""
+        ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
+        return self.first._replace(**ways._asdict(), schedule=schedule, chunks=chunks, microbatches=m)
+
+    def lone(self, shelf: Shelf) -> Question:
+        """A question without stages: what it asks for is another program."""
+        mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
+        return self.space.question(self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1), shelf)
