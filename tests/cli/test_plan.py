@@ -186,7 +186,7 @@ def test_the_peak_stands_with_its_action_and_in_a_pipeline_with_its_rank_and_tha
         ((), "on the wire bf16 (activations, new weights), f32 (loss, gradients, norm of gradients)\n"),
         (
             ("--set", "workload.grad_dtype=bf16"),
-            "on the wire bf16 (activations, gradients, new weights), f32 (loss, norm of gradients)\n",
+            "on the wire bf16 (activations, gradients, norm of gradients, new weights), f32 (loss)\n",
         ),
     ],
 )
@@ -246,7 +246,7 @@ def test_under_the_verdict_stand_a_bar_of_the_step_and_one_of_memory(name):
     assert sum(size for _, size in memory.parts) == result.memory.peak_bytes + result.memory.overhead_bytes
     words = " ".join(part for part, _ in step.parts)
     assert words.startswith("compute ")
-    assert all(f"exposed over {row.axis} " in words for row in result.rows if row.exposed_s > 0)
+    assert all(f"exposed over {row.axis} " in words for row in result.rows if row.exposed_s > 1e-3 * result.step.time_s)
     assert (" bubble " in words) == bool(result.pipeline)
 
 
@@ -254,7 +254,7 @@ def test_kinds_of_call_below_a_five_hundredth_of_the_step_are_one_line_unless_al
     result = planned(BASE)
     small = re.search(r"\n (\d+) more below 0.2 % of the step, (\S+) ms together\n", tpsim("plan", BASE).out)
     (short, *_), (whole, *_) = (page(result, verbose=all_).tables for all_ in (False, True))
-    assert len(whole.rows) - len(short.rows) == int(small[1]) == 10
+    assert len(whole.rows) - len(short.rows) == int(small[1]) == 12
     assert whole.more == " * all_gather over tensor costs most: 10.2 % of the step"
     left = sum(row["busy_s"] for row in whole.rows) - sum(row["busy_s"] for row in short.rows)
     assert left * 1e3 == pytest.approx(float(small[2]), rel=1e-3)

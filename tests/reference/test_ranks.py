@@ -81,7 +81,8 @@ def test_every_message_is_counted_with_its_bytes():
 
 def test_the_gradient_of_a_tied_embedding_goes_between_the_two_stages_that_hold_it():
     staged, _ = runs(GPT, "1f1b", p=3, m=3)
-    calls = [cause.call for cause in staged.causes if cause.call.axes == ("pipe",) and cause.call.kind == "all_reduce"]
+    summed = [cause for cause in staged.causes if cause.call.axes == ("pipe",) and cause.call.kind == "all_reduce"]
+    calls = [cause.call for cause in summed if cause.op.where.block != "clip"]
     assert [tuple(call.injected) for call in calls] == [(GPT.hidden * GPT.vocab_padded * 4,) * 2]
 
 

@@ -229,7 +229,7 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
     _check_table(table, mesh, sizes, at)
     heads = {**table.get("*", {}), **table.get("heads", {})}
-    if not isinstance(workload, Inference) and all(mesh.size(*heads.get(dim, ())) > 1 for dim in ("s", "t")):
+    if all(mesh.size(*heads.get(dim, ())) > 1 for dim in ("s", "t")):
         raise InputError.one(
             "not-supported-yet",
             "heads split tokens as queries (s) and as keys (t): which device a mask leaves most scores is not counted",
