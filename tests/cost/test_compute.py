@@ -41,6 +41,13 @@ def test_a_batch_of_products_shares_waves():
     assert waves(A100.chip.tile, 256, 128, 109) == 2
 
 
+def test_tiles_of_a_reply_are_as_low_as_its_rows():
+    """A grouped product of 16 experts with 8 rows each costs a sixteenth of what whole tiles of 128 rows would."""
+    whole, low = (waves(A100.chip.tile, 8, 2880, 16, shared=shared) for shared in (False, True))
+    assert low == whole * 8 / A100.chip.tile.columns.value
+    assert waves(A100.chip.tile, 128, 2880, 16, shared=True) == waves(A100.chip.tile, 128, 2880, 16)
+
+
 def test_a_large_product_takes_its_waves_at_the_share_that_waves_reach(program, sizes):
     first = kernels(program)[0]  # 65,536/4 tokens x 8,192 by 28,672/8 columns
     tiles = (16 * 4096 // 4 // 256) * (28672 // 8 // 128)
