@@ -36,6 +36,24 @@ def test_a_token_goes_to_as_many_nodes_as_chance_has_it(chosen):
     assert found == pytest.approx(BY_CHANCE[chosen], abs=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("model", "nodes", "told"),
+    [("mixtral-8x7b", 2, "1.571"), ("mixtral-8x7b", 4, "1.857"), ("gpt-oss-120b", 8, "3.342")],
+)
+def test_a_plan_has_as_many(model, nodes, told):
+    asked = {
+        "model": {"extends": model},
+        "hardware": "dgx-h100",
+        "mesh": {"node": nodes, "gpu": 2},
+        "placement": {"node": "network", "gpu": "nvlink"},
+        "layout": {"dp": ["node", "gpu"], "ep": ["node", "gpu"]},
+        "practice": {"base": "megatron", "rows": {"dispatch": "node"}},
+        "workload": {"seq": 256, "global_batch": 2 * nodes, "dtype": "bf16"},
+    }
+    (text,) = (one.text for one in tpsim.plan(asked).assumptions if one.text.startswith("a token goes"))
+    assert text.startswith(f"a token goes to {told} of {nodes} nodes, as chance has it")
+
+
 def test_copies_lie_between_one_and_what_there_are_of_experts_or_nodes():
     for router in (V3, V3_LIMITED, Router(64, 6, groups=8, best=3)):
         found = [reached(parts, router) for parts in (1, 2, 4, 8, 16, 32, 64)]
