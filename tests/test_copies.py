@@ -42,6 +42,7 @@ def test_a_token_goes_to_as_many_nodes_as_chance_has_it(chosen):
 )
 def test_a_plan_has_as_many(model, nodes, told):
     asked = {
+        "tpsim": "scenario/1",
         "model": {"extends": model},
         "hardware": "dgx-h100",
         "mesh": {"node": nodes, "gpu": 2},
