@@ -54,7 +54,7 @@ def written(tmp_path: Path):
 
 
 def test_a_family_that_nobody_knows_is_counted_from_a_file(written):
-    """P16: MiniMax-M2.5, with a QK-norm over all heads of a token."""
+    """P16: MiniMax-M2.5, with a QK-norm over all heads of a token; the README of MiniMax-M2 has 230e9 (10e9 active)."""
     shown = model_show(written(MINIMAX))
     assert shown.parameters["total"] == 228_689_764_864
     assert (shown.active, shown.active_without_embedding) == (11_030_553_088, 10_415_956_480)

@@ -181,7 +181,8 @@ class Config:
         """Refuse a key that is almost one that is read: left out, it would silently mean its default."""
         read = {key for keys in NAMES.values() for key in keys}
         for key in (key for key in self.data if key not in read and not SILENT.search(key)):
-            if meant := get_close_matches(key, sorted(read - self.data.keys()), n=1, cutoff=MISSPELT):
+            meant = get_close_matches(key, sorted(read - self.data.keys()), n=1, cutoff=MISSPELT)
+            if meant and key != f"use_{meant[0]}":  # a switch is no slip
                 self.refuse(key, f'"{key}" is not read', f'did you mean "{meant[0]}"?')
 
     def refuse_unread(self, known: Mapping[str, str]) -> None:

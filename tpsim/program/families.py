@@ -45,10 +45,15 @@ def window(usual: int) -> Rule:
     return rule
 
 
-def later_windows(config: Config, layer: int) -> Mapping[str, Any]:
-    """Qwen: layers from a number on, where that is switched on."""
-    first, used = config.number("max_window_layers", 0), config.flag("use_sliding_window", default=False)
-    return _windowed(config, 0, here=used and layer >= first)
+def later_windows(first: int) -> Rule:
+    """Qwen: where switched on, layers as ``layer_types`` has them, else from a number on (`first` if left out)."""
+
+    def rule(config: Config, layer: int) -> Mapping[str, Any]:
+        start, used = config.number("max_window_layers", first), config.flag("use_sliding_window", default=False)
+        kind = config.layer_type(layer)
+        return _windowed(config, 4096, here=used and (kind == "sliding_attention" if kind else layer >= start))
+
+    return rule
 
 
 def local_and_global(every_so_many: str, default: int, usual: int) -> Rule:
@@ -131,12 +136,12 @@ FAMILIES: Mapping[str, Family] = {
     "mistral": Family(masks=window(4096)),
     "mixtral": Family(masks=window(0), sparse=every),
     "phi3": Family(masks=window(0)),
-    "qwen2": Family(attention={"bias": "qkv"}, masks=later_windows),
-    "qwen3": Family(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows),
+    "qwen2": Family(attention={"bias": "qkv"}, masks=later_windows(28)),
+    "qwen3": Family(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows(28)),
     "qwen3_moe": Family(
         attention={"qk_norm": "head"},
         switches=NO_BIAS,
-        masks=later_windows,
+        masks=later_windows(0),
         sparse=sparse_step,
         moe={"normalise": False},
         known={"use_qk_norm": ""},
