@@ -267,6 +267,13 @@ def test_a_window_has_two_names_and_the_usual_length_where_a_config_leaves_it_ou
         windows(sliding_window_size=512)
 
 
+def test_how_many_layers_with_windows_stand_before_one_without_has_two_names(imported: Any) -> None:
+    """The config class of Gemma 3 writes the second one, with an underscore before it."""
+    changes: dict[str, Any] = {"sliding_window_pattern": ..., "_sliding_window_pattern": 3}
+    stack = imported(config("gemma-3-27b", **changes)).model.stack
+    assert [count for _, count in stack[:2]] == [2, 1]
+
+
 def test_layers_of_qwen_have_windows_where_its_config_switches_them_on(imported: Any) -> None:
     def windows(name: str, **changes: Any) -> list[tuple[int | None, int]]:
         model = imported(config(name, use_sliding_window=True, sliding_window=..., **changes)).model

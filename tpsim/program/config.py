@@ -35,6 +35,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "rope": ("qk_rope_head_dim",),
     "value": ("v_head_dim",),
     "window": ("sliding_window", "sliding_window_size"),
+    "global_every": ("sliding_window_pattern", "_sliding_window_pattern"),
 }
 """Field of a model or of its blocks -> the keys that config.json files have for it, the preferred one first."""
 

@@ -56,11 +56,15 @@ def later_windows(first: int) -> Rule:
     return rule
 
 
-def local_and_global(every_so_many: str, default: int, usual: int) -> Rule:
-    """Layers as ``layer_types`` has them, else local ones with a global one after so many; usual as for `window`."""
+def local_and_global(default: int, usual: int, *, stated: bool = False) -> Rule:
+    """Layers as ``layer_types`` has them, else local ones with a global one after so many; usual as for `window`.
+
+    stated  True if configs state after how many
+    """
 
     def rule(config: Config, layer: int) -> Mapping[str, Any]:
-        local = (layer + 1) % config.number(every_so_many, default, least=1) != 0
+        every = config.number(config.named_value("global_every")[0], default, least=1) if stated else default
+        local = (layer + 1) % every != 0
         kind = config.layer_type(layer) or ("sliding_attention" if local else "full_attention")
         return _windowed(config, usual, here=kind == "sliding_attention")
 
@@ -152,7 +156,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_oss": Family(
         attention={"bias": "all", "sinks": True},
         switches={"attention_bias": True},
-        masks=local_and_global("", 2, 128),
+        masks=local_and_global(2, 128),
         sparse=every,
         moe={"bias": True, "kind": "swiglu_clamped"},
         known={"quantization_config": "experts are published in mxfp4: workload.expert_dtype"},
@@ -163,7 +167,7 @@ FAMILIES: Mapping[str, Family] = {
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
         default={**GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         switches=NO_BIAS,
-        masks=local_and_global("", 2, 4096),
+        masks=local_and_global(2, 4096),
     ),
     "gemma3_text": Family(
         model=SANDWICH,
@@ -171,7 +175,7 @@ FAMILIES: Mapping[str, Family] = {
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
         default=GEMMA,
         switches=NO_BIAS,
-        masks=local_and_global("sliding_window_pattern", 6, 4096),
+        masks=local_and_global(6, 4096, stated=True),
     ),
     "gpt2": Family(
         model={"norm": "layernorm", "positions": "learned"},
