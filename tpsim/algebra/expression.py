@@ -102,6 +102,7 @@ Expression = Single | Conversion | Product
 def format_array(name: str, type_: Sharding) -> str:
     """The array in the notation.
 
+    >>> from tpsim.algebra.sharding import Sharding
     >>> format_array("A", Sharding(("I", "J"), (("X", "Y"), ())))
     'A[I_XY, J]'
     """

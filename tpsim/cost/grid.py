@@ -185,6 +185,11 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
     }
 
 
+def _together(several: Iterable[Route]) -> Route:
+    """The wires of several axes, the innermost first, as those of one: each level once."""
+    return tuple(replace(same[0], n=prod(segment.n for segment in same)) for same in zip(*several, strict=True))
+
+
 def _refuse_unswitched(machine: Machine) -> None:
     for level in machine.levels:
         if not joined(level.topology):
@@ -228,7 +233,7 @@ class Study:
         routes = packed_routes(self.machine, axes, (TENSOR, DATA))
 
         def seconds(move: Move, volume: Size) -> Timing:
-            route = tuple(segment for axis in reversed(move.axes) for segment in routes[axis])
+            route = _together([routes[axis] for axis in reversed(move.axes)])
             return time(self.machine, route, move.kind, volume, cost_model=self.cost_model)
 
         layers = counted(stack(self.practice, self.model.layers, self.model.stack))
