@@ -393,6 +393,32 @@ def test_what_is_gathered_and_not_read_takes_its_time_in_the_step():
     assert result.step.time_s == pytest.approx(step.time_s, rel=1e-12)
 
 
+def test_what_only_gradients_of_weights_read_is_gathered_once_where_backward_runs_in_two():
+    """The table's cotangent needs weights of a module that predicts further tokens, the stream's does not."""
+    layer = ["latent", "dense"]
+    result = plan(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": "deepseek-v3", "layers": [{"repeat": 2, "of": layer}], "mtp": {"of": layer}},
+            "hardware": "dgx-h100",
+            "chips": 4,
+            "mesh": {"pipe": 2, "data": 2},
+            "layout": {"pp": "pipe", "dp": "data", "zero": 3},
+            "practice": "megatron",
+            "pipeline": {"schedule": "zb-h1"},
+            "workload": {"seq": 64, "global_batch": 8, "microbatches": 2},
+        }
+    )
+    again = {"W_mtp_stream": "B", "W_mtp_embedding": "W"}
+    last = result.pipeline.step.stages[-1]
+    gathers = [row.call for row in last.rows if row.op == "param" and row.phase == "backward"]
+    for array, act in again.items():
+        assert [one.where.act for one in gathers for part in one.parts if part.array == array] == [act]
+    for stage in result.pipeline.step.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        assert parts == pytest.approx(result.pipeline.step.time_s, rel=1e-12)
+
+
 def test_a_schedule_of_one_round_is_verified_as_one():
     """Of blocking messages two rounds of interleaved stages would deadlock."""
     way = {"practice": "deepspeed", "microbatches": 8, "batch": 128}

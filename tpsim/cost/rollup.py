@@ -178,7 +178,7 @@ def element_shape(move: Move) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
     """Every collective call of `program`, in order; free slices are none.
 
-    coalesce  True: calls on parameters, gradients and optimizer state of one phase, layer, kind, axes and dtype
+    coalesce  True: calls on parameters, gradients and optimizer state of one act, layer, kind, axes and dtype
               travel as one
     """
     singles = [one for one in moves(program) if one.kind != "slice"]
@@ -205,12 +205,15 @@ def _together(singles: Iterable[Collective]) -> list[Collective]:
 
 
 def _company(single: Collective) -> Hashable | None:
-    """Calls of equal company travel together; None travels alone."""
+    """Calls of equal company travel together; None travels alone.
+
+    Of backward, what W alone needs does not travel with what B does: a schedule may run them apart.
+    """
     if single.op not in TRAVEL_TOGETHER:
         return None
     where, order = single.where, single.parts[0].move.reordered
     return (
-        where.phase,
+        where.act,
         where.loops,
         where.chunks,
         where.again,
