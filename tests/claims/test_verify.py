@@ -242,8 +242,8 @@ def test_several_scenarios_are_one_answer_with_a_line_each():
     result = tpsim.verify(SMALL, "gpt3-175b-a100-tp8-sp", progress=lambda *what: told.append(what))
     assert told == [(0, 2, SMALL), (1, 2, "gpt3-175b-a100-tp8-sp")]
     assert result.verdict == (
-        "2 scenarios: all 18 checks hold; 1,009 arrays as on one device with differences below 1e-12, "
-        "56 collective calls as claimed"
+        "2 scenarios: all 18 checks hold; 1,179 arrays as on one device with differences below 1e-12, "
+        "58 collective calls as claimed"
     )
     assert [(row["name"], row["check"]) for row in result.records()][:10] == [
         *((SMALL, check) for check in CHECKS),
@@ -258,7 +258,7 @@ def test_a_document_says_what_was_run_and_keeps_to_its_schema():
     (run,) = document["result"]["runs"]
     assert run["mesh"] == {"data": 1, "tensor": 4}
     assert run["full_size"] == "data 1 x tensor 8, 96 layers, 1 microbatch"
-    assert (run["devices"], run["layers"], run["microbatches"], run["collectives"]) == (4, 2, 1, 13)
+    assert (run["devices"], run["layers"], run["microbatches"], run["collectives"]) == (4, 2, 1, 14)
     assert run["dims"]["h"] == 4
     assert 0 < run["largest_relative_difference"] < 1e-10
 
@@ -277,7 +277,7 @@ def test_a_run_says_where_it_does_not_go_by_the_algorithms_of_the_full_size(monk
 
     monkeypatch.setattr(verify_module, "priced", by_rings)
     (note,) = verify("llama3-8b-b200-fsdp").notes
-    assert note == "llama3-8b-b200-fsdp: 1 of 7 collectives run another algorithm than at full size (ring)"
+    assert note == "llama3-8b-b200-fsdp: 2 of 8 collectives run another algorithm than at full size (ring)"
 
 
 def _by_rings(question, row):

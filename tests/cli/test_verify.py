@@ -27,8 +27,8 @@ def test_a_scenario_is_answered_check_by_check(tpsim):
     ]
     verdict, following = ran.out.splitlines()[-2:]
     assert verdict == (
-        "gpt3-175b-a100-tp8: all 9 checks hold; 502 arrays as on one device with differences below 1e-12, "
-        "13 collective calls as claimed"
+        "gpt3-175b-a100-tp8: all 9 checks hold; 587 arrays as on one device with differences below 1e-12, "
+        "14 collective calls as claimed"
     )
     assert following == "next: tpsim plan gpt3-175b-a100-tp8"
 
@@ -68,11 +68,11 @@ def test_every_mismatch_is_listed_when_verbose(tpsim, monkeypatch):
     monkeypatch.setitem(moves.WIRE, "all_reduce", lambda V, n: moves.over(V * (n - 1), n))
     short, long = tpsim("verify", SMALL), tpsim("verify", SMALL, "-v")
     hidden = "all_reduce over tensor of gradient of logits.x"
-    assert "and 6 more" in short.out
+    assert "and 7 more" in short.out
     assert "more" not in long.out
     assert hidden not in short.out
     assert long.out.count(" yes ") == 7
-    assert long.out.count(" wire planned ") == 9 + 1, "each once, and the first in the verdict again"
+    assert long.out.count(" wire planned ") == 10 + 1, "each once, and the first in the verdict again"
     assert long.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8 -v"
 
 

@@ -269,8 +269,9 @@ def test_a_window_has_two_names_and_the_usual_length_where_a_config_leaves_it_ou
 
 def test_how_many_layers_with_windows_stand_before_one_without_has_two_names(imported: Any) -> None:
     """The config class of Gemma 3 writes the second one, with an underscore before it."""
-    changes: dict[str, Any] = {"sliding_window_pattern": ..., "_sliding_window_pattern": 3}
-    stack = imported(config("gemma-3-27b", **changes)).model.stack
+    text = config("gemma-3-27b")["text_config"]
+    text["_sliding_window_pattern"] = text.pop("sliding_window_pattern") // 2
+    stack = imported({"model_type": "gemma3", "text_config": text}).model.stack
     assert [count for _, count in stack[:2]] == [2, 1]
 
 

@@ -15,7 +15,7 @@ from tests.program.test_schedules import asked
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
-from tpsim.program.op import Join, Reshard
+from tpsim.program.op import Join, Lin, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import balanced, even, linear, stated
 from tpsim.quantity.errors import InputError
@@ -25,7 +25,10 @@ from tpsim.reference.ranks import Ranks
 ORDER = ("pipe", "D", "X")
 
 
-def traced(model, split, practice=PRACTICES["megatron"], microbatches=1, **chosen):
+UNCLIPPED = replace(PRACTICES["megatron"], clip="none")
+
+
+def traced(model, split, practice=UNCLIPPED, microbatches=1, **chosen):
     """The program of a stack cut into chunks of so many layers."""
     laid = layout(tp=("X",), dp=("D",), pp=("pipe",), **chosen)
     return lower(model, laid, practice, Dtypes(), ORDER, layers=split, microbatches=microbatches)
@@ -53,9 +56,14 @@ def sender(op):
     return op.where.chunks[0] + (-1 if op.where.act == "F" else 1)
 
 
+def many(program):
+    """The ops but sums of single numbers, of which a rank that clips has as many as chunks."""
+    return (op for op in program.ops if not (op.where.block == "clip" and isinstance(op, Lin | Join)))
+
+
 def ran(program, stages, rank):
     """The ops of a rank in a program that is traced chunk by chunk."""
-    for op in program.ops:
+    for op in many(program):
         chunks = (sender(op),) if op.where.place == "cut" else op.where.chunks
         if any(stages.chunks[chunk].rank == rank for chunk in chunks):
             yield key(op)
@@ -64,7 +72,7 @@ def ran(program, stages, rank):
 def claimed(program, stages, rank):
     """The same by the program of one layer and one cut, multiplied."""
     counts = Counter()
-    for op in program.ops:
+    for op in many(program):
         counts[key(op)] += stages.count(op.where, rank)
     return +counts
 
