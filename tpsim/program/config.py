@@ -55,8 +55,8 @@ SILENT = re.compile(
 )
 """What changes no size though it is called so: rates, tolerances, factors, ways to compute."""
 
-NOT_LISTED = re.compile(
-    r"^(_|architectures$|auto_map$|model_type$|use_cache$|transformers_version$|task_|id2|label2)|dtype$|token_id$"
+ALWAYS_THERE = re.compile(
+    r"^(_|architectures$|auto_map$|use_cache$|transformers_version$|task_|id2|label2)|dtype$|token_id$"
 )
 """What configs have whatever the model."""
 
@@ -87,7 +87,7 @@ class Config:
         tied = {key: root[key] for key in NAMES["tie_embeddings"] if key in root}
         self.data: Mapping[str, Any] = tied | root["text_config"] if nested else root
         self.notes: list[str] = ["only text_config is modelled, not the other parts of the config"] if nested else []
-        self.read = {key for name in ("max_positions", "ffn", "tie_embeddings") for key in NAMES[name]}
+        self.read = {"model_type", *(key for name in ("max_positions", "ffn", "tie_embeddings") for key in NAMES[name])}
 
     def get(self, key: str) -> Any:
         """The value of a key, which is read by that; None without it."""
@@ -198,10 +198,16 @@ class Config:
         for key in unread:
             if (MEANT.search(key) or self.data[key] is False) and not SILENT.search(key):
                 self.refuse_key((*self.path, key), self.data[key])
-        told = [key for key in unread if not NOT_LISTED.search(key)]
-        for what, of in (("not read", False), ("not read, for it changes no size", True)):
-            if listed := [key for key in told if bool(SILENT.search(key)) is of]:
-                self.notes.append(f"{what}: {', '.join(sorted(listed))}")
+        left = self.data.keys() - self.read
+        usual = {key for key in left if key not in unread or ALWAYS_THERE.search(key)}
+        silent = {key for key in left - usual if SILENT.search(key)}
+        for keys, why in (
+            (left - usual - silent, ""),
+            (silent, ", for it changes no size"),
+            (usual, ", for every config has it, or it says that there is none"),
+        ):
+            if keys:
+                self.notes.append(f"not read{why}: {', '.join(sorted(keys))}")
 
     def refuse_nested_experts(self) -> None:
         """Refuse keys about experts elsewhere than in what is read."""
