@@ -43,9 +43,12 @@ def test_a_batch_of_products_shares_waves():
 
 def test_tiles_of_a_reply_are_as_low_as_its_rows():
     """A grouped product of 16 experts with 8 rows each costs a sixteenth of what whole tiles of 128 rows would."""
-    whole, low = (waves(A100.chip.tile, 8, 2880, 16, shared=shared) for shared in (False, True))
-    assert low == whole * 8 / A100.chip.tile.columns.value
+    for rows, cut in ((8, 8), (3, 8), (9, 16)):
+        whole, low = (waves(A100.chip.tile, rows, 2880, 16, shared=shared) for shared in (False, True))
+        assert low == whole * cut / A100.chip.tile.columns.value
     assert waves(A100.chip.tile, 128, 2880, 16, shared=True) == waves(A100.chip.tile, 128, 2880, 16)
+    array = load("tpu-v4").chip.tile  # loads its weights whole, however few rows stream through
+    assert waves(array, 8, 2880, 16, shared=True) == waves(array, 8, 2880, 16)
 
 
 def test_a_large_product_takes_its_waves_at_the_share_that_waves_reach(program, sizes):

@@ -15,8 +15,9 @@ def waves(tile: Tile, rows: Size, columns: Size, batch: Size, *, shared: bool = 
 
     A tile is dealt out to each of the chip's units; either side of it may lie along the rows.
 
-    shared  True where products are cut otherwise, as kernels for few rows are: into tiles as low as these; where
-            units are left without a tile they share the depth (split-K), so that all of them work on what there is
+    shared  True where products are cut otherwise, as kernels for few rows are: into tiles about as low as these where
+            a chip has such; where units are left without a tile they share the depth (split-K), so that all of them
+            work on what there is
     Source: NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantization.
     """
     long, short = tile.rows.value, tile.columns.value
@@ -27,7 +28,8 @@ def waves(tile: Tile, rows: Size, columns: Size, batch: Size, *, shared: bool = 
     if not shared:
         return whole
     filled = over(batch * rows * columns, long * short * tile.units.value)
-    low = over(smallest(rows, columns, short), short)
+    least = short if tile.least is None else tile.least.value
+    low = over(least * ceil_over(smallest(rows, columns, short), least), short)
     return where_positive(tile.units.value - batch * tiles, filled, whole * low)
 
 

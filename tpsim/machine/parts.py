@@ -38,17 +38,19 @@ class Source:
 class Tile:
     """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave.
 
+    least      rows or columns that kernels for few rows cut tiles down to; None: the tile is the unit, and stays whole
     odd_heads  share of the peak of attention's products whose head dim is no multiple of 8; None: that of others
     """
 
     rows: Constant
     columns: Constant
     units: Constant
+    least: Constant | None = None
     odd_heads: Constant | None = None
 
     def constants(self) -> Iterator[Constant]:
         """All that are stated."""
-        yield from filter(None, (self.rows, self.columns, self.units, self.odd_heads))
+        yield from filter(None, (self.rows, self.columns, self.units, self.least, self.odd_heads))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

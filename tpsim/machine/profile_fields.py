@@ -93,6 +93,7 @@ class TileFields(spec.Strict):
     rows: CountFields
     columns: CountFields
     units: CountFields = Field(description="of the chip that work on a tile each")
+    least: CountFields | None = Field(None, description="rows or columns of the lowest tile; none: tiles stay whole")
     odd_heads: RatioFields | None = Field(
         None, description="share of peak of attention's products whose head dim is no multiple of 8"
     )

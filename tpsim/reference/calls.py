@@ -48,19 +48,15 @@ class LevelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One collective as it ran, for all groups of the mesh at once.
+class Tally:
+    """What all groups of the mesh send at once: in elements where a schedule is counted, in bytes of a call.
 
-    injected  bytes that each device injected: without those that it only passed on
+    injected  by each device, without what it only passed on
     sent, received, messages  of each device, in the order of the mesh; forwarded ones included
     levels    what the links of each level carried
-    uplink    bytes on the busiest uplink that devices of a node share, in either direction; 0 if none do
+    uplink    on the busiest uplink that devices of a node share, in either direction; 0 if none do
     """
 
-    kind: MoveKind
-    axes: tuple[str, ...]
-    dtype: str
-    array: str
     injected: Counts
     sent: Counts
     received: Counts
@@ -68,6 +64,24 @@ class Call:
     steps: int
     levels: Mapping[str, LevelCall]
     uplink: int = 0
+
+    def call(self, move: Move, dtype: str, array: str) -> Call:
+        """The same in bytes of a dtype."""
+        each = bytes_of(dtype)
+        levels = {name: _in_bytes(level, each) for name, level in self.levels.items()}
+        counts = (each * self.injected, each * self.sent, each * self.received, self.messages)
+        up = each * self.uplink
+        return Call(*counts, self.steps, levels, up, kind=move.kind, axes=move.axes, dtype=dtype, array=array)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Tally):
+    """One collective as it ran, in bytes."""
+
+    kind: MoveKind
+    axes: tuple[str, ...]
+    dtype: str
+    array: str
 
     @property
     def link_total(self) -> int:
@@ -86,26 +100,6 @@ Size = int | Counts
 
 Sized = tuple["Send", Size, Size]
 """A send, its elements, and those of them that are its sender's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What a schedule sends when its array has so many elements; in elements."""
-
-    injected: Counts
-    sent: Counts
-    received: Counts
-    messages: Counts
-    steps: int
-    levels: Mapping[str, LevelCall]
-    uplink: int = 0
-
-    def call(self, move: Move, dtype: str, array: str) -> Call:
-        """The same in bytes of a dtype."""
-        each = bytes_of(dtype)
-        levels = {name: _in_bytes(level, each) for name, level in self.levels.items()}
-        counts = (each * self.injected, each * self.sent, each * self.received, self.messages)
-        return Call(move.kind, move.axes, dtype, array, *counts, self.steps, levels, each * self.uplink)
 
 
 def bytes_of(dtype: str) -> Any:

@@ -87,7 +87,7 @@ class Devices:
             tally = self._ragged(run, move, segments, self._group(move, members, filled))
         return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
 
-    def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:
+    def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Tally]:
         """Every device's block on the next device along the axes of a move, and what was sent for it."""
         segments = tuple(segment for part in parts for segment in part.segments)
         members = self.network.members(move.axes, segments)
@@ -98,8 +98,9 @@ class Devices:
         for each in self._messages(run, stores.shape[-1]):
             self._step(each, run, stores, np.add)
         moved = group.moved(stores)
-        tally = self._tally(run, hop, segments, members, stores.shape[-1])
-        return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, "int8", "")
+        return dict(zip(self.grid.devices, moved, strict=True)), self._tally(
+            run, hop, segments, members, stores.shape[-1]
+        )
 
     def _plan(self, move: Move, group: MoveGroups, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":

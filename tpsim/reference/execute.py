@@ -19,7 +19,7 @@ from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, P
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference import streamed
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
-from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.calls import Call, Tally, bytes_of
 from tpsim.reference.devices import Devices
 from tpsim.reference.live import Live
 from tpsim.reference.ranks import Ranks
@@ -299,9 +299,9 @@ def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Ca
     for device, block in blocks.items():
         like = run.like(device)
         sums[like] = sums[like] + block if like in sums else block
-    sent = np.array([block.size * bytes_of(op.output.dtype) for block in blocks.values()], dtype=np.int64)
-    call = Call(move.kind, move.axes, op.output.dtype, str(op.output), sent, sent, sent, np.ones_like(sent), 1, {})
-    return {device: sums[run.like(device)] for device in blocks}, call
+    sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
+    tally = Tally(sent, sent, sent, np.ones_like(sent), 1, {})
+    return {device: sums[run.like(device)] for device in blocks}, tally.call(move, op.output.dtype, str(op.output))
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
@@ -317,9 +317,8 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     likes = {run.like(device): block for device, block in blocks.items()}
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
     run.live.made(cut, run.elements(cut.output))
-    sent = np.array([block.size * bytes_of(cut.output.dtype) for block in blocks.values()], dtype=np.int64)
+    sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
     place, homes = {one: at for at, one in enumerate(run.grid.devices)}, {run.like(one): one for one in blocks}
     ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
-    uplink, named = run.wiring.network.uplink(ends), (cut.output.dtype, str(cut.output))
-    call = Call("send", move.axes, *named, sent, sent, sent, np.ones_like(sent), 1, {}, uplink)
-    run.causes.append(RanCollective(cut, call))
+    tally = Tally(sent, sent, sent, np.ones_like(sent), 1, {}, run.wiring.network.uplink(ends))
+    run.causes.append(RanCollective(cut, tally.call(move, cut.output.dtype, str(cut.output))))

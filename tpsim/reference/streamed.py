@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
-from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.calls import Call, Tally
 from tpsim.reference.works import index_block, numbers, work_of
 
 if TYPE_CHECKING:
@@ -79,28 +79,26 @@ def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     return moved, _together([call], move, op.output, len(blocks))
 
 
-def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Call]:
+def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Tally]:
     """Every block on the next device; beside devices of other stages, which hold none, the network plays copies."""
     likes = {run.like(device): block for device, block in blocks.items()}
     every = {device: blocks.get(device, likes[run.like(device)]) for device in run.grid.devices}
-    moved, call = run.devices.shifted(move, every, parts)
+    moved, tally = run.devices.shifted(move, every, parts)
     mine = [place for place, device in enumerate(run.grid.devices) if device in blocks]
-    counts = {name: getattr(call, name)[mine] for name in COUNTS}
-    return {device: moved[device] for device in blocks}, replace(call, **counts)
+    counts = {name: getattr(tally, name)[mine] for name in COUNTS}
+    return {device: moved[device] for device in blocks}, replace(tally, **counts)
 
 
 COUNTS = ("injected", "sent", "received", "messages")
 
 
-def _together(calls: Sequence[Call], move: Move, array: Array, devices: int) -> Call:
+def _together(hops: Sequence[Tally], move: Move, array: Array, devices: int) -> Call:
     """All hops as the one collective that they are."""
-    each = bytes_of(array.dtype)
     injected, sent, received, messages = (
-        sum((getattr(call, name) for call in calls), np.zeros(devices, np.int64)) for name in COUNTS
+        sum((getattr(hop, name) for hop in hops), np.zeros(devices, np.int64)) for name in COUNTS
     )
-    counted = (each * injected, each * sent, each * received, messages)
-    steps, uplink = (sum(getattr(call, name) for call in calls) for name in ("steps", "uplink"))
-    return Call(move.kind, move.axes, array.dtype, str(array), *counted, steps, {}, each * uplink)
+    steps, uplink = (sum(getattr(hop, name) for hop in hops) for name in ("steps", "uplink"))
+    return Tally(injected, sent, received, messages, steps, {}, uplink).call(move, array.dtype, str(array))
 
 
 # Kernels ---------------------------------------------------------------------------------------------------------
