@@ -106,19 +106,19 @@ def _text(
 ) -> str:
     """`answer` in one format, to stand in `folder`. Whatever a file or a pipe gets is never cut and never coloured."""
     if form in ("json", "trace"):
-        from tpsim.report import json
+        from tpsim.report.formats import NoNumber, json_text
 
         try:
-            return json.text(answer.to_json() if form == "json" else answer.to_trace())  # type: ignore[attr-defined]
-        except json.NoNumber as error:
+            return json_text(answer.to_json() if form == "json" else answer.to_trace())  # type: ignore[attr-defined]
+        except NoNumber as error:
             message = f"{error}, which JSON has no number for"
             raise InputError.one("no-number", message, remedy="ask of smaller sizes, or of faster machines") from None
     if form == "yaml":
         return str(answer.to_yaml(folder))  # type: ignore[attr-defined]  # asked only of those that have it
     if form == "csv":
-        from tpsim.report import csv
+        from tpsim.report.formats import csv_text
 
-        return csv.text(answer.records(), answer.columns)
+        return csv_text(answer.records(), answer.columns)
     if form == "md":
         from tpsim.report import markdown
 

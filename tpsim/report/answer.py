@@ -139,7 +139,7 @@ class Answer(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        from tpsim.report.frame import frame
+        from tpsim.report.formats import frame
 
         return frame(self.records())
 
