@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
-    from tpsim.report.bars import Bar
     from tpsim.report.picture import Picture
-    from tpsim.report.table import Line
+    from tpsim.report.table import Bar, Line
 
 
 def plan(

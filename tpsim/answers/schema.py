@@ -31,9 +31,9 @@ class Described:
         """Its JSON Schema."""
         kind = getattr(import_module(self.module), self.type)
         if self.describes == "output":
-            from tpsim.report import shape
+            from tpsim.report.answer import document_schema
 
-            return shape.document_schema(kind, self.name)
+            return document_schema(kind, self.name)
         from tpsim.quantity import spec
 
         made = spec.schema_of(kind, f"{self.name}.json")

@@ -91,13 +91,13 @@ def _sweep(
 ) -> None:
     """A search for every combination of the values that are varied."""
     from tpsim.answers.sweep import sweep as answer
-    from tpsim.pages.sweep import page
+    from tpsim.pages.search import sweep_page
 
     if save or asked.pop("pareto") or asked.pop("sensitivity"):
         message = "a sweep keeps the best layouts of every cell, and no more of any"
         raise InputError.one("no-sweep", message, remedy="leave out --save, --pareto, --sensitivity; or --sweep")
     result = answer(scenario, progress=None if output.quiet else _progress(), **asked)
-    output.write(result, lambda _: page(result))
+    output.write(result, lambda _: sweep_page(result))
     if not result.ok:
         ctx.exit(NO)
 
