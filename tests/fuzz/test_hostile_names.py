@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from tpsim.answers.collective import collective
 from tpsim.answers.hw import HwResult
 from tpsim.answers.plan import plan
-from tpsim.cli.mistakes import in_one_shape
+from tpsim.cli.main import in_one_shape
 from tpsim.pages.hw import page as hw_page
 from tpsim.pages.plan import page
 from tpsim.printable import printable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.hw import hw_show
 from tpsim.answers.model import model_show
 from tpsim.answers.plan import priced
-from tpsim.cli.mistakes import of_the_notation
+from tpsim.cli.main import of_the_notation
 from tpsim.guard.lock_file import read as read_lock
 from tpsim.pages.plan import page
 from tpsim.quantity import spec
