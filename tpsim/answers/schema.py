@@ -57,7 +57,7 @@ DESCRIBED: tuple[Described, ...] = (
     Described(
         "collective", "output", "tpsim.answers.collective", "CollectiveResult", "what tpsim collective -f json prints"
     ),
-    Described("verify", "output", "tpsim.claims.verified", "VerifyResult", "what tpsim verify -f json prints"),
+    Described("verify", "output", "tpsim.claims.checks", "VerifyResult", "what tpsim verify -f json prints"),
     Described("check", "output", "tpsim.guard.check", "CheckResult", "what tpsim check -f json prints"),
     Described("diff", "output", "tpsim.guard.diff", "DiffResult", "what tpsim diff -f json prints"),
 )

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, judged
-from tpsim.claims.wiring import BOOK, parts, staged
+from tpsim.claims.counted import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load

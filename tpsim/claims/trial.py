@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
-from tpsim.claims.wiring import BOOK, plan_wiring
+from tpsim.claims.counted import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
 from tpsim.question.prices import route_over

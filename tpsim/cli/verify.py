@@ -15,7 +15,7 @@ from tpsim.cli.question import question_options
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.claims.verified import VerifyResult
+    from tpsim.claims.checks import VerifyResult
     from tpsim.claims.verify import Progress
     from tpsim.cli.output import Output
 
