@@ -19,7 +19,7 @@ from tpsim.program.copies import DIMS_OF, Level, parts_of
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, Rows, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
-from tpsim.reference.derivative import slopes
+from tpsim.reference.compare import slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
 from tpsim.reference.routing import drawn, evenly, own, turned_copies, turns

@@ -15,8 +15,7 @@ from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Index
 from tpsim.program.schedules import pipeline_schedule
-from tpsim.reference.compare import compared
-from tpsim.reference.derivative import slopes
+from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.functions import INDEX
 from tpsim.reference.leaves import leaves

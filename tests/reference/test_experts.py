@@ -15,8 +15,7 @@ from tpsim.cost.memory import local_bytes
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
-from tpsim.reference.compare import compared
-from tpsim.reference.derivative import slopes
+from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.leaves import leaves
 from tpsim.reference.routing import drawn, evenly, own

@@ -13,8 +13,7 @@ from tpsim.report.record import Count, Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tpsim.reference.compare import Compared
-    from tpsim.reference.derivative import Slope
+    from tpsim.reference.compare import Compared, Slope
 
 TOLERANCE = 1e-10
 """Relative difference of float64 values that only ordering explains."""

@@ -11,8 +11,7 @@ from tpsim.machine.additive import Group, groups
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_over
 from tpsim.reference.collectives import Part
-from tpsim.reference.network import Network
-from tpsim.reference.wiring import Wiring
+from tpsim.reference.network import Network, Wiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Program
     from tpsim.question.question import Question
     from tpsim.reference.execute import Inputs, Run
-    from tpsim.reference.wiring import Wiring
+    from tpsim.reference.network import Wiring
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ from tpsim.quantity.size import over
 from tpsim.question.folders import guarded
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
-from tpsim.reference.compare import Misaligned, compared
-from tpsim.reference.derivative import slopes
+from tpsim.reference.compare import Misaligned, compared, slopes
 from tpsim.reference.execute import label
 from tpsim.report.numbers import counted
 

@@ -22,9 +22,9 @@ from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.calls import Call, Tally, bytes_of
 from tpsim.reference.devices import Devices
 from tpsim.reference.live import Live
+from tpsim.reference.network import Wiring, rings
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
-from tpsim.reference.wiring import Wiring, rings
 from tpsim.reference.works import Positions, Work, work_of
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""The wires that a mesh stands on: where every device stands, and which directed links a hop of a group crosses."""
+"""The wires that a mesh stands on: where devices stand, which links a hop crosses, over which parts a move runs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -10,16 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.fabric.wires import joined
+from tpsim.algebra.moves import Move
+from tpsim.fabric.wires import Segment, joined
+from tpsim.program.op import Reshard
 from tpsim.reference.blocks import Grid
+from tpsim.reference.collectives import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.slices import AxisPiece
-    from tpsim.fabric.wires import Segment, SegmentTopology
+    from tpsim.fabric.wires import SegmentTopology
 
 Index = NDArray[np.int64]
 
@@ -174,3 +178,35 @@ def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> I
     found = row + offsets[to % len(offsets)]
     beyond = (to < 0) | (to >= len(offsets))
     return np.where(beyond, NOWHERE, found) if lane.topology == "line" else found
+
+
+Parts = Callable[[Move, float, Reshard], Sequence[Part]]
+"""The parts of the network that a move runs over, innermost first: from the move, its V in bytes, and its cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A network and how every move runs on it."""
+
+    network: Network
+    parts: Parts
+
+
+def rings(mesh: Mesh) -> Wiring:
+    """Every mesh axis a closed ring of its own; several axes together are a torus."""
+
+    def parts(move: Move, _volume: float, _op: Reshard) -> Sequence[Part]:
+        return on_rings(mesh, move)
+
+    return Wiring(Network.rings(mesh), parts)
+
+
+def on_rings(mesh: Mesh, move: Move) -> Sequence[Part]:
+    """How a move runs where every mesh axis is a ring of its own."""
+    busy = [axis for axis in move.axes if mesh.axes[axis] > 1]
+    segments = tuple(Segment("rings", axis, "ring", mesh.axes[axis]) for axis in busy)
+    if move.kind == "permute" or move.streamed:
+        return [Part(segments, "permute")]
+    if len(segments) > 1:
+        return [Part(segments, "rotated")]
+    return [Part(segments, "shortest" if move.kind == "all_to_all" else "ring")]
