@@ -21,8 +21,8 @@ from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.reference.compare import slopes
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
 from tpsim.reference.routing import drawn, evenly, own, turned_copies, turns
+from tpsim.reference.run import leaves
 
 NODE, RANK = Level("node", ("R",)), Level("rank", ("E",))
 BOTH = layout(dp=("R", "E"), ep=("R", "E"))

@@ -18,7 +18,7 @@ from tpsim.program.schedules import pipeline_schedule
 from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.functions import INDEX
-from tpsim.reference.leaves import leaves
+from tpsim.reference.run import leaves
 
 RATE = 0.3
 MODELS = [replace(model, dropout=RATE) for model in (GPT, LLAMA, NEOX)]

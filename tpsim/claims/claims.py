@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.reference.calls import Call
-    from tpsim.reference.execute import Run
+    from tpsim.reference.run import Run
 
 OWN_WIRE = frozenset(check.name for check in EVERY if check.copies)
 """Algorithms that inject other bytes than the least, which is what `wire` is; they are held by what they carry."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Again, Phase, Reshard, Where
     from tpsim.quantity.size import Size
     from tpsim.reference.calls import Call
-    from tpsim.reference.execute import Run
+    from tpsim.reference.run import Run
 
 
 @dataclass(frozen=True, slots=True)

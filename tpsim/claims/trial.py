@@ -14,8 +14,8 @@ from tpsim.question.prices import route_over
 from tpsim.question.routing import routed
 from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
 from tpsim.reference.routing import evenly
+from tpsim.reference.run import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
     from tpsim.question.question import Question
-    from tpsim.reference.execute import Inputs, Run
     from tpsim.reference.network import Wiring
+    from tpsim.reference.run import Inputs, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from tpsim.question.folders import guarded
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared, slopes
-from tpsim.reference.execute import label
+from tpsim.reference.run import label
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.expression_options import read_mesh
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.run import leaves
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:

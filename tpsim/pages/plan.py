@@ -163,7 +163,7 @@ MOST_STAGES = 8
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     memory = result.memory
-    lines = memory_lines(memory, inference=result.question.inference)
+    lines = memory_lines(memory, inference=result.question.inference is not None)
     rows = [
         {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
         for what, size in lines.items()

@@ -11,8 +11,9 @@ import numpy as np
 
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
-from tpsim.reference.execute import label, rerun
+from tpsim.reference.execute import rerun
 from tpsim.reference.routing import reordered
+from tpsim.reference.run import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.op import Phase
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.execute import Run
+    from tpsim.reference.run import Run
 
 FLOOR = 1e-6
 """Arrays below this size are compared absolutely: a cotangent that is zero but for rounding has no relative error."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.running import Choice, Running, Table
+    from tpsim.reference.run import Choice, Run, Table
 
 EMPTY = -1
 
@@ -111,7 +111,7 @@ def drawn(seed: int, skew: float = 0.0) -> Choice:
     return choose
 
 
-def table(run: Running, filled: Filled) -> Table:
+def table(run: Run, filled: Filled) -> Table:
     """Which token fills each row: those of each part of the rows in the order of its tokens.
 
     Raises ValueError, naming expert and part, if more tokens choose an expert than it has rows there.
@@ -133,7 +133,7 @@ def table(run: Running, filled: Filled) -> Table:
     return run.tables[filled]
 
 
-def _parts(run: Running, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
+def _parts(run: Run, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     """The tokens of each part of the rows, and how many rows an expert has there."""
     grid, type_ = run.grid, filled.chosen.type
     of = {grid.rank(device, filled.slots): grid.window(device, type_, run.sizes)[:2] for device in grid.devices}
@@ -142,7 +142,7 @@ def _parts(run: Running, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     return parts, run.sizes[rows] // len(parts)
 
 
-def marks(run: Running, array: Array, type_: Sharding, device: Device) -> Block:
+def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
     """1 for every element of a device's block of this type that is of a row that there is, else 0."""
     window = run.grid.window(device, type_, run.sizes)
     there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
@@ -150,21 +150,21 @@ def marks(run: Running, array: Array, type_: Sharding, device: Device) -> Block:
     return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
 
 
-def emptied(run: Running, array: Array, blocks: Blocks) -> Blocks:
+def emptied(run: Run, array: Array, blocks: Blocks) -> Blocks:
     """The same with nothing in rows that there are not: a bias does not fill them."""
     if (_of(run, array) != EMPTY).all():
         return blocks
     return {device: block * marks(run, array, array.type, device) for device, block in blocks.items()}
 
 
-def _of(run: Running, array: Array) -> Table:
+def _of(run: Run, array: Array) -> Table:
     """Which token fills each row of an array. Raises ValueError for one that has no ragged rows."""
     if array.filled is None:
         raise ValueError(f"{array} has no rows that tokens fill")
     return table(run, array.filled)
 
 
-def carried(run: Running, op: Dispatch | Combine) -> Blocks:
+def carried(run: Run, op: Dispatch | Combine) -> Blocks:
     """Every device's rows of its tokens, or the sum of rows where their tokens are."""
     x = op.inputs[0]
     held = {device: run.blocks[x][device] for device in run.holders(op.where)}
@@ -173,7 +173,7 @@ def carried(run: Running, op: Dispatch | Combine) -> Blocks:
     return {device: _combined(run, op, device, block) for device, block in held.items()}
 
 
-def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Block:
+def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
     x, out = op.inputs[0], op.output
     if x.filled:
         made = block[_copies(run, x, out, device)]
@@ -190,7 +190,7 @@ def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Blo
     return np.asarray(made)
 
 
-def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
+def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     rows, out = op.inputs[0], op.output
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
     if out.filled:
@@ -210,12 +210,12 @@ def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
     return made.reshape(shape)
 
 
-def _rows_of(run: Running, rows: Array, device: Device) -> Table:
+def _rows_of(run: Run, rows: Array, device: Device) -> Table:
     """The tokens of a device's rows, by their global number."""
     return _of(run, rows)[run.grid.window(device, rows.type, run.sizes)[:2]]
 
 
-def _copies(run: Running, copies: Array, rows: Array, device: Device) -> tuple[Table, Table]:
+def _copies(run: Run, copies: Array, rows: Array, device: Device) -> tuple[Table, Table]:
     """For each row of a device the copy of its token there, by its place: of which node, and as which one.
 
     Raises ValueError, naming array and device, for a row whose token has no copy there.
@@ -233,7 +233,7 @@ def _copies(run: Running, copies: Array, rows: Array, device: Device) -> tuple[T
     return node, copy
 
 
-def _rows(run: Running, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
+def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
     """The tokens of a device's rows, by their global number and by their place among its own."""
     ids = _rows_of(run, rows, device)
     b, s = run.grid.window(device, tokens.type, run.sizes)[:2]
@@ -242,7 +242,7 @@ def _rows(run: Running, rows: Array, tokens: Array, device: Device) -> tuple[Tab
     return ids, np.where(ids == EMPTY, 0, own_ids)
 
 
-def _positions(run: Running, ids: Table) -> Table:
+def _positions(run: Run, ids: Table) -> Table:
     """The same tokens by where they stand in their sequence, instead of where devices have them."""
     if run.positions is None:
         return ids
@@ -250,7 +250,7 @@ def _positions(run: Running, ids: Table) -> Table:
     return np.where(ids == EMPTY, EMPTY, ids - ids % length + run.positions[ids % length])
 
 
-def reordered(mine: Running, array: Array, whole: Running, other: Array, value: Block) -> Block:
+def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
     here, there = _positions(mine, _of(mine, array)), _of(whole, other)
     found = np.zeros_like(value)

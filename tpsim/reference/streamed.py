@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array, Op, Program
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.collectives import Part
-    from tpsim.reference.running import Running as Run
-    from tpsim.reference.works import Positions, Work
+    from tpsim.reference.run import Positions, Run, Steps, Work
 
 KEYS = "t"
 """The dim whose blocks travel."""
-
-Steps = list["Blocks"]
-"""The block that each device has in each step."""
 
 
 def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Steps, Call]:

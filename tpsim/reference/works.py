@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tpsim.program.dispatch import CHOICE, COUNTED, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
@@ -18,19 +17,16 @@ from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE, past
 from tpsim.reference.routing import parts_reached
+from tpsim.reference.run import Positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.reference.blocks import Grid
-    from tpsim.reference.running import Choice
+    from tpsim.reference.run import Choice, Work
 
-Positions = NDArray[np.int64]
 Numbers = Callable[[Device], list[Positions]]
 """The global indices of a device's block, per dim."""
-
-Work = Callable[[Device, list[Block]], Block]
-"""What a device makes of its blocks of an op's inputs."""
 
 
 def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positions: Positions | None = None) -> Work:
