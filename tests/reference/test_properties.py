@@ -15,9 +15,8 @@ from tests.generators import arrays, extents, meshes, operands, products, reshar
 from tests.machines import SWITCHED, TORUS
 from tests.reference.site import Site, hold, loads_as_claimed, machine, spread
 from tpsim.algebra.contract import flops, local_product
-from tpsim.algebra.graph import move
 from tpsim.algebra.legality import OwedError, owed_after
-from tpsim.algebra.moves import wire
+from tpsim.algebra.moves import move, wire
 from tpsim.algebra.planner import Prices, book, product_ways, reshard_ways
 from tpsim.algebra.reshard import Routes
 from tpsim.algebra.sharding import ShardingError

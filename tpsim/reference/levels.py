@@ -186,9 +186,11 @@ def rotated(axes: Sequence[Axis], closed: Sequence[bool], kind: MoveKind) -> Sch
     """
     if kind == "all_reduce":
         return rotated(axes, closed, "reduce_scatter").then(rotated(axes, closed, "all_gather"))
-    parts = dict(_equal(open_first(closed)) if kind == "all_to_all" else weighted(axes, closed))
+    order = open_first(closed)
+    equal = dict.fromkeys(_turned(order), Fraction(1, len(order)))
+    parts = equal if kind == "all_to_all" else dict(weighted(axes, closed))
     shares = common(*(share.denominator for share in parts.values()))
-    units = shares * small_units(axes, stages(kind, open_first(closed)))
+    units = shares * small_units(axes, stages(kind, order))
     runs, start = [], 0
     for order, share in parts.items():
         stop = start + int(share * units)
@@ -213,10 +215,6 @@ def weighted(axes: Sequence[Axis], closed: Sequence[bool]) -> list[tuple[Order, 
             return [((*order, *idle), share) for order, share in zip(orders, shares, strict=True) if share]
     wires = " x ".join(f"{axis.n} ({'ring' if ring else 'line'})" for axis, ring in zip(axes, closed, strict=True))
     raise InputError.one("no-schedule", f"no shares keep all links of {wires} equally busy")
-
-
-def _equal(order: Order) -> list[tuple[Order, Fraction]]:
-    return [(turned, Fraction(1, len(order))) for turned in _turned(order)]
 
 
 def _turned(order: Sequence[int]) -> list[Order]:

@@ -40,14 +40,10 @@ def thinned(lane: Sequence[Span], whole: float, cells: int) -> list[Span]:
             sorts.setdefault(at, set()).add(sort)
     cell = whole / cells
     alone = {at: here.pop() if len(here) == 1 else IN_TURN for at, here in sorts.items()}
-    seen = [(at, IN_TURN if _is_between(alone, at) else sort) for at, sort in sorted(alone.items())]
+    between = {at for at in alone if alone.get(at - 1) == alone.get(at + 1) == IN_TURN}
+    seen = [(at, IN_TURN if at in between else sort) for at, sort in sorted(alone.items())]
     runs = (list(run) for _, run in groupby(enumerate(seen), key=lambda one: (one[1][0] - one[0], one[1][1])))
     return [Span(run[0][1][0] * cell, min((run[-1][1][0] + 1) * cell, whole), run[0][1][1]) for run in runs]
-
-
-def _is_between(cells: Mapping[int, str], at: int) -> bool:
-    """True for a cell between two in which several sorts lie."""
-    return cells.get(at - 1) == cells.get(at + 1) == IN_TURN
 
 
 SCHEMA, VERSION = "https://vega.github.io/schema/vega-lite/v5.json", "5.21"
