@@ -97,9 +97,9 @@ def ways(ask, mesh, priced):
         return product_ways(ask, mesh.order, priced).plans
     except ShardingError:
         summed = [dim for dim in ask.all_dims if dim not in ask.dims]
-        owing = {axis for _, type_ in ask.operands for axis in type_.owed_axes}
+        owed = {owed for _, type_ in ask.operands for owed in type_.owes}
         assert not summed
-        assert not ask.wanted.owed_axes <= owing
+        assert not ask.wanted.owes <= owed  # a max that is owed is no sum that is wanted
         return ()
 
 
