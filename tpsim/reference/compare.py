@@ -72,12 +72,12 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
         else:
             continue
         labelled.add(op.output)
-        yield judge.held(op.output, expected, op.where.phase, name, result=False)
+        yield judge.judged(op.output, expected, op.where.phase, name, result=False)
     for name, array in sharded.program.results.items():
         expected = _as(array, whole.program.results[name], sharded, whole)
         phase: Phase = "backward" if name.startswith("grad.") else "update" if name.startswith("new.") else "forward"
-        held = judge.held(array, expected, phase, f"{name}{array.type}", result=True)
-        yield replace(held, again=array in labelled)
+        result = judge.judged(array, expected, phase, f"{name}{array.type}", result=True)
+        yield replace(result, again=array in labelled)
         labelled.add(array)
 
 
@@ -121,7 +121,7 @@ class _Judge:
             self.known[array], _ = self.run.grid.assemble(self.run.blocks[array], array.type, self.run.sizes)
         return self.known[array]
 
-    def held(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
+    def judged(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
         """The blocks of `array` against `expected`."""
         self.known[array] = expected
         blocks, windows = self.run.blocks[array], self._windows(array.type)

@@ -114,16 +114,16 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return run.summed[op.output]
     if op not in run.works:
         run.works[op] = work_of(op, run.grid, run.sizes, run.choose, run.positions)
-    held = [run.blocks[x] for x in op.inputs]
-    made = {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+    inputs = [run.blocks[x] for x in op.inputs]
+    made = {device: run.works[op](device, [blocks[device] for blocks in inputs]) for device in run.holders(op.where)}
     return emptied(run, op.output, made) if op.output.filled else made
 
 
 def _joined(run: Run, op: Join) -> Blocks:
     """What the chunks of each device have of an array, added up; nothing where they have none."""
     parts = [run.blocks[part] for part in op.inputs]
-    found = {device: [part[device] for part in parts if device in part] for device in run.holders(op.where)}
-    return {device: np.asarray(sum(own[1:], own[0])) if own else np.zeros(()) for device, own in found.items()}
+    chunks = {device: [part[device] for part in parts if device in part] for device in run.holders(op.where)}
+    return {device: np.asarray(sum(own[1:], own[0])) if own else np.zeros(()) for device, own in chunks.items()}
 
 
 def _moved(run: Run, op: Reshard) -> Blocks:
@@ -155,19 +155,19 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
 
     Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.
     """
-    held, order = set(blocks), run.grid.devices
-    if move.members and len(held) < len(order):
+    holders, order = set(blocks), run.grid.devices
+    if move.members and len(holders) < len(order):
         return _exchanged(run, move, blocks, op)
     filled = {device: marks(run, op.output, move.before, device) for device in order} if op.output.filled else None
     play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
-    if len(held) == len(order):
+    if len(holders) == len(order):
         return play(blocks)
     likes = {run.like(device): block for device, block in blocks.items()}
-    beside = {device: likes[run.like(device)] for device in order if device not in held}
+    beside = {device: likes[run.like(device)] for device in order if device not in holders}
     moved, call = play({**beside, **blocks})
-    mine = [place for place, device in enumerate(order) if device in held]
+    mine = [place for place, device in enumerate(order) if device in holders]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
-    return {device: moved[device] for device in order if device in held}, replace(call, **counts)
+    return {device: moved[device] for device in order if device in holders}, replace(call, **counts)
 
 
 def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
@@ -195,7 +195,10 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
     run.live.made(cut, elements(run, cut.output))
     sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
-    place, homes = {one: at for at, one in enumerate(run.grid.devices)}, {run.like(one): one for one in blocks}
+    place, homes = (
+        {device: at for at, device in enumerate(run.grid.devices)},
+        {run.like(device): device for device in blocks},
+    )
     ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
     tally = Tally(sent, sent, sent, np.ones_like(sent), 1, {}, run.wiring.network.uplink(ends))
     run.causes.append(RanCollective(cut, tally.call(move, cut.output.dtype, str(cut.output))))

@@ -85,8 +85,10 @@ class Network:
         """
         digits = [digit for axis in axes for digit in self._digits(axis)]
         by_lane = {segment.axis: [digit for digit in digits if digit[0] == segment.axis] for segment in segments}
-        sizes = {name: prod(size for _, _, size, _ in found) for name, found in by_lane.items()}
-        if any(sizes[one.axis] != one.n for one in segments) or sum(map(len, by_lane.values())) != len(digits):
+        sizes = {name: prod(size for _, _, size, _ in own_digits) for name, own_digits in by_lane.items()}
+        if any(sizes[segment.axis] != segment.n for segment in segments) or sum(map(len, by_lane.values())) != len(
+            digits
+        ):
             raise ValueError(f"segments {list(map(str, segments))} do not make up mesh axes {list(axes)}")
         offsets = np.zeros(1, dtype=np.int64)
         for segment in segments:
@@ -101,7 +103,11 @@ class Network:
         loads: dict[tuple[str, int, int], int] = defaultdict(int)
         shared = any(lane.nodes.size for lane in self.lanes.values())
         for source, target, size in messages if shared else ():
-            apart = (one for one in self.lanes.values() if source - one.first[source] != target - one.first[target])
+            apart = (
+                crossed
+                for crossed in self.lanes.values()
+                if source - crossed.first[source] != target - crossed.first[target]
+            )
             *_, lane = apart
             for way, at in enumerate((source, target)) if lane.nodes.size else ():
                 loads[lane.name, way, int(lane.nodes[at])] += size
@@ -117,11 +123,11 @@ class Network:
         """Where the devices of a mesh axis lie: (lane, order on it, devices, how far apart in the mesh's own order)."""
         later = self.grid.mesh.order[self.grid.mesh.order.index(axis) + 1 :]
         apart = self.grid.mesh.size(*later)
-        found = []
+        digits = []
         for name, size in self.digits[axis]:
-            found.append((name, self.lanes[name].on[axis][1], size, apart))
+            digits.append((name, self.lanes[name].on[axis][1], size, apart))
             apart *= size
-        return found
+        return digits
 
 
 Digit = tuple[str, int, int, int]
@@ -175,9 +181,9 @@ def _wired(network: Network, lane: Lane) -> Lane:
 
 def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> Index:
     to = place + way
-    found = row + offsets[to % len(offsets)]
+    neighbour = row + offsets[to % len(offsets)]
     beyond = (to < 0) | (to >= len(offsets))
-    return np.where(beyond, NOWHERE, found) if lane.topology == "line" else found
+    return np.where(beyond, NOWHERE, neighbour) if lane.topology == "line" else neighbour
 
 
 Parts = Callable[[Move, float, Reshard], Sequence[Part]]

@@ -37,7 +37,7 @@ def opposite_gather(n: int) -> Schedule:
 def one_way_gather(n: int, way: int = 1) -> Schedule:
     """Every chunk goes all the way round."""
     steps = tuple(
-        tuple(Send(at, (at + way) % n, (_one((at - way * step) % n),), way=way) for at in range(n))
+        tuple(Send(at, (at + way) % n, (_piece((at - way * step) % n),), way=way) for at in range(n))
         for step in range(n - 1)
     )
     return Schedule(n, n, 1, steps)
@@ -101,7 +101,7 @@ def _chunk(n: int, source: int, target: int, units: int) -> Piece:
     return start, start + units
 
 
-def _one(block: int) -> Piece:
+def _piece(block: int) -> Piece:
     return block, block + 1
 
 

@@ -118,7 +118,7 @@ def table(run: Run, filled: Filled) -> Table:
     """
     if filled not in run.tables:
         chosen, (parts, rows) = run.value(filled.chosen), _parts(run, filled)
-        found = np.full((chosen.shape[-1], len(parts) * rows), EMPTY, dtype=np.int64)
+        token_of = np.full((chosen.shape[-1], len(parts) * rows), EMPTY, dtype=np.int64)
         tokens = np.arange(chosen[..., 0].size).reshape(chosen.shape[:2])
         for part, window in enumerate(parts):
             ids = tokens[window].ravel()
@@ -128,8 +128,8 @@ def table(run: Run, filled: Filled) -> Table:
                 if own_ids.size > rows:
                     chosen_by = f"{own_ids.size} tokens of part {part} choose expert {expert}"
                     raise ValueError(f"{chosen_by}, which has {rows} rows for them")
-                found[expert, part * rows : part * rows + own_ids.size] = own_ids
-        run.tables[filled] = found
+                token_of[expert, part * rows : part * rows + own_ids.size] = own_ids
+        run.tables[filled] = token_of
     return run.tables[filled]
 
 
@@ -167,10 +167,10 @@ def _of(run: Run, array: Array) -> Table:
 def carried(run: Run, op: Dispatch | Combine) -> Blocks:
     """Every device's rows of its tokens, or the sum of rows where their tokens are."""
     x = op.inputs[0]
-    held = {device: run.blocks[x][device] for device in run.holders(op.where)}
+    blocks = {device: run.blocks[x][device] for device in run.holders(op.where)}
     if isinstance(op, Dispatch):
-        return {device: _dispatched(run, op, device, block) for device, block in held.items()}
-    return {device: _combined(run, op, device, block) for device, block in held.items()}
+        return {device: _dispatched(run, op, device, block) for device, block in blocks.items()}
+    return {device: _combined(run, op, device, block) for device, block in blocks.items()}
 
 
 def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
@@ -220,12 +220,12 @@ def _copies(run: Run, copies: Array, rows: Array, device: Device) -> tuple[Table
 
     Raises ValueError, naming array and device, for a row whose token has no copy there.
     """
-    ids, held = _rows_of(run, rows, device), _rows_of(run, copies, device)
+    ids, kept = _rows_of(run, rows, device), _rows_of(run, copies, device)
     (first, _), (at, _) = (run.grid.window(device, x.type, run.sizes)[:2] for x in (rows, copies))
     each = run.sizes[rows.dims[0]] // run.sizes[copies.dims[0]]
     node = np.broadcast_to((np.arange(first.start, first.stop) // each - at.start)[:, None], ids.shape)
-    places = np.full((held.shape[0], int(max(ids.max(), held.max())) + 2), EMPTY, dtype=np.int64)
-    for place, tokens in zip(places, held, strict=True):
+    places = np.full((kept.shape[0], int(max(ids.max(), kept.max())) + 2), EMPTY, dtype=np.int64)
+    for place, tokens in zip(places, kept, strict=True):
         place[tokens[tokens != EMPTY]] = np.flatnonzero(tokens != EMPTY)
     copy = places[node, ids]
     if (copy[ids != EMPTY] == EMPTY).any():
@@ -253,7 +253,7 @@ def _positions(run: Run, ids: Table) -> Table:
 def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
     here, there = _positions(mine, _of(mine, array)), _of(whole, other)
-    found = np.zeros_like(value)
+    ordered = np.zeros_like(value)
     at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
     expert, row = np.nonzero(there != EMPTY)
     at[expert, there[expert, row]] = row
@@ -261,6 +261,6 @@ def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -
     order = [array.dims.index(dim) for dim in GOALS[array.filled.chosen.dims[-1]]] if array.filled else []
     rest = [place for place in range(value.ndim) if place not in order]
     moved = value.transpose([*order, *rest])
-    result = found.transpose([*order, *rest])
+    result = ordered.transpose([*order, *rest])
     result[expert, row] = moved[expert, at[expert, here[expert, row]]]
-    return found
+    return ordered

@@ -30,7 +30,8 @@ def doubling_gather(n: int) -> Schedule:
         count = min(reach, n - reach)
         steps.append(
             tuple(
-                Send(at, (at - reach) % n, joined(_one((at + ahead) % n) for ahead in range(count))) for at in range(n)
+                Send(at, (at - reach) % n, joined(_piece((at + ahead) % n) for ahead in range(count)))
+                for at in range(n)
             )
         )
         reach *= 2
@@ -51,13 +52,13 @@ def in_switch(n: int) -> Schedule:
 def summed(n: int) -> Schedule:
     """Reduce-scatter by the switch: each owner reads the sum of all copies of its chunk."""
     read = [Send(at, n, ((0, n),), add=True) for at in range(n)]
-    read += [Send(n, owner, (_one(owner),)) for owner in range(n)]
+    read += [Send(n, owner, (_piece(owner),)) for owner in range(n)]
     return Schedule(n, n, 1, (tuple(read),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
 
 def multicast(n: int) -> Schedule:
     """All-gather by the switch: each owner stores its chunk to everyone."""
-    store = [Send(owner, n, (_one(owner),)) for owner in range(n)]
+    store = [Send(owner, n, (_piece(owner),)) for owner in range(n)]
     store += [Send(n, at, ((0, n),)) for at in range(n)]
     return Schedule(n, n, 1, (tuple(store),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
@@ -101,7 +102,7 @@ def direct_exchange(n: int) -> Schedule:
 
 
 def _straight(n: int, at: int, to: int) -> Send:
-    return Send(at, to, (_one(at * n + to),))
+    return Send(at, to, (_piece(at * n + to),))
 
 
 def _ported(ring: Schedule) -> Schedule:
@@ -110,7 +111,7 @@ def _ported(ring: Schedule) -> Schedule:
     return Schedule(ring.n, ring.blocks, ring.units, steps)
 
 
-def _one(block: int) -> tuple[int, int]:
+def _piece(block: int) -> tuple[int, int]:
     return block, block + 1
 
 

@@ -39,8 +39,8 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Einsum():
             return _einsum(op)
         case Index():
-            told = partial(numbers, op.output, grid, sizes, positions)
-            return partial(index_block, op, sizes, told, choose=choose if op.fn == CHOICE else None)
+            indices = partial(numbers, op.output, grid, sizes, positions)
+            return partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
         case Append():
             return partial(_appended, op, grid, sizes)
         case Max():
@@ -98,7 +98,7 @@ def _einsum(op: Einsum) -> Work:
 def index_block(
     op: Index,
     sizes: Mapping[str, int],
-    told: Numbers,
+    indices_of: Numbers,
     device: Device,
     blocks: list[Block],
     *,
@@ -107,7 +107,7 @@ def index_block(
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
     if op.fn == REACHED:
         return parts_reached(sizes[op.output.dims[-1]], blocks[0])
-    own = told(device)
+    own = indices_of(device)
     if op.fn == COUNTED:
         return np.asarray(blocks[0].sum(axis=(0, 1))[own[0], None])
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
@@ -122,8 +122,8 @@ def numbers(
 ) -> list[Positions]:
     """The global indices of a device's block of an array, per dim; of tokens their positions."""
     parts = grid.window(device, array.type, sizes)
-    held = [positions if dim in TOKENS else None for dim in array.dims]
-    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(held, parts, strict=True)]
+    orders = [positions if dim in TOKENS else None for dim in array.dims]
+    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(orders, parts, strict=True)]
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:
