@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.ran import Channel, Message, Ran, channel_of
 from tpsim.program.schedules import made
@@ -28,12 +28,30 @@ class Way:
 
     ahead   messages that its sender has come to give, less those that its receiver has come to take
     latest  the last that has set off; of them `coming` have not been taken
+
+    Where messages hold ranks up but in steady state, in order:
+
+    caught  whether each is taken where its rank is held up
+    there   when ranks have come to take such ones
+    given   those that have not set off
     """
 
     channel: Channel
     ahead: int = 0
     latest: Message | None = None
     coming: deque[Message] = field(default_factory=deque)
+    caught: deque[bool] = field(default_factory=deque)
+    there: deque[tuple[Any, Place]] = field(default_factory=deque)
+    given: deque[Given] = field(default_factory=deque)
+
+
+class Given(NamedTuple):
+    """A message that has not set off: from when on it could, its seconds on the way, and whether its rank waits."""
+
+    start: Any
+    place: Place
+    flight: Any
+    held: bool
 
 
 class Turns:
