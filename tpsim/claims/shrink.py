@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tpsim.claims.shrunk_dims import shrunk_dims, shrunk_model
 from tpsim.claims.shrunk_placement import OTHER, PAIR, shrunk_placement
 from tpsim.program.copies import DIMS_OF, parts_of
-from tpsim.program.schedules import forward_only, pipeline_schedule
+from tpsim.program.schedules import checked, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
 from tpsim.question.scenario_file import CopiesFields
@@ -116,7 +116,7 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
         return forward_only(ranks)
     rounds = ranks * max(1, had // question.schedule.ranks)
     parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
-    return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)
+    return checked(pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts))
 
 
 def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:

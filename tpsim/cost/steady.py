@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.turns import Given, Turns
-from tpsim.program.schedules import made
+from tpsim.cost.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class Steady(Turns):
-    """The ranks in turn.
-
-    until   the gap of each rank up to which it is held up; `since`: and from which on
-    """
+    """The ranks in turn."""
 
     def __init__(self, *asked: Any) -> None:
         """All ranks before their first actions.
@@ -31,22 +27,18 @@ class Steady(Turns):
         first of the backwards that it ends with.
         """
         super().__init__(*asked)
-        examples, of = self.schedule.kinds
-        acts = [{part[0] for part in example} for example in examples]
-        self.until = [next((at for at, kind in enumerate(one) if acts[kind] != {"F"}), len(one)) - 1 for one in of]
-        self.since = [max((at for at, kind in enumerate(one) if "F" in acts[kind]), default=-1) + 3 for one in of]
-        for rank, kinds in enumerate(self.kinds):
-            for place, kind in enumerate(kinds):
+        acts = [{part[0] for part in example} for example in self.schedule.kinds.examples]
+        for rank, of in enumerate(self.schedule.kinds.of):
+            until = next((at for at, kind in enumerate(of) if acts[kind] != {"F"}), len(of))
+            since = max((at for at, kind in enumerate(of) if "F" in acts[kind]), default=-1) + 3
+            self.held[rank] = [at < until or at >= since for at in range(len(of) + 1)]
+            for kind, held in zip(self.kinds[rank], self.held[rank], strict=True):
                 for way, _ in self.takes[kind]:
-                    way.caught.append(self.holds(rank, place))
+                    way.caught.append(held)
 
     def opener(self) -> Callable[[int, int], None]:
         """What opens a gap of a rank."""
         return self._open
-
-    def holds(self, rank: int, place: int) -> bool:
-        """True for a gap in which a rank is held up by what it gives."""
-        return place <= self.until[rank] or place >= self.since[rank]
 
     def lacks(self, way: Way, sign: int) -> bool:
         """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
@@ -54,7 +46,7 @@ class Steady(Turns):
 
     def _open(self, rank: int, place: int) -> None:
         """A gap opens: what can leaves, and what the rank needs before its next action is waited for."""
-        kinds, held, start, here = self.kinds[rank], self.holds(rank, place), self.opened[rank], (rank, place - 1)
+        kinds, held, start, here = self.kinds[rank], self.held[rank][place], self.opened[rank], (rank, place - 1)
         gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
         self.places[rank], missing = place, len(gives) if held else 0
         for way, _ in takes:
@@ -66,8 +58,9 @@ class Steady(Turns):
         if not missing:
             self.ready.append(rank)
         for way, flight in gives:
-            way.given.append(made(Given, (start, here, flight, held)))
-        for way, _ in (*gives, *takes):
+            way.given.append((start, here, flight, held))
+            self._let_off(way)
+        for way, _ in takes:
             if way.given:
                 self._let_off(way)
 
