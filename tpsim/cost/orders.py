@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.paired import Paired
 from tpsim.cost.steady import Steady
 from tpsim.cost.turns import Turns
 from tpsim.program.schedules import uncollected
@@ -43,5 +44,6 @@ def run(
     blocking = schedule.blocking if blocking is None else blocking
     with uncollected():
         lasts = [seconds(action) for action in schedule.kinds.examples]
-        sort = Steady if blocking == "steady" else Turns
+        several = Paired if blocking and schedule.chunks > 1 else Turns
+        sort = Steady if blocking == "steady" else several
         return sort(schedule, blocking, lasts, sends).ran()

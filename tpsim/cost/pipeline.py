@@ -266,9 +266,7 @@ class Work:
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:
         """Of what blocks all seconds; of what runs beside compute, and of messages, those walked back over."""
-        if row.call.where.place == "cut":
-            return walked
-        return min(walked, row.busy_s) if self.actions.hides(row.call) else row.busy_s
+        return walked if row.call.where.place == "cut" or self.actions.hides(row.call) else row.busy_s
 
     def _counts(self, ran: Ran, last: int, first: int) -> tuple[dict[str, int], dict[str, Any]]:
         """How often each pass and each send stands on the path from a rank's first action to the end of one.
