@@ -104,6 +104,18 @@ def test_gradients_on_a_lane_of_their_own_never_delay_a_pipeline(gradients, buck
     assert ran.end + gradients == {40: 1440, 120: 1520}[gradients], "one call behind the last backward"
 
 
+@pytest.mark.parametrize(("beside", "seconds"), [(False, 304), (True, 196)])
+def test_buckets_over_the_network_hold_no_tensor_call_of_their_layers_up(beside, seconds):
+    """Twenty layers of 8 s with two calls of 0.6 s over tensor, 12 s of buckets behind every second: 184 + 12."""
+    tasks = []
+    for layer in range(20):
+        for _half in range(2):
+            tasks.append(compute(4))
+            tasks.append(call(TENSOR, 0.6, len(tasks) - 1, blocks=True))
+        tasks += [call(GRADIENTS, 12, len(tasks) - 1, blocks=not beside)] if layer % 2 else []
+    assert end(tasks) == pytest.approx(seconds, rel=1e-12)
+
+
 # Random lists of tasks: B, W and calls of three sorts, each of which may run beside compute ---------------------------
 
 lanes = st.sampled_from([TENSOR, GRADIENTS, WEIGHTS])
