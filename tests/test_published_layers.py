@@ -29,7 +29,7 @@ def layer(row):
     return answer, inside
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recompute']}-{'sp' if row['sequence_parallel'] else 'tp'}")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recompute']}, sp {row['sequence_parallel']}")
 def test_a_layer_takes_what_was_measured_within_a_tenth(row):
     """Its kernels, and what of its collectives no compute hides."""
     answer, inside = layer(row)

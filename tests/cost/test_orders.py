@@ -132,7 +132,7 @@ def test_sends_lengthen_each_schedule_by_those_on_its_critical_path(p, v, times,
 
     ZB-H1 4(p-1) c where W is the shortest; ZB-H2 (p-1) c to the end where F = B = W.
     """
-    f, b, w = seconds
+    f, b, _ = seconds
     m, c, shortest = p * times, min(seconds) / 1000, (f, b, min(seconds))
     for name, counted, chunks, passes in (
         ("1f1b", 2 * m * (p - 1) / p + 2 * (p - 2), 1, seconds),

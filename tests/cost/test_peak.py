@@ -145,7 +145,9 @@ def test_without_a_pipeline_memory_is_that_of_one_rank_and_does_not_grow_with_mi
     assert one == many
 
 
-@pytest.mark.parametrize(("ahead", "weights", "held"), [(0, "beside", 1), (1, "beside", 2), (3, "beside", 4), (3, "none", 1)])
+@pytest.mark.parametrize(
+    ("ahead", "weights", "held"), [(0, "beside", 1), (1, "beside", 2), (3, "beside", 4), (3, "none", 1)]
+)
 def test_gathered_weights_are_those_of_a_layer_and_of_those_ahead_of_it(ahead, weights, held):
     """ZeRO-3 with tokens so few that weights are what a peak is made of. What blocks is not gathered ahead."""
     sizes = Sizes(LLAMA.dims(sequences=4, seq=1), {"D": 4}, loops(8))

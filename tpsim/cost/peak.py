@@ -156,7 +156,8 @@ class Courses:
         before = [op for op in here if _is_ahead(op, traced=self.lives.turns[op] < first)]
         got, sent = self._messages(chunk, acts)
         yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
-        for ops, times in ((before, 1), *_in_turn(layers, self.program.ahead), ([op for op in here if op not in before], 1)):
+        after = [op for op in here if op not in before]
+        for ops, times in ((before, 1), *_in_turn(layers, self.program.ahead), (after, 1)):
             yield [change for op in ops for change in self._changes(op, acts)], times
         yield [change for op in sent for change in self._freed(op, acts)], 1
 
