@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.peak import Courses
-from tpsim.layouts.walk import alive, splits
+from tpsim.layouts.walk import settled, splits, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -41,17 +41,20 @@ class Peaks:
         return known
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
-        """What the fullest rank holds at its peak, per cell; all have as many microbatches, or orders have settled."""
-        found, others = [], self.figures.microbatches[cells] - 1
-        most = alive(schedule, sorts.ranks, int(others[0]) + 1, sorts.of)
+        """What the fullest rank holds at its peak, per cell."""
+        many = self.figures.microbatches[cells].astype(int)
+        limit = settled(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, int(many.max()))
+        orders, of = np.unique(np.minimum(many, limit), return_inverse=True)
         left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
-        for ranked, whole in sorts.ranked.items():
+        found = []
+        for (ranked, now), places in together(schedule, sorts.ranks, tuple(orders.tolist()), sorts.of).items():
+            whole = sorts.ranked[ranked]
             states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
-            for one in most[ranked]:
-                beside = one.counts[:, : len(left)] @ left
-                if one.more is not None:
-                    beside = beside + (one.more[:, : len(left)] @ left) * others
-                found.append(states + self._course(sorts.chunks[one.now[0]], one.now[1])[0][cells] + beside.max(axis=0))
+            beside = _beside(places.counts[:, of], left)
+            if places.more is not None:
+                beside = beside + _beside(places.more[:, of], left) * (many - 1)
+            top = self._course(sorts.chunks[now[0]], now[1])[0][cells]
+            found.append(states + top + beside.max(axis=0) - places.never[of])
         return reduce(np.maximum, found)
 
     def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
@@ -85,6 +88,11 @@ class Peaks:
         for run, _ in self.courses.changes(chunk, acts):
             changes = [change for _, change in run]
             yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2]
+
+
+def _beside(counts: Any, left: Any) -> Any:
+    """Bytes of so many of each sort, [place, cell]."""
+    return sum(counts[:, :, sort] * each for sort, each in enumerate(left))
 
 
 def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:

@@ -15,7 +15,6 @@ from tpsim.layouts.group import ALONE
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
-from tpsim.layouts.walk import settled
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
 
@@ -209,9 +208,9 @@ class _Weigher:
             sort = (schedule, pp, chunks, layers or (self.group.example.model.layers,))
             if unlike:
                 yield self._one_by_one(schedule, chunks, cells)
-            for m, some in _settled(schedule, pp, chunks, self.group.microbatches[cells], cells) if not unlike else ():
-                alike[*sort, m].append(some)
-        for (schedule, pp, chunks, layers, _), members in alike.items():
+            else:
+                alike[sort].append(cells)
+        for (schedule, pp, chunks, layers), members in alike.items():
             yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
 
     def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
@@ -247,15 +246,6 @@ class _Weigher:
 
 def _true(cells: Any) -> tuple[Any, Any]:
     return np.ones(len(cells), dtype=bool), np.ones(len(cells), dtype=bool)
-
-
-def _settled(schedule: str, pp: int, chunks: int, microbatches: Any, cells: Any) -> Iterator[tuple[int, Any]]:
-    """Cells by the microbatches at which a rank holds as much."""
-    limit = settled(schedule, pp, chunks, int(microbatches.max()))
-    few = microbatches < limit
-    yield from ((int(m), cells[at : at + 1]) for at, m in zip(np.flatnonzero(few), microbatches[few], strict=True))
-    if not few.all():
-        yield limit, cells[~few]
 
 
 def _unlike(question: Question) -> bool:
