@@ -10,9 +10,10 @@ import numpy as np
 
 from tpsim.cost.peak import Courses
 from tpsim.layouts.walk import settled, splits, together
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
@@ -50,11 +51,11 @@ class Peaks:
         for (ranked, now), places in together(schedule, sorts.ranks, tuple(orders.tolist()), sorts.of).items():
             whole = sorts.ranked[ranked]
             states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
-            beside = _beside(places.counts[:, of], left)
-            if places.more is not None:
-                beside = beside + _beside(places.more[:, of], left) * (many - 1)
+            beside = _beside(places.counts, left, of)
+            if places.more:
+                beside = beside + _beside(places.more, left, of) * (many - 1)
             top = self._course(sorts.chunks[now[0]], now[1])[0][cells]
-            found.append(states + top + beside.max(axis=0) - places.never[of])
+            found.append(states + top + (beside.max(axis=0) if np.ndim(beside) else 0) - places.never[of])
         return reduce(np.maximum, found)
 
     def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
@@ -78,21 +79,21 @@ class Peaks:
         layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
         held, top = 0, 0  # type: Any, Any
         for (net, most), times in zip(runs, [1, 1, *([1, *layers] if layers else []), 1, 1], strict=True):
-            if times:
-                top = np.maximum(top, held + most + np.maximum(0, (times - 1) * net))
+            if times and most is not None:
+                top = np.maximum(top, held + (most if times == 1 else most + np.maximum(0, (times - 1) * net)))
                 held = held + times * net
         return self.figures.whole(top), self.figures.whole(held)
 
     def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any]]:
-        """What each part of an action adds, and where that is most."""
+        """What each part of an action adds, and where that is most; none where it has no ops."""
         for run, _ in self.courses.changes(chunk, acts):
             changes = [change for _, change in run]
-            yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2]
+            yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2] if changes else (0, None)
 
 
-def _beside(counts: Any, left: Any) -> Any:
-    """Bytes of so many of each sort, [place, cell]."""
-    return sum(counts[:, :, sort] * each for sort, each in enumerate(left))
+def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:
+    """Bytes of what stands beside an action, [place, cell]; of: the order of each cell."""
+    return total(many[:, of] * left[sort] for sort, many in counts.items())
 
 
 def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:

@@ -62,13 +62,13 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
 class Places(NamedTuple):
     """What stands beside an action, in each of several orders that differ in their microbatches.
 
-    counts  [place, order, sort] as in `Alive`; where an order has fewer places, nothing stands at the others
-    more    likewise, or none
+    counts  sort -> [place, order] as in `Alive`; where an order has fewer places, nothing stands at the others
+    more    likewise
     never   of every order: infinite where it has no such action, else 0
     """
 
-    counts: Any
-    more: Any
+    counts: Mapping[int, Any]
+    more: Mapping[int, Any]
     never: Any
 
 
@@ -94,7 +94,10 @@ def _places(orders: Mapping[int, Alive], many: int) -> Places:
         counts[: len(one.counts), order] = one.counts
         more[: len(one.counts), order] = 0 if one.more is None else one.more
         never[order] = 0
-    return Places(counts, None if first.more is None else more, never)
+    return Places(
+        *({sort: each[..., sort] for sort in range(shape[2]) if each[..., sort].any()} for each in (counts, more)),
+        never,
+    )
 
 
 @cache
