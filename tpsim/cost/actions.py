@@ -93,6 +93,10 @@ class Actions:
             return call.block == CLIP and self.practice.clip == "deferred"
         return not call.per_microbatch and LANE[call.op] in lanes and self.beside(call)
 
+    def counts(self, call: Collective) -> bool:
+        """True for a call that may wait until so many elements are ready, or be early by so many."""
+        return LANE[call.op] in (GRADIENTS, WEIGHTS)
+
     def _has(self, lane: str) -> bool:
         return any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
 
