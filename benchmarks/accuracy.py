@@ -430,8 +430,8 @@ NOTES = """\
   datasheet's constants, 3 / 14; a curve over times instead of sizes, 3.5 / 15.4. The tables themselves scatter by
   2.4 / 11.2 (see below). Eight ranks from two and four: laws of hosts that stage (see below); the one that fits
   the slow run, four passes instead of two, comes to 6.7 / 26.8 and is twice too slow on hosts measured beside it.
-- **Two points** are at 16 KiB and 32 MiB. Beyond them the curve comes back to the constants, by half within 5.5 octaves,
-  as the covariance says that it rests on. Before, the last ratio held, which made plateaus worse than the datasheet has
+- **Two points** are at 16 KiB and 32 MiB. Beyond them the curve comes back to the constants, by half in 5.5 octaves, as
+  the covariance says that it rests on. Before, the last ratio held, which made plateaus worse than the datasheet has
   them (8 / 18 % off for 2.5 / 7.8) and floors too fast: 7.4 / 19.3 in all, a generation left out. The errors of these
   tables by size were seen first; the reach of 8 octaves stood before, and the tables of all generations but one say 5
   to 8 of it by likelihood, whichever is left out.
