@@ -102,7 +102,9 @@ def _at_most_the_peak(one: Listed, question: Question, shelf: Shelf) -> None:
     least = float(plan.step.unmasked[0] / (plan.chips * peak))
     if one.seconds < least:
         needs = show(least, "seconds")
-        message = f"{one.scenario.text} cannot take {one.stated.text}: its products alone need {needs} at the whole peak"
+        message = (
+            f"{one.scenario.text} cannot take {one.stated.text}: its products alone need {needs} at the whole peak"
+        )
         _refuse(one.stated, message, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms")
 
 
