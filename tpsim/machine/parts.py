@@ -199,17 +199,27 @@ T = TypeVar("T")
 
 
 def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
-    """A machine, or a part of one, with every constant in it changed."""
+    """A machine, or a part of one, with every constant in it changed; a part in which none is stays what it is."""
     made: Any = part
+    if part is None or isinstance(part, str | int | float):
+        return part
     if isinstance(part, Constant):
         made = change(part)
     elif isinstance(part, Machine | Chip | Tile | Level | Tuning | Counted | Rendezvous):
-        made = replace(part, **{one.name: changed(getattr(part, one.name), change) for one in fields(part) if one.init})
+        inner = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
+        if new := _others(inner, change):
+            made = replace(part, **new)
     elif isinstance(part, Mapping):
-        made = {key: changed(value, change) for key, value in part.items()}
-    elif isinstance(part, tuple):
-        made = tuple(changed(value, change) for value in part)
+        made = {**part, **new} if (new := _others(part, change)) else part
+    elif isinstance(part, tuple) and (new := _others(dict(enumerate(part)), change)):
+        made = tuple(new.get(at, value) for at, value in enumerate(part))
     return made  # type: ignore[no-any-return]
+
+
+def _others(parts: Mapping[Any, Any], change: Callable[[Constant], Constant | Watched]) -> dict[Any, Any]:
+    """Those of the parts that are not what they were."""
+    new = {name: changed(value, change) for name, value in parts.items()}
+    return {name: value for name, value in new.items() if value is not parts[name]}
 
 
 @dataclass(frozen=True, slots=True)
