@@ -30,7 +30,7 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-SHIPPED = frozenset(spec.names("hardware"))
+SHIPPED = frozenset(spec.named("hardware", name) for name in spec.names("hardware"))
 MOST_PROGRAMS = 64
 """Of random layouts there is no end; what was asked for last stays."""
 
