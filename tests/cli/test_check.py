@@ -192,9 +192,9 @@ def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
 
 
 def locked(folder):
-    from tpsim.guard import lock_file
+    from tpsim.guard.lock import read_lock
 
-    return lock_file.read(folder / "tpsim.lock")
+    return read_lock(folder / "tpsim.lock")
 
 
 def test_an_update_of_one_scenario_leaves_the_others_in_the_lock(tpsim, folder):

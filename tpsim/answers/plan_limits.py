@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 NOT_MODELLED = (
     "kernels that slow collectives beside them, and each other",
+    "jitter, stragglers, data loading, checkpoints, failures",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "jitter, stragglers, data loading, checkpoints, failures",
 )
-"""What a plan leaves out, so that nobody takes its seconds for a promise."""
+"""What a plan leaves out, so that nobody takes its seconds for a promise: every page names the first ones."""
 
 NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
 
@@ -35,10 +35,10 @@ NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for:
 
 NOT_SERVED = (
     "kernels that slow collectives beside them, and each other",
+    "jitter, stragglers, failures",
     "memory that stands in no list of arrays: what a library works in, graphs, blocks of a cache that are not full",
     "queues, prompts and decoding in one step, speculation, sequences of unlike lengths",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "jitter, stragglers, failures",
 )
 """The same of a plan of inference."""
 

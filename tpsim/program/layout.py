@@ -289,6 +289,11 @@ class Practice:
         return any(one.elements is not None for one in (self.ahead, self.bucket))
 
     @property
+    def layers_ahead(self) -> int:
+        """Layers that have their weights before they need them: none if gathers hold compute up, by elements one."""
+        return 0 if self.overlap.weights == "none" else self.ahead.layers
+
+    @property
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}

@@ -75,7 +75,7 @@ def lower(
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     ops = parted(trace.ops, backward.stream, [array for name, array in results.items() if name.startswith("grad.")])
-    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
+    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
 
 
 def _run(
