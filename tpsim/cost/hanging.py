@@ -9,34 +9,42 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.ran import Channel, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tpsim.cost.own import Tail
-    from tpsim.cost.pipeline import Work
+    from tpsim.cost.own import Own, Tail
     from tpsim.cost.ran import Place, Ran
+    from tpsim.cost.timed import Timed
+    from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """From the first action of one rank to the end of another."""
+    """From the first action of one rank to the end of another.
 
-    work: Work
+    chunks  of the stack
+    kinds   what an action of each kind of the schedule takes, and `timed` what any does
+    hop     seconds of a message between two ranks
+    """
+
     ran: Ran
     first: int
     last: int
+    chunks: Sequence[Chunk]
+    kinds: Sequence[Timed]
+    timed: Callable[[Action], Timed]
+    hop: Callable[[int, int], Any]
 
     def counts(self) -> tuple[dict[str, int], dict[str, Any]]:
         """How often each pass and each send stands on it, and the seconds of each."""
-        hop = self.work.hop
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
         found = self._found(self.ran.critical(self.last))
-        apart = len({hop(*one[1:]) for one in found if isinstance(one, tuple)}) > 1
+        apart = len({self.hop(*one[1:]) for one in found if isinstance(one, tuple)}) > 1
         for one, count in found.items():
             if isinstance(one, tuple):
                 _, source, target = one
-                name, s = f"send_{source}_{target}" if apart else "send", hop(source, target)
+                name, s = f"send_{source}_{target}" if apart else "send", self.hop(source, target)
             else:
                 name, s = self._named(one)
             counts[name] += count
@@ -44,12 +52,14 @@ class Path:
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order if counts[name]}, seconds
 
-    def pulls(self, tail: Tail) -> Counter[int]:
-        """How often each call stands on it, those once per step and in the last rank's tail, too."""
-        own = self.work.own[self.last]
+    def pulls(self, own: Own, tail: Tail, sends: Mapping[Any, int]) -> Counter[int]:
+        """How often each call stands on it, those once per step and in the tail of the last rank, too.
+
+        own    what the last rank does
+        sends  the call that sends, by its act
+        """
         once = [*own.single, *own.shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
-        sends = {row.call.where.act: id(row.call) for row in self.work.clock.rows if row.call.where.place == "cut"}
         late = tail.path if tail.late_s else ()
         for _, timed in late[1:]:
             pulls.update(timed.busy.calls)
@@ -59,7 +69,7 @@ class Path:
             if isinstance(one, tuple):
                 pulls[sends[one[0]]] += count
             else:
-                pulls.update(self.work.kinds[one].through.times(count).calls)
+                pulls.update(self.kinds[one].through.times(count).calls)
         return pulls
 
     def _found(self, path: Iterable[Place | Message]) -> dict[int | Channel, int]:
@@ -73,14 +83,14 @@ class Path:
 
     def _sort(self, one: Place | Message) -> int | Channel:
         """The channel of a message, the kind of an action."""
-        return one.channel if isinstance(one, Message) else self.work.schedule.kinds.of[one[0]][one[1]]
+        return one.channel if isinstance(one, Message) else self.ran.schedule.kinds.of[one[0]][one[1]]
 
     def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""
-        action, timed = self.work.schedule.kinds.examples[kind], self.work.kinds[kind]
+        action, timed = self.ran.schedule.kinds.examples[kind], self.kinds[kind]
         acts, j = "".join(part.act for part in action), action[-1].microbatch
-        where = self._place(self.work.stages.chunks[action[0].chunk])
-        plain = self.work.timed(tuple(part._replace(microbatch=-1) for part in action))
+        where = self._place(self.chunks[action[0].chunk])
+        plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds
 
@@ -88,5 +98,5 @@ class Path:
         """Where a chunk stands, and its layers if those between the ends are unlike."""
         if chunk.first != chunk.last:
             return "_first" if chunk.first else "_last"
-        apart = len({other.layers for other in self.work.stages.chunks[1:-1]}) > 1
+        apart = len({other.layers for other in self.chunks[1:-1]}) > 1
         return f"_{chunk.layers}" if apart else ""

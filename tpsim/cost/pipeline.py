@@ -132,9 +132,10 @@ class Work:
         spans = self._spans(ran, [one.end for one in full])
         longest = max(spans, key=lambda one: one.seconds)
         last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
-        path = Path(self, ran, longest.rank, last)
+        path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop)
         counts, seconds = path.counts()
-        pulls = path.pulls(full[last].tail)
+        sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
+        pulls = path.pulls(self.own[last], full[last].tail, sends)
         if full[last].late_s:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
         if once := longest.end - ran.done(last):
