@@ -31,7 +31,12 @@ def test_the_table_of_symbols_is_that_of_the_program():
     assert [line for line in page if line.startswith("| `")] == rows
 
 
-FORMULAS = ("tpsim/algebra/moves.py", "tpsim/machine/algorithms.py", "tpsim/cost/rollup.py", "tpsim/cost/memory.py")
+FORMULAS = (
+    "tpsim/algebra/moves.py",
+    "tpsim/machine/algorithms.py",
+    "tpsim/cost/collectives.py",
+    "tpsim/cost/memory.py",
+)
 """Files whose functions take ints, arrays and symbols alike."""
 
 SIZES = {"V", "n", "m", "L", "M", "N", "d", "ranks", "volume", "sizes"}

@@ -97,12 +97,15 @@ def test_whether_sends_block_is_told_as_it_is_priced(stages, sends):
 
 def test_interleaved_stages_block_in_warm_up_and_flush_unless_they_are_told_otherwise():
     name = "gpt3-175b-a100-interleaved"
-    usual, free = (plan(name, overrides=one) for one in ((), ("practice.overlap.stages=beside",)))
-    assert usual.pipeline.sends == "blocking in warm-up and flush"
-    assert usual.step.time_s > free.step.time_s
-    for stage in usual.pipeline.step.stages:
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
-        assert parts == pytest.approx(usual.step.time_s, rel=1e-12)
+    before, usual, free = (
+        plan(name, overrides=(f"practice.overlap.stages={one}",)) for one in ("none", "auto", "beside")
+    )
+    assert (before.pipeline.sends, usual.pipeline.sends) == ("blocking", "blocking in warm-up and flush")
+    assert before.step.time_s > usual.step.time_s > free.step.time_s
+    for one in (before, usual):
+        for stage in one.pipeline.step.stages:
+            parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+            assert parts == pytest.approx(one.step.time_s, rel=1e-12)
 
 
 def test_what_a_rank_waits_for_on_its_way_is_of_the_send_that_brings_it():

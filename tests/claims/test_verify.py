@@ -100,6 +100,25 @@ def test_a_stream_sent_in_pieces_over_an_axis_that_is_split_for_kv_heads_verifie
 # Every wrong claim is seen --------------------------------------------------------------------------------------------
 
 
+def test_a_ring_verifies_whose_layers_run_again_as_far_as_backward_needs_them():
+    """Keys and values go round a second time in backward; tensor, context and stages, two each."""
+    result = verify(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": "llama-3-8b", "layers": 4},
+            "hardware": "dgx-h100",
+            "mesh": {"pipe": 2, "context": 2, "tensor": 2},
+            "layout": {"pp": "pipe", "cp": "context", "tp": "tensor", "sequence_parallel": True},
+            "pipeline": {"schedule": "zb-h1"},
+            "recompute": {"base": "full", "replay": "needed"},
+            "practice": {"base": "megatron", "home": "circle"},
+            "workload": {"seq": 4096, "global_batch": 4, "microbatches": 4},
+        }
+    )
+    assert [check.check for check in result.checks if not check.ok] == []
+    assert result.runs[0].mesh == {"pipe": 2, "context": 2, "tensor": 2}
+
+
 def test_a_wrong_factor_in_the_bytes_of_a_move_is_seen(monkeypatch):
     monkeypatch.setitem(moves.WIRE, "all_reduce", lambda V, n: moves.over(V * (n - 1), n))
     found = failing(SMALL)

@@ -10,9 +10,10 @@ import pytest
 import sympy
 
 from tests.models import MIDDLE, loops
+from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import KEYS, Total, collectives, price, rolled_up, wire_text
+from tpsim.cost.rollup import KEYS, Total, price, rolled_up, wire_text
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower

@@ -15,8 +15,9 @@ from tests.models import loops
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.actions import Actions
+from tpsim.cost.collectives import collectives
 from tpsim.cost.piece import Piece, step_share
-from tpsim.cost.rollup import collectives, price
+from tpsim.cost.rollup import price
 from tpsim.cost.segments import Step
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action

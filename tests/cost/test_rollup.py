@@ -9,7 +9,8 @@ import pytest
 import sympy
 
 from tests.models import LLAMA, loops
-from tpsim.cost.rollup import KEYS, Total, collectives, price, rolled_up, travelling, wire_text
+from tpsim.cost.collectives import collectives, travelling
+from tpsim.cost.rollup import KEYS, Total, price, rolled_up, wire_text
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.orders import run
+from tpsim.cost.own import Own
 from tpsim.cost.paths import Length
-from tpsim.cost.pipeline import Own, Work
+from tpsim.cost.pipeline import Work
 from tpsim.cost.timed import Timed
 from tpsim.program.op import Where
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
@@ -22,7 +23,7 @@ from tpsim.program.stages import Chunk, Stages
 class Given(Work):
     """Ranks whose passes take given seconds, by act and chunk, and who have something together or nothing."""
 
-    def _timed(self, action):
+    def timed(self, action):
         return Timed(Length(sum(self.clock.seconds[part.act, part.chunk] for part in action)))
 
     @property
@@ -31,7 +32,7 @@ class Given(Work):
 
     @property
     def kinds(self):
-        return [self._timed(action) for action in self.schedule.kinds.examples]
+        return [self.timed(action) for action in self.schedule.kinds.examples]
 
     @property
     def own(self):

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tpsim.cost.collectives import collectives
 from tpsim.cost.compute import Compute
-from tpsim.cost.rollup import collectives, price
+from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.models import GPT, LLAMA, loops, parameters
 from tpsim.algebra.moves import wire
-from tpsim.cost.rollup import collectives
+from tpsim.cost.collectives import collectives
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import Dtypes, Practice, layout
 from tpsim.program.lower import lower

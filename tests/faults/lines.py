@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, meetings, moves, planner, reshard, search
-from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, segments
+from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, pipeline, segments
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, combined, curve, level_forms, permutes, timing
 from tpsim.machine import cost as ways
@@ -401,7 +401,7 @@ FAULTS = [
     ),
     Fault(
         "other axes' shards are counted too",
-        rollup.Part.logical_bytes,
+        collectives.Part.logical_bytes,
         "sizes.axes)",
         '{**sizes.axes, "data": 1})',
         f"verify {LLAMA}",
@@ -409,7 +409,7 @@ FAULTS = [
     ),
     Fault(
         "every number has two bytes",
-        rollup.Part.logical_bytes,
+        collectives.Part.logical_bytes,
         "DTYPE_BYTES[self.dtype]",
         "2",
         f"verify {TP}",
@@ -417,7 +417,7 @@ FAULTS = [
     ),
     Fault(
         "bits are taken for bytes",
-        rollup.Part.logical_bytes,
+        collectives.Part.logical_bytes,
         "DTYPE_BYTES[self.dtype]",
         "DTYPE_BYTES[self.dtype] * 8",
         f"verify {TP}",
@@ -425,7 +425,7 @@ FAULTS = [
     ),
     Fault(
         "of arrays that travel together the first is sent",
-        rollup._merged,
+        collectives._merged,
         "tuple(part for single in group for part in single.parts)",
         "first.parts",
         f"verify {SP}",
@@ -433,7 +433,7 @@ FAULTS = [
     ),
     Fault(
         "gradients of all layers travel together",
-        rollup._company,
+        collectives._company,
         "where.loops,",
         'where.index("microbatches"),',
         f"verify {SP}",
@@ -441,7 +441,7 @@ FAULTS = [
     ),
     Fault(
         "activations travel together",
-        rollup._company,
+        collectives._company,
         "single.op not in TRAVEL_TOGETHER",
         "False",
         "an_activation_travels_alone",

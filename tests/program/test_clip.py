@@ -10,7 +10,7 @@ import pytest
 from tests.models import GPT
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
-from tpsim.cost.rollup import collectives
+from tpsim.cost.collectives import collectives
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower
 

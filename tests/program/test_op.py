@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.models import LLAMA, loops
+from tpsim.cost.collectives import collectives
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, layout
 from tpsim.program.lower import lower

@@ -11,9 +11,9 @@ from tests.generators import meshes, schemes, tables
 from tests.models import GEMMA, LLAMA, blocks, loops
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
+from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
 from tpsim.program.counts import parameter_count, parameter_counts
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice

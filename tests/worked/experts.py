@@ -9,8 +9,8 @@ from tests.worked.answer import BOOK_MANY, COUNT, Answer
 from tests.worked.gpus import outside
 from tests.worked.readings import B, D, F, Z, equal_as_a_formula, in_length, moved, nodes, symbol
 from tpsim.algebra.mesh import Mesh
+from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
-from tpsim.cost.rollup import collectives
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.machine import chip_seconds, timing

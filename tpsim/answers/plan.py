@@ -18,7 +18,8 @@ from tpsim.answers.run import TrainingRun, run_of
 from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
-from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up, travelling
+from tpsim.cost.collectives import travelling
+from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.contract import flops
 from tpsim.algebra.moves import reordered, wire
 from tpsim.algebra.planner import Prices
-from tpsim.cost.rollup import Row, moves, price
+from tpsim.cost.collectives import moves
+from tpsim.cost.rollup import Row, price
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import chip_seconds, cost, timing
 from tpsim.program.layout import DTYPE_BYTES

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.answers.memory import ChipMemory
-    from tpsim.cost.rollup import Collective, Row
+    from tpsim.cost.collectives import Collective
+    from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.question.question import Question

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.collectives import Collective
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import Stage

@@ -11,10 +11,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.collectives import ROWS
 from tpsim.cost.issue import Issue, bucketed, gathered
 from tpsim.cost.nodes import Builder
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part
-from tpsim.cost.rollup import ROWS
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
@@ -23,8 +23,8 @@ from tpsim.program.update import CLIP
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
-    from tpsim.cost.rollup import Collective
     from tpsim.program.layout import Practice
     from tpsim.program.op import Array, Op, Where
     from tpsim.program.stages import Chunk, Stages

@@ -13,12 +13,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.collectives import Collective, alike, collectives
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import Kernel, kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
-from tpsim.cost.rollup import Collective, Pricer, Row, alike, collectives, price, wires_s
+from tpsim.cost.rollup import Pricer, Row, price, wires_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Timed
 from tpsim.fabric.wires import Segment, joined

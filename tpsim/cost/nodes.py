@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.collectives import Collective
     from tpsim.program.op import Array, Op
     from tpsim.program.stages import Chunk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.rollup import RECOMPUTED, ROWS
+from tpsim.cost.collectives import RECOMPUTED, ROWS
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum
 from tpsim.quantity.size import largest, over
@@ -13,7 +13,7 @@ from tpsim.quantity.size import largest, over
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.collectives import Collective
     from tpsim.machine.timing import Timing
     from tpsim.program.op import Op
 

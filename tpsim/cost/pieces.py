@@ -14,9 +14,10 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tpsim.cost.collectives import Collective
     from tpsim.cost.kernels import Kernel
     from tpsim.cost.piece import Piece
-    from tpsim.cost.rollup import Collective, Row
+    from tpsim.cost.rollup import Row
     from tpsim.cost.segments import Segment
     from tpsim.cost.sizes import Sizes
     from tpsim.cost.timed import Action, Timed

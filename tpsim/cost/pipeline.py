@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
+from tpsim.cost.hanging import Path
 from tpsim.cost.orders import run
-from tpsim.cost.ran import Channel, Gap, Message, Place, Ran
-from tpsim.cost.rollup import wires_s
+from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Stages
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from tpsim.cost.actions import Actions
     from tpsim.cost.pieces import Clock
+    from tpsim.cost.ran import Gap, Ran
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
-    from tpsim.program.stages import Chunk
 
 Hop = Callable[[int, int], Any]
 """Seconds on the way of what a cut sends from one rank to another."""
@@ -132,8 +132,10 @@ class Work:
         spans = self._spans(ran, [one.end for one in full])
         longest = max(spans, key=lambda one: one.seconds)
         last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
-        counts, seconds = self._counts(ran, last, longest.rank)
-        pulls = self._pulls(ran, last, longest.rank, full[last].tail)
+        path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop)
+        counts, seconds = path.counts()
+        sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
+        pulls = path.pulls(self.own[last], full[last].tail, sends)
         if full[last].late_s:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
         if once := longest.end - ran.done(last):
@@ -147,11 +149,11 @@ class Work:
         chunks, last = [replace(chunk, rank=0) for chunk in self.stages.chunks], self.schedule.microbatches - 1
         examples = self.schedule.kinds.examples
         alike = [tuple([(act, chunks[at], j == 0, j == last) for act, at, j in action]) for action in examples]
-        known = {key: self._timed(action) for key, action in dict(zip(alike, examples, strict=True)).items()}
+        known = {key: self.timed(action) for key, action in dict(zip(alike, examples, strict=True)).items()}
         return [known[key] for key in alike]
 
-    def _timed(self, action: Action) -> Timed:
-        """Passes of one chunk and microbatch are one list of tasks."""
+    def timed(self, action: Action) -> Timed:
+        """An action: passes of one chunk and microbatch are one list of tasks."""
         whole, last = Timed(), self.schedule.microbatches - 1
         for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
             acts = "".join(part.act for part in parts)
@@ -268,166 +270,9 @@ class Work:
         """Of what blocks all seconds; of what runs beside compute, and of messages, those walked back over."""
         return walked if row.call.where.place == "cut" or self.actions.hides(row.call) else row.busy_s
 
-    def _counts(self, ran: Ran, last: int, first: int) -> tuple[dict[str, int], dict[str, Any]]:
-        """How often each pass and each send stands on the path from a rank's first action to the end of one.
-
-        The seconds of each beside it.
-        """
-        counts: Counter[str] = Counter()
-        seconds: dict[str, Any] = {}
-        found = self._found(ran.critical(last), ran.critical(first, 0))
-        apart = len({self.hop(*one[1:]) for one in found if isinstance(one, tuple)}) > 1
-        for one, count in found.items():
-            if isinstance(one, tuple):
-                _, source, target = one
-                name, s = f"send_{source}_{target}" if apart else "send", self.hop(source, target)
-            else:
-                name, s = self._named(one)
-            counts[name] += count
-            seconds[name] = s
-        order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
-        return {name: counts[name] for name in order if counts[name]}, seconds
-
-    def _pulls(self, ran: Ran, last: int, first: int, tail: Tail) -> Counter[int]:
-        """How often each call stands on the path from a rank's first action to the step's end."""
-        once = [*self.own[last].single, *self.own[last].shared]
-        pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
-        sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
-        late = tail.path if tail.late_s else ()
-        for _, timed in late[1:]:
-            pulls.update(timed.busy.calls)
-        for _, timed in late[:1]:
-            pulls.update(timed.tail.calls)
-        path = ran.critical(last, late[0][0] if late else None)
-        for one, count in self._found(path, ran.critical(first, 0)).items():
-            if isinstance(one, tuple):
-                pulls[sends[one[0]]] += count
-            else:
-                pulls.update(self.kinds[one].through.times(count).calls)
-        return pulls
-
-    def _found(self, path: Iterable[Place | Message], before: Iterable[Place | Message]) -> Counter[int | Channel]:
-        """How often each kind of action stands on a path, and the messages of each channel, less those of one before.
-
-        What begins with a rank's first action takes what leads to its end less what leads to that action.
-        """
-        of = self.schedule.kinds.of
-        found = Counter(one.channel if isinstance(one, Message) else of[one[0]][one[1]] for one in path)
-        found.subtract(one.channel if isinstance(one, Message) else of[one[0]][one[1]] for one in before)
-        return found
-
-    def _named(self, kind: int) -> tuple[str, Any]:
-        """An action by its acts and its chunk's place in the stack."""
-        action, timed = self.schedule.kinds.examples[kind], self.kinds[kind]
-        acts, j = "".join(part.act for part in action), action[-1].microbatch
-        where = self._place(self.stages.chunks[action[0].chunk])
-        plain = self._timed(tuple(part._replace(microbatch=-1) for part in action))
-        odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
-        return f"{acts}{where}{odd}", timed.through.seconds
-
-    def _place(self, chunk: Chunk) -> str:
-        """Where a chunk stands, and its layers if those between the ends are unlike."""
-        if chunk.first != chunk.last:
-            return "_first" if chunk.first else "_last"
-        apart = len({other.layers for other in self.stages.chunks[1:-1]}) > 1
-        return f"_{chunk.layers}" if apart else ""
-
     def _ends_of(self, of: Pass) -> tuple[int, int]:
         """The rank that sends a message, and the one that it is for."""
         return self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
-
-
-@dataclass(frozen=True)
-class Own:
-    """What a rank does whoever its neighbours are.
-
-    rows    the collectives that it takes part in, with its calls
-    once_s  seconds that it computes once per step
-    single  those that run once per step, and hold it up
-    shared  those of them that several ranks have together
-    """
-
-    rows: tuple[Row, ...]
-    compute: Compute
-    once_s: Any
-    single: list[Row]
-    shared: list[Row]
-
-    @cached_property
-    def shared_s(self) -> Any:
-        """Seconds of what it has together with others."""
-        return total(row.busy_s for row in self.shared)
-
-    @cached_property
-    def wires_s(self) -> dict[str, Any]:
-        """Seconds in which it fills the links of each level, but for what several ranks do together behind all else."""
-        return wires_s(row for row in self.rows if not row.call.shared)
-
-
-class Span(NamedTuple):
-    """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
-
-    rank: int
-    start: Any
-    end: Any
-
-    @property
-    def seconds(self) -> Any:
-        """How long that is."""
-        return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class Full:
-    """The links that a rank fills longest, and whether it must wait for them.
-
-    tasks_s  when its tasks have ended, as if every sort of collective had links of its own
-    late_s   seconds that the links need beyond that
-    """
-
-    rank: int
-    tail: Tail
-    wire: str
-    tasks_s: Any
-    late_s: Any
-
-    @property
-    def end(self) -> Any:
-        """When both have ended."""
-        return self.tasks_s + self.late_s
-
-    def spread(self, rows: list[Row]) -> list[Row]:
-        """The rows with these seconds exposed, shared by what was hidden of those on the links."""
-        hidden = [row.hidden_s if self.wire in row.wires_s and not row.call.shared else 0 for row in rows]
-        if not (self.late_s and any(hidden)):
-            return rows
-        part = self.late_s / total(hidden)
-        return [replace(row, exposed_s=row.exposed_s + one * part) for row, one in zip(rows, hidden, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Reductions of gradients beside compute that a rank waits for at its end.
-
-    free    when the last of them has ended
-    path    the actions whose reductions follow each other without a pause until then, by place in the order
-    late_s  seconds from the end of the rank's order until then
-    """
-
-    free: Any
-    path: tuple[tuple[int, Timed], ...]
-    late_s: Any
-
-    @property
-    def exposed(self) -> dict[int, Any]:
-        """These seconds by call: walked back from the last."""
-        left, found = self.late_s, Counter[int]()
-        for _, timed in reversed(self.path):
-            for call, seconds in reversed(timed.settled):
-                part = min(left, seconds)
-                found[call] += part
-                left -= part
-        return dict(found)
 
 
 def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:

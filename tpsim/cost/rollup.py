@@ -1,4 +1,4 @@
-"""Collectives: what a program sends, row by row, and the sums of those rows.
+"""What a program sends, priced: a row for each collective, and sums of rows.
 
 Nothing here knows a size's kind: a `Sizes` of ints gives exact bytes, of float64 arrays a million layouts at once,
 of symbols the formulas.
@@ -8,248 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra.moves import MoveKind, wire
+from tpsim.algebra.moves import MoveKind
 from tpsim.cost import formula
+from tpsim.cost.collectives import Collective, Sent
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES, Dtype
-from tpsim.program.op import Array, Phase, Program, Reshard, Role
-from tpsim.quantity.size import Size, largest, over, product, total
+from tpsim.program.layout import Dtype
+from tpsim.program.op import Phase
+from tpsim.quantity.size import Size, largest, over, total
 from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.algebra.moves import Move
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.timing import Timing
-    from tpsim.program.op import Where
-
-TRAVEL_TOGETHER: frozenset[Role] = frozenset({"param", "gradient", "state"})
-"""Roles whose arrays may share a call; an activation is needed at once and travels alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One array's share of a call: a move of the op that makes it, in its place among those of the op."""
-
-    output: Array = field(repr=False)
-    block: str
-    move: Move
-    place: int = 0
-
-    @property
-    def array(self) -> str:
-        """The array's name."""
-        return self.output.name
-
-    @property
-    def dtype(self) -> str:
-        """The type of its numbers."""
-        return self.output.dtype
-
-    def logical_bytes(self, sizes: Sizes) -> Any:
-        """V: bytes of the full array taking part, per remaining shard of the other axes."""
-        return self.move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[self.dtype]
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """One collective call of the traced program: of one array, or of several that travel together.
-
-    where    the traced place; `count` says how many real calls it stands for
-    op       what the call is for, in one word: the role of its arrays, or that it is recomputed
-    because  why it exists, as the algebra said it
-    """
-
-    where: Where
-    op: str
-    parts: tuple[Part, ...]
-    because: str
-    program: Program = field(repr=False)
-
-    @property
-    def kind(self) -> MoveKind:
-        """Which collective: all parts share it."""
-        return self.parts[0].move.kind
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes that take part, major first: all parts share them."""
-        return self.parts[0].move.axes
-
-    @property
-    def axis(self) -> str:
-        """Its mesh axes joined by commas, major first."""
-        return ",".join(self.axes)
-
-    @property
-    def dtype(self) -> str:
-        """The type of the numbers on the wire: all parts share it."""
-        return self.parts[0].dtype
-
-    @property
-    def array(self) -> str:
-        """The array's name, or how many arrays travel together."""
-        names = list(dict.fromkeys(part.array for part in self.parts))
-        return " ".join(names) if len(names) <= NAMED else f"{len(names)} arrays"
-
-    @property
-    def block(self) -> str:
-        """The block it belongs to; blocks joined by a comma when arrays of several travel together."""
-        return ",".join(dict.fromkeys(part.block for part in self.parts))
-
-    @property
-    def per_microbatch(self) -> bool:
-        """True if it runs in every microbatch, False if once per step."""
-        return self.where.index("microbatches") is not None
-
-    @property
-    def per_layer(self) -> bool:
-        """True if it runs in every layer."""
-        return self.where.index("layers") is not None
-
-    @property
-    def shared(self) -> bool:
-        """True if ranks of a pipeline have it together: those that share a parameter, or all."""
-        return self.kind != "send" and not {*self.program.pipe}.isdisjoint(self.axes)
-
-    @property
-    def streamed(self) -> bool:
-        """True if its blocks travel one after another, beside what is made of each."""
-        return self.parts[0].move.streamed
-
-    @property
-    def grows(self) -> bool:
-        """True if its bytes grow with the tokens of a step."""
-        return any("b" in part.move.before.dims for part in self.parts)
-
-    def ranks(self, sizes: Sizes) -> Any:
-        """Devices that take part in one call."""
-        return self.parts[0].move.ranks(sizes.axes)
-
-    def elements(self, sizes: Sizes) -> Any:
-        """V of one call, in elements."""
-        return total(part.move.logical_elements(sizes.dims, sizes.axes) for part in self.parts)
-
-    def logical_bytes(self, sizes: Sizes) -> Any:
-        """V of one call, in bytes."""
-        return total(part.logical_bytes(sizes) for part in self.parts)
-
-    def peak(self, sizes: Sizes) -> Any:
-        """What the device that sends or gets most has over the mean: everyone waits for it."""
-        return sizes.peak(self.parts[0].move.before.dims)
-
-    def wire_bytes(self, sizes: Sizes) -> Any:
-        """Bytes that one device must inject in one call."""
-        return wire(self.kind, self.logical_bytes(sizes), self.ranks(sizes))
-
-    def count(self, sizes: Sizes) -> Any:
-        """Calls per step and device."""
-        return self.program.times(self.where, sizes.loops)
-
-    def repeats(self, sizes: Sizes) -> Any:
-        """Calls per step in each of the layers, or at each of the cuts, that have it."""
-        return self.program.times(self.where.outside(ALIKE).outside("chunks"), sizes.loops)
-
-    @property
-    def shape(self) -> Hashable:
-        """What its price depends on: collectives of equal shape cost the same at all sizes."""
-        return (
-            self.kind,
-            self.axes,
-            self.parts[0].move.reordered,
-            self.parts[0].move.members,
-            self.parts[0].move.streamed,
-            tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
-        )
-
-
-NAMED = 3
-"""Arrays of one call that are named one by one in a row; more are counted."""
-
-
-def element_shape(move: Move) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The dims and axes that a move's V is made of, in one order: equal ones have equal V."""
-    return tuple(sorted(move.before.dims)), tuple(sorted(move.before.sharded_axes))
-
-
-def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
-    """Every collective call of `program`, in order; free slices are none.
-
-    coalesce  True: calls on parameters, gradients and optimizer state of one act, layer, kind, axes and dtype
-              travel as one
-    """
-    singles = [one for one in moves(program) if one.kind != "slice"]
-    return tuple(_together(singles) if coalesce else singles)
-
-
-def moves(program: Program) -> Iterator[Collective]:
-    """Every move of `program` by itself, in order, free slices too."""
-    for op in program.ops:
-        for place, move in enumerate(op.moves if isinstance(op, Reshard) else ()):
-            part = Part(op.output, op.where.block, move, place)
-            rows = op.output.filled or op.output.role == "index"  # counts go ahead of rows
-            purpose = RECOMPUTED if op.where.again == "replay" else ROWS if rows else op.output.role
-            yield Collective(op.where, purpose, (part,), op.because, program)
-
-
-def _together(singles: Iterable[Collective]) -> list[Collective]:
-    """The same calls with those that may share one merged, each standing where its first stood."""
-    groups: dict[Hashable, list[Collective]] = {}
-    for place, single in enumerate(singles):
-        company = _company(single)
-        groups.setdefault(place if company is None else company, []).append(single)
-    return [_merged(group) for group in groups.values()]
-
-
-def _company(single: Collective) -> Hashable | None:
-    """Calls of equal company travel together; None travels alone.
-
-    Of backward, what W alone needs does not travel with what B does: a schedule may run them apart.
-    """
-    if single.op not in TRAVEL_TOGETHER:
-        return None
-    where, order = single.where, single.parts[0].move.reordered
-    return (
-        where.act,
-        where.loops,
-        where.chunks,
-        where.again,
-        single.op,
-        single.kind,
-        single.axes,
-        order,
-        single.dtype,
-    )
-
-
-def _merged(group: Sequence[Collective]) -> Collective:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    return Collective(
-        first.where,
-        first.op,
-        tuple(part for single in group for part in single.parts),
-        "; ".join(dict.fromkeys(single.because for single in group if single.because)),
-        first.program,
-    )
-
 
 Pricer = Callable[["Move", Size], "Timing"]
 """Seconds of one collective: a move that it makes, and V in bytes of all that travel in it."""
-
-
-RECOMPUTED = "recomputed"
-"""What calls are for that run forward once more."""
-
-ROWS = "rows"
-"""What calls are for that bring rows to experts and back."""
-
-Sent = Annotated[str, ("enum", ("activation", "gradient", "param", RECOMPUTED, ROWS, "state"))]
-"""A role whose arrays travel: indices are where they are needed; or that they travel once more, or rows of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,19 +142,6 @@ def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Ro
         ranks, busy_s = collective.ranks(sizes), timing.time_s * count
         rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, busy_s))
     return tuple(rows)
-
-
-def alike(found: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
-    """Collectives whose calls cost the same and repeat alike, together."""
-    groups: dict[Hashable, list[Collective]] = {}
-    for one in found:
-        groups.setdefault((one.shape, *one.where.repeats, one.where.phase, one.op), []).append(one)
-    return groups
-
-
-def travelling(found: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Collective, ...]:
-    """The collectives with somebody to talk to: those whose axes multiply to more than one device."""
-    return tuple(one for one in found if product(axes[axis] for axis in one.axes) > 1)
 
 
 def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:

@@ -14,8 +14,8 @@ from tpsim.report.record import Number, Record, Seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tpsim.cost.collectives import Collective
     from tpsim.cost.compute import Compute
-    from tpsim.cost.rollup import Collective
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.collectives import Collective
     from tpsim.machine.profile import Level, Machine
     from tpsim.machine.timing import CostModel
     from tpsim.program.op import Program

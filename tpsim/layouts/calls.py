@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.collectives import Collective
     from tpsim.cost.sizes import Sizes
     from tpsim.fabric.wires import Route
     from tpsim.machine.timing import Timing

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.collectives import travelling
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import memory, spare_bytes
 from tpsim.cost.pieces import piece_s
-from tpsim.cost.rollup import travelling
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.cost.timeline import COMPUTE
@@ -32,8 +32,8 @@ from tpsim.question.routing import routed
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
-    from tpsim.cost.rollup import Collective
     from tpsim.cost.segments import Segment
     from tpsim.program.op import Where
     from tpsim.question.question import Question

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import percent
-from tpsim.cost.rollup import RECOMPUTED
+from tpsim.cost.collectives import RECOMPUTED
 from tpsim.pages.plan_facts import ASSUMPTIONS, NOT_MODELLED, PURPOSES, inference_notes, memory_lines, read_at, told
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS

@@ -503,20 +503,15 @@ def layout(
     """
     inside, data = (*tp, *heads), (*dp, *cp)
     kv = len(inside) if kv_split is None else kv_split
-    table: dict[str, dict[str, Axes]] = {"*": {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp}}
-    table["*"] |= {dim: axes for dim, axes in {"n": ep, "y": etp, "z": tp}.items() if axes and (ep or etp)}
-    if cp:
-        table["*"]["s"] = cp
-    if heads:
-        table["heads"] = {"s": cp[: -len(heads)], "g": inside[:kv], "r": inside[kv:]}
-    if pp:
-        table["*"][LAYERS] = pp
-    if sequence_parallel:
-        table["residual"] = {"s": (*cp, *tp)}
-    if cut:
-        table["cut"] = dict(cut)
+    experts = {"n": ep, "y": etp, "z": tp if ep or etp else ()}
+    some = {dim: axes for dim, axes in {**experts, "s": cp, LAYERS: pp}.items() if axes}
+    rows: dict[str, Mapping[str, Axes]] = {
+        "heads": {"s": cp[: -len(heads)], "g": inside[:kv], "r": inside[kv:]} if heads else {},
+        "residual": {"s": (*cp, *tp)} if sequence_parallel else {},
+        "cut": cut or {},
+    }
     sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
-    split = {dim: axes for dim, axes in sharded.items() if dim not in whole}
-    split = split if line == "none" else {str(line): data}
-    table |= {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
-    return Layout(table)
+    split = {dim: axes for dim, axes in sharded.items() if dim not in whole} if line == "none" else {str(line): data}
+    zeroed = {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
+    default = {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp, **some}
+    return Layout({"*": default, **{name: dict(row) for name, row in rows.items() if row}, **zeroed})

@@ -16,7 +16,7 @@ from tpsim.question.prices import route_over
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tpsim.cost.rollup import Collective
+    from tpsim.cost.collectives import Collective
     from tpsim.machine.additive import Choice
     from tpsim.question.question import Question
     from tpsim.question.stated import Stated

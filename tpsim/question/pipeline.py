@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.cost.collectives import travelling
 from tpsim.cost.compute import compute
-from tpsim.cost.rollup import price, travelling
+from tpsim.cost.rollup import price
 from tpsim.program.kinds import counted, kinds
 from tpsim.program.schedules import LATER, SCHEDULES, forward_only
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
-from tpsim.cost.rollup import collectives
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
     from pathlib import Path
 
+    from tpsim.cost.collectives import Collective
     from tpsim.cost.kernels import Kernel
-    from tpsim.cost.rollup import Collective
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers

@@ -1,0 +1,109 @@
+"""A rank of a pipeline by itself: what it does, when it has ended, and what it waits for behind its order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.cost.rollup import wires_s
+from tpsim.quantity.size import total
+
+if TYPE_CHECKING:
+    from tpsim.cost.compute import Compute
+    from tpsim.cost.rollup import Row
+    from tpsim.cost.timed import Timed
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a rank does whoever its neighbours are.
+
+    rows    the collectives that it takes part in, with its calls
+    once_s  seconds that it computes once per step
+    single  those that run once per step, and hold it up
+    shared  those of them that several ranks have together
+    """
+
+    rows: tuple[Row, ...]
+    compute: Compute
+    once_s: Any
+    single: list[Row]
+    shared: list[Row]
+
+    @cached_property
+    def shared_s(self) -> Any:
+        """Seconds of what it has together with others."""
+        return total(row.busy_s for row in self.shared)
+
+    @cached_property
+    def wires_s(self) -> dict[str, Any]:
+        """Seconds in which it fills the links of each level, but for what several ranks do together behind all else."""
+        return wires_s(row for row in self.rows if not row.call.shared)
+
+
+class Span(NamedTuple):
+    """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
+
+    rank: int
+    start: Any
+    end: Any
+
+    @property
+    def seconds(self) -> Any:
+        """How long that is."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The links that a rank fills longest, and whether it must wait for them.
+
+    tasks_s  when its tasks have ended, as if every sort of collective had links of its own
+    late_s   seconds that the links need beyond that
+    """
+
+    rank: int
+    tail: Tail
+    wire: str
+    tasks_s: Any
+    late_s: Any
+
+    @property
+    def end(self) -> Any:
+        """When both have ended."""
+        return self.tasks_s + self.late_s
+
+    def spread(self, rows: list[Row]) -> list[Row]:
+        """The rows with these seconds exposed, shared by what was hidden of those on the links."""
+        hidden = [row.hidden_s if self.wire in row.wires_s and not row.call.shared else 0 for row in rows]
+        if not (self.late_s and any(hidden)):
+            return rows
+        part = self.late_s / total(hidden)
+        return [replace(row, exposed_s=row.exposed_s + one * part) for row, one in zip(rows, hidden, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Reductions of gradients beside compute that a rank waits for at its end.
+
+    free    when the last of them has ended
+    path    the actions whose reductions follow each other without a pause until then, by place in the order
+    late_s  seconds from the end of the rank's order until then
+    """
+
+    free: Any
+    path: tuple[tuple[int, Timed], ...]
+    late_s: Any
+
+    @property
+    def exposed(self) -> dict[int, Any]:
+        """These seconds by call: walked back from the last."""
+        left, found = self.late_s, Counter[int]()
+        for _, timed in reversed(self.path):
+            for call, seconds in reversed(timed.settled):
+                part = min(left, seconds)
+                found[call] += part
+                left -= part
+        return dict(found)
