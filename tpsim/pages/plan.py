@@ -49,6 +49,7 @@ FULL = (
     Column("count", "calls", "integer"),
     Column("time_s", "time\neach", "seconds"),
     Column("exposed_s", "exposed", "seconds"),
+    Column("hidden_s", "hidden", "seconds"),
     Column("algorithm", "algorithm"),
     Column("protocol", "protocol"),
     Column("formula", "wire bytes", below=True),

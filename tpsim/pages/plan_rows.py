@@ -23,6 +23,10 @@ SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_byt
 """Rows that agree in these are one line of the short table; the first five are its label."""
 
 
+ROUNDING = 1e-9
+"""The share of a call's seconds below which a difference of two is one of rounding."""
+
+
 STAR = "*"
 """What marks the collective that costs most."""
 
@@ -39,6 +43,7 @@ def line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, 
         "where": f"{row['phase']}, {around}",
         "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
         "share": row["exposed_s"] / step_s,
+        "hidden_s": row["hidden_s"] if row["hidden_s"] > ROUNDING * row["busy_s"] else 0,
         **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
     }
 
