@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
-from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
+from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, schedule_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_machine import machine_facts
 from tpsim.guard.lock_parts import (
@@ -152,6 +152,7 @@ def _formulas(
     return FormulaFacts(
         wire=held(move_formulas(), known.wire),
         form=held(form_formulas(), known.form),
+        schedule=held(schedule_formulas(), known.schedule),
         seconds=seconds,
         program={key: held(program_formulas(program), known.program.get(key, {})) for key, program in programs.items()},
     )
