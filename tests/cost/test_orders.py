@@ -161,6 +161,13 @@ def test_sends_that_block_are_exchanged_in_pairs():
     assert round(ran("1f1b", 8, 24, seconds, 0.6, blocking=True).end, 1) == 1459.7
 
 
+@pytest.mark.parametrize(("p", "v"), [(2, 2), (4, 2), (4, 3), (8, 2)])
+def test_interleaved_stages_that_block_exchange_once_for_each_pair_of_passes(p, v):
+    """Megatron-LM before May 2023: a microbatch more takes F + B + W and a message for each of its chunks."""
+    c, step = 0.05, [ran("interleaved", p, p * k, (1, 1.2, 0.8), 0.05, v=v, blocking=True).end for k in (3, 4, 5)]
+    assert step[2] - step[1] == pytest.approx(step[1] - step[0], rel=1e-9) == pytest.approx(p * (3 + v * c), rel=1e-9)
+
+
 def test_blocking_sends_that_deadlock_are_refused_with_what_every_rank_waits_for():
     with pytest.raises(InputError) as error:
         ran("zb-h2", 2, 4, (1, 1, 1), 0.1, blocking=True)

@@ -16,6 +16,7 @@ from tests.answers.test_verdict import SHARDED
 from tests.cost.conftest import array, typed
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
+from tpsim.cost.actions import FEW, Actions
 from tpsim.cost.issue import Issue, gathered
 from tpsim.cost.orders import run as pass_over
 from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Node, Piece
@@ -102,6 +103,30 @@ def test_of_gradients_by_layer_the_last_is_exposed_or_all_that_is_longer_than_co
     timed = bucketed(20, r)
     assert timed.through.seconds == 32 * 20
     assert timed.tail.seconds - timed.through.seconds == exposed
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "told"),
+    [
+        ("llama3-70b-h100", {}, {True}),
+        ("gpt-neox-20b-a100", {"zero": 2, "practice": "deepspeed"}, {True, False}),
+        ("gemma-7b-v5e", {"zero": 3}, {True, False}),
+        ("llama3-8b-b200-fsdp", {}, {True, False}),
+    ],
+)
+def test_a_few_layers_tell_the_tasks_of_all_or_nothing(name, flags, told, monkeypatch):
+    """Buckets that fill over several layers, and gathers further ahead than a few of them, leave no layer alike."""
+    issued, found = Actions._issued, set()
+
+    def both(actions, chunk, parts, _most):
+        few, whole = (issued(actions, chunk, parts, some) for some in (FEW, 1000))
+        found.add(few is not None)
+        assert few is None or few.runs == whole.runs
+        return whole
+
+    monkeypatch.setattr(Actions, "_issued", both)
+    plan(name, **flags)
+    assert found == told
 
 
 @pytest.mark.parametrize("r", [6, 26])

@@ -22,9 +22,9 @@ from tpsim.program.op import Leaf, Program
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.question.shelf import one_cut
-from tpsim.reference import execute as execute_module
-from tpsim.reference.execute import Run, execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference import run as run_module
+from tpsim.reference.execute import execute
+from tpsim.reference.run import Run, leaves
 
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA)}
 SEQ = 8
@@ -117,7 +117,7 @@ def test_what_is_freed_at_b_instead_of_w_is_seen(monkeypatch, name):
 def test_what_kernels_hold_inside_is_executed_and_not_counted(monkeypatch):
     asked = (GPT, TP, PRACTICES["megatron"], MESH, pipeline_schedule("1f1b", 2, 1, 2), (1, 1))
     plain = run(asked)
-    monkeypatch.setattr(execute_module, "lives", lambda program: lives(program, interiors=True))
+    monkeypatch.setattr(run_module, "lives", lambda program: lives(program, interiors=True))
     full = run(asked)
     pairs = [
         (most, more)

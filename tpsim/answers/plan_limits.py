@@ -29,6 +29,8 @@ NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel
 
 NOT_FORWARDED = "copies of tokens that go on inside a node while others still come to it: levels take turns"
 
+TAKEN_BACK = "updates that a norm which comes behind them takes back, and does once more: practice.clip: deferred"
+
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
 NOT_SERVED = (
@@ -73,7 +75,7 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
     if question.inference:
         return (*NOT_SERVED, *host, *forwarded)
-    norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
+    norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
     return (*NOT_MODELLED, *host, *norm, *forwarded, *_reach(question))
 
 

@@ -63,12 +63,16 @@ class PlanStep(Step):
         peak = question.machine.peak(question.products).value
         return float(self.counted[1] / (self.time_s * peak))
 
-    @cached_property
+    @property
     def counted(self) -> tuple[Any, Any]:
         """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
+        full = self.plan.question.assume.mfu == "full"
+        return (self.compute.useful_flops, self.compute.flops) if full else self.unmasked
+
+    @cached_property
+    def unmasked(self) -> tuple[Any, Any]:
+        """Useful FLOPs of all chips, and those that one runs, without what masks hide."""
         plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
-        if plan.question.assume.mfu == "full":
-            return useful, run
         masked, stages = [one for one in plan.lowered.kernels if one.mask], plan.question.stages
         each = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
         whole = [(one.useful_flops(plan.sizes), one, total(map(one.count, each))) for one in masked]

@@ -68,7 +68,7 @@ def lower(
             results[f"grad.{label}"] = update.received(weight, gradient)
         if practice.clip == "none":
             updated(label, weight)
-    if practice.clip == "norm":
+    if practice.clip != "none":
         squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
         for label, weight in labels.items():
             updated(label, weight)
