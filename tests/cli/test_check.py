@@ -13,6 +13,7 @@ import pytest
 from tests.changes import GUARDED
 from tpsim.cli.main import run
 from tpsim.program.layout import PRACTICES
+from tpsim.program.schedules import SCHEDULES
 
 BANDWIDTH = "value: 45 GB/s"
 
@@ -378,6 +379,16 @@ def test_a_schedule_recompute_and_overlap_are_causes(tpsim, folder, old, new, sa
     edit(node, old, new)
     ran = tpsim("check", "-q")
     assert (ran.code, ran.out) == (1, f"{said}numbers of 1 of 3 scenarios moved\n")
+
+
+def test_an_order_of_actions_that_moves_is_a_formula_and_explains_the_steps_made_with_it(tpsim, folder, monkeypatch):
+    node = folder / "scenarios/node.yaml"
+    edit(node, "layout: {tp: tensor, dp: data, zero: 1, sequence_parallel: true}\n", STAGES)
+    assert tpsim("check", "--update", "-q").code == 0
+    monkeypatch.setitem(SCHEDULES, "1f1b", SCHEDULES["gpipe"])
+    ran = tpsim("check", "-q")
+    assert (ran.code, ran.out.partition("; ")[0]) == (1, "formula schedule.1f1b")
+    assert ran.out.endswith("numbers of 1 of 3 scenarios moved\n")
 
 
 @pytest.mark.usefixtures("folder")

@@ -202,6 +202,16 @@ def test_what_is_not_stated_is_named_on_the_page(tpsim):
     ) in out
 
 
+def test_seconds_that_compute_hides_stand_beside_those_that_it_does_not(tpsim):
+    page = tpsim("plan", "gpt3-175b-a100-tp8-sp", "-v", "--set", "practice.clip=none").out
+    table = page.partition("\nEvery collective\n")[2].partition("\nbackward, around")[0]
+    assert table.splitlines()[1].split()[5:8] == ["each", "us", "us"]
+    assert table.splitlines()[0].split()[1:] == ["exposed", "hidden"]
+    (bare,) = (line.split() for line in table.splitlines() if line.startswith(" attention.out"))
+    (hidden,) = (line.split() for line in table.splitlines() if line.startswith(" d.mlp.in"))
+    assert (bare[7], hidden[6], hidden[7]) == ("0", "0", bare[6])
+
+
 @pytest.mark.parametrize("name", ["gpt3-175b-a100-tp8", "gpt3-175b-a100-pipeline", "llama3-70b-h100-decode"])
 def test_what_is_not_modelled_stands_on_the_page(tpsim, name):
     said = "not modelled: kernels that slow collectives beside them, and each other; jitter, stragglers, "

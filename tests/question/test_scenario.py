@@ -555,6 +555,10 @@ def test_a_mistake_is_answered_with_its_line_and_a_remedy(tmp_path: Path, old: s
         ("nodes", "chips, which is nodes x chips of one"),
         ("num_layers", "model.layers"),
         ("precision", "workload.dtype"),
+        ("overlap_grad_reduce", "practice.overlap.gradients"),
+        ("tp_comm_overlap", "practice.overlap.tensor"),
+        ("stage3_prefetch_bucket_size", "practice.ahead.elements"),
+        ("clip_grad", "practice.clip"),
     ],
 )
 def test_a_foreign_field_gets_the_name_that_tpsim_has(tmp_path: Path, word: str, path: str) -> None:

@@ -6,6 +6,7 @@ that a factor, a power or a summand that moves moves a sample.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
+from tpsim.cost.orders import run
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import AxisPiece
@@ -26,6 +28,7 @@ from tpsim.machine.profile import changed
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.program.dims import DIMS, LOOPS, completed
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
+from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 
@@ -88,6 +91,28 @@ def form_formulas() -> Iterator[tuple[str, Formula]]:
             f"{topology}.permute.change",
             Formula(partial(_of_changes, topology), lambda: "blocks summed one by one"),
         )
+
+
+RANKS, MICROBATCHES = 4, 8
+"""Of the pipelines that schedules are sampled by."""
+
+PASSES, MESSAGE = {"F": 5, "B": 7, "W": 3}, 1
+"""Whole seconds of a chunk's passes, and of a message."""
+
+
+def schedule_formulas() -> Iterator[tuple[str, Formula]]:
+    """Every order of actions: a digest of it, and when it ends, by its schedule."""
+    for name, maker in SCHEDULES.items():
+        chunks = 2 if maker.several else 1
+        text = f"digest; end at p {RANKS}, v {chunks}, m {MICROBATCHES}, F, B, W 5, 7, 3, send 1"
+        yield name, Formula(partial(_of_order, name, chunks), lambda text=text: text)  # type: ignore[misc]
+
+
+def _of_order(name: str, chunks: int) -> tuple[str, ...]:
+    made = pipeline_schedule(name, RANKS, chunks, MICROBATCHES)
+    ran = run(made, lambda action: total(PASSES[part.act] for part in action), lambda _: MESSAGE)
+    digest = hashlib.sha256(str([list(map(str, order)) for order in made.orders]).encode()).hexdigest()
+    return digest[:8], _exact(ran.end)
 
 
 def _wire(kind: MoveKind, V: Any, n: Any) -> tuple[Any, ...]:

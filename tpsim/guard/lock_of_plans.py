@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
-from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
+from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, schedule_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_parts import (
     MODEL_CHANGES,
@@ -151,6 +151,7 @@ def _formulas(
     return FormulaFacts(
         wire=sampled(move_formulas(), known.wire),
         form=sampled(form_formulas(), known.form),
+        schedule=sampled(schedule_formulas(), known.schedule),
         seconds=seconds,
         program={
             key: sampled(program_formulas(program), known.program.get(key, {})) for key, program in programs.items()

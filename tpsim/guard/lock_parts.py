@@ -79,17 +79,18 @@ class SwitchFacts(LockPart):
 
 
 class FormulaFacts(LockPart):
-    """What moves send, closed forms, how a machine's levels make seconds, what structures of programs come to."""
+    """What moves send, closed forms, orders, how a machine's levels make seconds, what programs' structures come to."""
 
     noun: ClassVar[str] = "the formulas of a lock"
     wire: dict[str, FormulaFact]
     form: dict[str, FormulaFact]
+    schedule: dict[str, FormulaFact] = Field(default_factory=dict, description="of pipelines, by name")
     seconds: dict[str, dict[str, dict[str, FormulaFact]]] = Field(description="by cost model, machine and level")
     program: dict[str, dict[str, FormulaFact]] = Field(description="by structure")
 
 
 NO_SWITCHES = SwitchFacts(default={}, practice={})
-NO_FORMULAS = FormulaFacts(wire={}, form={}, seconds={}, program={})
+NO_FORMULAS = FormulaFacts(wire={}, form={}, schedule={}, seconds={}, program={})
 
 
 class CallName(NamedTuple):

@@ -137,24 +137,24 @@ class Uses:
         rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.collectives))))
         flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
         compute = (*self._of_machine(self._read(_computed)), *flops)
-        exposed = (*rows, *compute)
         cache = self.lists.called([self._program(CACHE)])
-        step, memory = (*rows, *compute), (*chain.from_iterable(states), *cache)
+        order = self.lists.called(self._orders())
+        step, memory = (*rows, *compute, *order), (*chain.from_iterable(states), *cache)
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
         demands = {
             "best": (*room, *step, *memory),
             "step": step,
-            "exposed": exposed,
+            "exposed": step,
             "bubble": step,
             "memory": memory,
-            "peak": (*memory, *flops),
+            "peak": (*memory, *flops, *order),
             "mfu": step,
             **dict.fromkeys(("tokens_per_s", "ttft", "tpot", "tokens_per_s_user"), step),
         }
         return {
             "step_s": step,
             "compute_s": compute,
-            "exposed_s": exposed,
+            "exposed_s": step,
             "bubble_s": step,
             "host_s": step,
             "flops": flops,
@@ -165,6 +165,11 @@ class Uses:
             STATES_FIT: (*room, *memory),
             **{f"require.{name}": names for name, names in demands.items()},
         }
+
+    def _orders(self) -> Iterator[str]:
+        """The schedule of its pipeline, if it has one."""
+        if pipeline := self.plan.question.resolved.get("pipeline"):
+            yield f"schedule.{pipeline['schedule']}"
 
     def _model(self) -> Iterator[str]:
         """The fields of the model that the scenario does not state itself."""

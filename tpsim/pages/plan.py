@@ -48,6 +48,7 @@ FULL = (
     Column("count", "calls", "integer"),
     Column("time_s", "time\neach", "seconds"),
     Column("exposed_s", "exposed", "seconds"),
+    Column("hidden_s", "hidden", "seconds"),
     Column("algorithm", "algorithm"),
     Column("protocol", "protocol"),
     Column("formula", "wire bytes", below=True),
@@ -228,10 +229,12 @@ def _next(result: PlanResult) -> str:
 PREFIXES = {"gradient": "grad.", "state": "new."}
 """What the names of their arrays begin with."""
 
-
 SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
 """Rows that agree in these are one line of the short table; the first five are its label."""
 
+
+ROUNDING = 1e-9
+"""The share of a call's seconds below which a difference of two is one of rounding."""
 
 STAR = "*"
 """What marks the collective that costs most."""
@@ -249,6 +252,7 @@ def line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, 
         "where": f"{row['phase']}, {around}",
         "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
         "share": row["exposed_s"] / step_s,
+        "hidden_s": row["hidden_s"] if row["hidden_s"] > ROUNDING * row["busy_s"] else 0,
         **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
     }
 
