@@ -191,7 +191,7 @@ class Figures:
                 yield one.where, self.kernel_s(one)
 
     def _held_up(self, acts: str) -> Iterator[tuple[Where, Any]]:
-        """Where calls on activations stand that block, and their seconds; others are joined otherwise without stages."""
+        """Where calls on activations block, and their seconds; others may be joined otherwise without stages."""
         actions = self._actions(0)
         for one in self._issued(None):
             if one.where.act in acts and not (actions.counts(one) or actions.beside(one)):
