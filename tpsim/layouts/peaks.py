@@ -73,22 +73,25 @@ class Peaks:
 
     def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
-        few = replace(chunk, stack=tuple((kind, TRACED) for kind, many in chunk.stack if many))
+        alike = self.courses.program.ahead == 1  # of more, what is gathered hangs on how many layers there are
+        few = replace(chunk, stack=tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many))
         runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])
-        stack = [many for _, many in chunk.stack if many]
+        stack = [many for _, many in chunk.stack if many] if alike else []
         layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
+        often = [1, 1, 1, *layers, 1, 1] if alike else [times for *_, times in runs]
         held, top = 0, 0  # type: Any, Any
-        for (net, most), times in zip(runs, [1, 1, *([1, *layers] if layers else []), 1, 1], strict=True):
+        for (net, most, _), times in zip(runs, often, strict=True):
             if times and most is not None:
                 top = np.maximum(top, held + (most if times == 1 else most + np.maximum(0, (times - 1) * net)))
                 held = held + times * net
         return self.figures.whole(top), self.figures.whole(held)
 
-    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any]]:
-        """What each part of an action adds, and where that is most; none where it has no ops."""
-        for run, _ in self.courses.changes(chunk, acts):
+    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
+        """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
+        for run, times in self.courses.changes(chunk, acts):
             changes = [change for _, change in run]
-            yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2] if changes else (0, None)
+            net, most = self._once(("run", *map(id, changes)), partial(_summed, changes))[:2] if changes else (0, None)
+            yield net, most, times
 
 
 def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:

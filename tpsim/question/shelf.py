@@ -14,7 +14,6 @@ from tpsim.program.kinds_file import as_stated
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
-from tpsim.program.serving import lower_serving
 from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
@@ -126,6 +125,8 @@ def program_of(question: Question, laid: Layout | None = None, **traced: Any) ->
     practice = question.practice if laid is None else question.practice.under(question.layout)
     asked = (question.model, laid or question.layout, practice, question.dtypes, order)
     if work := question.inference:
+        from tpsim.program.serving import lower_serving
+
         traced.pop("microbatches", None)
         return lower_serving(*asked, serving=work.serving, **traced)
     return lower(*asked, **traced)
