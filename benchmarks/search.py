@@ -9,7 +9,7 @@ Seconds are those of the processor: of legality, tracing, memory, bounds (all th
             gpt3-175b-a100-interleaved on 1,024 of 3,241; none tied with a tenth
 --million   a million layouts of more than 500 structures (schedule, stages, chunks, ZeRO, sequence parallelism,
             recompute) with more than 100 numbers of microbatches
---blocks    ten times as many, one length of sequences after the other, in two processes
+--blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes
 --heavy     interleaved stages whose messages take long: bounds tell them apart badly, and the search may end early
 --calculon  GPT-3 175B on 1,024 A100 over what Calculon's search covers (Isaev et al. 2023, optimal_execution.py):
             tensor, pipeline, data, interleaving, microbatches, recompute, sequence parallelism and whether it gathers
@@ -26,7 +26,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from itertools import chain
+from itertools import chain, product
 from math import inf
 from multiprocessing import Pool
 from typing import TYPE_CHECKING, Any
@@ -69,12 +69,8 @@ BRUTE = (
 )
 MILLION = Searched("llama3-70b-h100", 0, ("microbatches", "chips=512,1024,2048,4096"), {"batch": 322560, "seq": 512})
 BLOCKS = [
-    replace(
-        MILLION,
-        vary=("microbatches", "chips=128,256,512,1024,2048,4096,8192,16384"),
-        flags={"batch": 322560, "seq": seq},
-    )
-    for seq in (512, 1024, 2048, 4096, 8192)
+    replace(MILLION, vary=("microbatches", f"chips={chips}"), flags={"batch": 322560, "seq": seq})
+    for chips, seq in product(("128,256,512,1024", "2048,4096,8192,16384"), (512, 1024, 2048, 4096, 8192))
 ]
 HEAVY = Searched(
     "gpt3-175b-a100-interleaved",
