@@ -9,7 +9,7 @@ Seconds are those of the processor: of legality, tracing, memory, bounds (all th
             gpt3-175b-a100-interleaved on 1,024 of 3,241; none tied with a tenth
 --million   a million layouts of more than 500 structures (schedule, stages, chunks, ZeRO, sequence parallelism,
             recompute) with more than 100 numbers of microbatches
---blocks    ten times as many, one number of chips and of tokens after the other, in two processes
+--blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes
 --heavy     interleaved stages whose messages take long: bounds tell them apart badly, and the search may end early
 --calculon  GPT-3 175B on 1,024 A100 over what Calculon's search covers (Isaev et al. 2023, optimal_execution.py):
             tensor, pipeline, data, interleaving, microbatches, recompute, sequence parallelism and whether it gathers
@@ -69,8 +69,8 @@ BRUTE = (
 )
 MILLION = Searched("llama3-70b-h100", 0, ("microbatches", "chips=512,1024,2048,4096"), {"batch": 322560, "seq": 512})
 BLOCKS = [
-    replace(MILLION, chips=chips, vary=("microbatches",), flags={"batch": 322560, "seq": seq})
-    for chips, seq in product((256, 512, 1024, 2048, 4096, 8192), (256, 512, 1024, 2048, 4096))
+    replace(MILLION, vary=("microbatches", f"chips={chips}"), flags={"batch": 322560, "seq": seq})
+    for chips, seq in product(("128,256,512,1024", "2048,4096,8192,16384"), (512, 1024, 2048, 4096, 8192))
 ]
 HEAVY = Searched(
     "gpt3-175b-a100-interleaved",
@@ -152,10 +152,11 @@ def compare(ranking: Ranking, found: list[float]) -> None:
 def blocks() -> None:
     """Many searches, in two processes."""
     began = time.perf_counter()
-    with Pool(2, maxtasksperchild=4) as pool:
+    with Pool(2, maxtasksperchild=1) as pool:
         legal = sum(pool.imap_unordered(measured, BLOCKS))
-    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-    print(f"  {legal:,} legal in {time.perf_counter() - began:.0f} s; {most:.2f} GB at most in a process")  # noqa: T201
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent_s = f"{time.perf_counter() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors"
+    print(f"  {legal:,} legal in {spent_s}; {used.ru_maxrss / 1e6:.2f} GB at most in a process")  # noqa: T201
 
 
 def main() -> None:

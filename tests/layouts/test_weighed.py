@@ -12,7 +12,7 @@ import pytest
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.layouts.space import spaces
-from tpsim.layouts.walk import _alive, _most, alive, settled
+from tpsim.layouts.walk import _alive, _most, alive, settled, together
 from tpsim.layouts.weighed import weigh
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -296,3 +296,43 @@ def test_a_collective_that_nobody_takes_part_in_holds_nothing_up_in_a_bound():
     step = priced(one.space.question(one.layout, shelf), shelf).step.time_s
     assert one.step_s == pytest.approx(float(step), rel=1e-3)
     assert one.step_s <= step * (1 + 1e-9)
+
+
+def test_numbers_of_chips_are_weighed_together_as_each_alone():
+    document, vary = {"tpsim": "scenario/1", **TINY, "workload": WORK}, ["schedule=1f1b", "zero=0,1"]
+    shelf = Shelf()
+    both = spaces(document, flags={}, overrides=(), vary=[*vary, "chips=4,8"], shelf=shelf)
+    found = weigh(both, shelf, held_at_peak)
+    alone = [weigh([one], shelf, held_at_peak) for one in both]
+    assert len({id(one.group) for one in found.families}) < sum(len({id(f.group) for f in w.families}) for w in alone)
+    assert _told(found.found) == _told([one for each in alone for one in each.found])
+    assert {one.space.chips for one in found.found} == {4, 8}
+
+
+def _told(found):
+    for one in found:
+        one.family.bound(nearer=True)
+    return sorted((one.space.chips, one.layout, one.peak_bytes, one.step_s) for one in found)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
+def test_what_is_alive_with_several_numbers_of_microbatches_is_that_of_each(schedule):
+    many = (1,) if SCHEDULES[schedule].grows else (1, 2, 3, 8)
+    found = together(schedule, 4, many, (0, 1, 1, 2))
+    for order, m in enumerate(many):
+        each = {(ranked, one.now): one for ranked, all_ in alive(schedule, 4, m, (0, 1, 1, 2)).items() for one in all_}
+        assert {key for key, places in found.items() if not places.never[order]} == each.keys()
+        for key, one in each.items():
+            for sort, counts in found[key].counts.items():
+                assert {*counts[:, order]} - {0} == {*one.counts[:, sort]} - {0}
+
+
+def test_any_number_of_stages_runs_the_same_tasks():
+    shelf = Shelf()
+    document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "microbatches": 4}}
+    roles = {"layout": {"pp": "pipe", "dp": "data"}}
+    asked = [resolve({**document, **roles, "mesh": {"pipe": pp, "data": 2}}, shelf=shelf) for pp in (2, 4)]
+    for one in asked:
+        priced(one, shelf)
+    assert len({id(shelf.lowered(one)) for one in asked}) == 1
+    assert len(shelf.lowered(asked[0]).known) == 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from tpsim.cost.memory import memory, spare_bytes
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
-from tpsim.cost.timeline import COMPUTE
 from tpsim.layouts.calls import Calls
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Ahead, Bucket
@@ -112,33 +112,7 @@ class Figures:
         return found
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        """Of many layers what a few do, and what one layer more repeats, or adds to what goes on behind the layers."""
-        actions, layers = self._actions(party), chunk.layers
-        if layers > FEW + 1 and len(chunk.stack) == 1:
-            ((kind, _),) = chunk.stack
-            some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
-            few, more = (actions.action(one, acts).runs for one in some)
-            if len(few) == len(more) and all(
-                one == other or n == m for (one, n), (other, m) in zip(few, more, strict=True)
-            ):
-                pairs = zip(few, more, strict=True)
-                return self.whole(total(self._longer_s(*one, *other, layers - FEW) for one, other in pairs))
-        return self.whole(total(n * self._segment_s(one) for one, n in actions.action(chunk, acts).runs))
-
-    def _longer_s(self, few: Segment, n: int, more: Segment, m: int, times: int) -> Any:
-        """Seconds of a segment to which so many layers add as often what one does; of one that grows at least those."""
-        if few == more:
-            return (n + (m - n) * times) * self._segment_s(few)
-        before, busy = (self._once(("busy", one), partial(self._busy_s, one)) for one in (few, more))
-        return n * reduce(np.maximum, (s + (s - before.get(lane, 0)) * (times - 1) for lane, s in busy.items()))
-
-    def _busy_s(self, segment: Segment) -> Mapping[str, Any]:
-        """Seconds of all that compute waits for, by the lane that it holds."""
-        found: defaultdict[str, Any] = defaultdict(int)
-        for piece in (piece for step in segment for piece in step.pieces):
-            if not (piece.beside and piece.settles):
-                found[piece.lane if piece.beside else COMPUTE] += self.piece_s(piece)
-        return found
+        return self.whole(total(n * self._segment_s(one) for one, n in self._runs(self._actions(party), chunk, acts)))
 
     @cached_property
     def _parties(self) -> Any:
@@ -147,10 +121,11 @@ class Figures:
         issued = [known[axes] for axes in self.calls.axes]
         return np.array([issued.index(one) for one in issued])
 
-    def _issued(self, axes: Mapping[str, int]) -> list[Collective]:
-        """The calls of actions: those of microbatches, but for messages, with somebody to talk to."""
-        calls = travelling(self.lowered.collectives, axes)
-        return [one for one in calls if one.per_microbatch and one.where.place != "cut"]
+    def _issued(self, axes: Mapping[str, int] | None) -> list[Collective]:
+        """The calls of actions: those of microbatches, but for messages; with axes those with somebody to talk to."""
+        calls = self.lowered.collectives
+        found = [one for one in calls if one.per_microbatch and one.where.place != "cut" and not one.shared]
+        return found if axes is None else [*travelling(found, axes)]
 
     def _actions(self, party: int) -> Actions:
         """The actions of all layouts on such meshes: those that count elements issue no later than here."""
@@ -166,6 +141,18 @@ class Figures:
             ("segment", segment),
             lambda: Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds,
         )
+
+    def _runs(self, actions: Actions, chunk: Chunk, acts: str) -> Sequence[tuple[Segment, int]]:
+        """What a chunk does: of many layers what a few do, and what one layer more repeats, so many times."""
+        layers = chunk.layers
+        if layers > FEW + 1 and len(chunk.stack) == 1:
+            ((kind, _),) = chunk.stack
+            some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
+            few, more = (actions.action(one, acts).runs for one in some)
+            if [segment for segment, _ in few] == [segment for segment, _ in more]:
+                pairs = zip(few, more, strict=True)
+                return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
+        return actions.action(chunk, acts).runs
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
@@ -194,14 +181,21 @@ class Figures:
         yield from ((one.where, self.calls.call_s(one)) for one in calls)
 
     def worked_s(self, chunk: Chunk, acts: str) -> Any:
-        """Seconds of the kernels of an action, which it takes at least."""
-        return self._stacked(acts, lambda: self.works(acts), chunk)
+        """Seconds in which an action's kernels compute, or calls on what they make hold them up: it takes no less."""
+        return self._stacked(acts, lambda: chain(self.works(acts), self._held_up(acts)), chunk)
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
         """Where kernels of such acts stand, and their seconds."""
         for one in self.lowered.kernels:
             if in_microbatch(one.where) and one.where.act in acts:
                 yield one.where, self.kernel_s(one)
+
+    def _held_up(self, acts: str) -> Iterator[tuple[Where, Any]]:
+        """Where calls on activations block, and their seconds; others may be joined otherwise without stages."""
+        actions = self._actions(0)
+        for one in self._issued(None):
+            if one.where.act in acts and not (actions.counts(one) or actions.beside(one)):
+                yield one.where, self.calls.call_s(one)
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""

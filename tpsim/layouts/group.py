@@ -72,9 +72,8 @@ def joined(groups: Sequence[Group]) -> Group:
     first, *others = groups
     if not others:
         return first
-    meshes, cells = (
-        [0, *np.cumsum(many).tolist()] for many in zip(*((len(g.ways), len(g.on)) for g in groups), strict=True)
-    )
+    meshes = [0, *np.cumsum([len(one.ways) for one in groups]).tolist()]
+    cells = [0, *np.cumsum([len(one.on) for one in groups]).tolist()]
     return replace(
         next((one for one in groups if one.first.pp > ALONE), first),
         spaces=[space for one in groups for space in one.spaces],
