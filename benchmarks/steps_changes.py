@@ -112,7 +112,7 @@ left out, and is not in any prediction:
 - **Gradients added up by kernels of their own** in 16 bits, as Megatron-LM did before February 2022 and
   Megatron-DeepSpeed does (`param.main_grad.add_`), **and dropout** of 0.1, their default, in attention by a kernel of
   its own: by a third of BigScience's runs and a quarter of vTrain's, vTrain is 21.5 % off left out and not 24.8,
-  Narayanan's second set 8.0 and not 4.4; the mean over Ampere's sets is 8.3 and not 7.8. Dropout alone makes the two
-  changes of a layer that are far off -2.1 and +5.2 %, which are near.
+  Narayanan's second set 8.0 and not 4.4; the mean over Ampere's sets is 8.3 and not 7.8. Dropout brings the two changes
+  of a layer that are far off to -2.1 and +5.2 %, which are near.
 """
 """What is said of them."""
