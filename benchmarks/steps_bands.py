@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import LAUNCH, USUAL
+from steps_fit import LAUNCH, USUAL, times
 from steps_own import KNOWN, constants, corrected, effects, of_generation, scatter, start
 from steps_runs import Run, by_set, chosen
 from tpsim.calibrate import shares
@@ -50,7 +50,8 @@ def off(name: str, without: str = "") -> Logs:
     without  a set that has no part in that either; other generations are predicted by Ampere's constants
     """
     sets = [one for one in of_generation(KNOWN) if one not in (name, without)]
-    moves = _moves(name, constants(tuple(sets)))
+    told = dict(times(chosen()["sets"][name]["generation"], tuple(constants(tuple(sets)).items())))
+    moves = _moves(name, told)
     return np.log([run.measured for run in by_set()[name]] / effects(name).seconds(moves))
 
 

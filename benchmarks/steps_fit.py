@@ -71,7 +71,7 @@ def fitted(several: Sequence[Run]) -> Constants:
     hosts = any(LAUNCH in run.asked for run in several)
     starts = {name: next(own[name] for run in several if name in (own := shipped(run.row["set"]))) for name in names}
     generation = several[0].asked["generation"]
-    likely = dict(ampere()) if generation != "ampere" else {}
+    likely = dict(forecast(generation)) if generation != "ampere" else {}
     held = np.array([[SPREAD**0.5 * (name == other) for other in names] for name in names if name in likely])
     wanted = np.array([SPREAD**0.5 * np.log(likely[name] / starts[name]) for name in names if name in likely])
     tried = []
@@ -94,6 +94,17 @@ def fitted(several: Sequence[Run]) -> Constants:
 def ampere() -> Constants:
     """What the sets of Ampere come to."""
     return fitted(tuple(run for run in runs() if run.asked["generation"] == "ampere"))
+
+
+def forecast(generation: str) -> Constants:
+    """What is known of a generation without its own sets: Ampere's constants, times what libraries state of both."""
+    return times(generation, ampere())
+
+
+def times(generation: str, known: Constants) -> Constants:
+    """Ampere's constants as another generation's: what the same library states of both is the factor between them."""
+    stated = chosen()["generations"].get(generation, {})
+    return tuple((name, value * stated[name]["factor"] if name in stated else value) for name, value in known)
 
 
 def _at(run: Run, launch: float) -> float:

@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import CHIP, LAUNCH, LAUNCHES, USUAL, ampere, by_constants, fitted, launched, left_out, shipped, slopes
+from steps_fit import (
+    CHIP,
+    LAUNCH,
+    LAUNCHES,
+    USUAL,
+    by_constants,
+    fitted,
+    forecast,
+    launched,
+    left_out,
+    shipped,
+    slopes,
+    times,
+)
 from steps_runs import by_set, chosen
 from tpsim.calibrate import shares
 from tpsim.calibrate.calibrate import SPREADS, UNHEARD
@@ -72,18 +85,26 @@ def scatter(*without: str) -> SharesFields:
 
 
 def _generations(without: Sequence[str]) -> list[list[float]]:
-    """The shares of every generation but that of sets which are left out, unless Ampere's other sets tell them."""
+    """The shares of every generation but that of sets which are left out, unless Ampere's other sets tell them.
+
+    Each less what libraries state of it: they scatter about what is forecast of a generation.
+    """
     asked = chosen()["sets"]
     hidden = {asked[name]["generation"] for name in without} - {KNOWN}
     named = dict.fromkeys(one["generation"] for one in asked.values() if one["generation"] not in hidden)
-    sets = (tuple(name for name in of_generation(one) if name not in without) for one in named)
-    return [[constants(some)[share] for share in CHIP] for some in sets if set(CHIP) <= constants(some).keys()]
+    sets = ((one, tuple(name for name in of_generation(one) if name not in without)) for one in named)
+    stated = {one: dict(times(one, tuple((share, 1.0) for share in CHIP))) for one in named}
+    return [
+        [constants(some)[share] / stated[one][share] for share in CHIP]
+        for one, some in sets
+        if set(CHIP) <= constants(some).keys()
+    ]
 
 
 @cache
 def _about_its_set(name: str) -> float:
     """How a run scatters about the level of its set: a robust deviation of the logarithm."""
-    seconds = by_constants(left_out(name) or ampere())
+    seconds = by_constants(left_out(name) or forecast(chosen()["sets"][name]["generation"]))
     off = np.log([run.measured / seconds(run) for run in by_set()[name]])
     return MEDIAN_TO_DEVIATION * float(np.median(np.abs(off - np.median(off))))
 
@@ -93,7 +114,9 @@ def start(name: str, *without: str) -> dict[str, float]:
     """The constants of the other sets of its generation, else Ampere's; with some more sets left out."""
     own = chosen()["sets"][name]["generation"]
     others = [tuple(one for one in of_generation(of) if one != name and one not in without) for of in (own, KNOWN)]
-    return constants(next(filter(None, others)))
+    if others[0]:
+        return constants(others[0])
+    return dict(times(own, tuple(constants(others[1]).items())))
 
 
 @cache

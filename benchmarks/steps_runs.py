@@ -141,15 +141,20 @@ class Run:
 
 @cache
 def _planned(name: str, constants: Constants) -> float:
-    (run,) = (run for run in runs() if run.row["id"] == name)
+    (run,) = (run for run in every() if run.row["id"] == name)
     return float(tpsim.plan(run.scenario(constants)).step.time_s)
+
+
+@cache
+def every() -> tuple[Run, ...]:
+    """All of them."""
+    return tuple(map(Run, json.loads((DATA / "measured_steps.json").read_text())["rows"]))
 
 
 @cache
 def runs() -> tuple[Run, ...]:
     """All that are scored."""
-    rows = json.loads((DATA / "measured_steps.json").read_text())["rows"]
-    return tuple(Run(row) for row in rows if row["id"] not in chosen()["left_out"])
+    return tuple(run for run in every() if run.row["id"] not in chosen()["left_out"])
 
 
 def by_set() -> Mapping[str, list[Run]]:

@@ -14,8 +14,10 @@ import pytest
 
 import steps
 import steps_bands
+import steps_changes
+import steps_fit
 import tpsim
-from steps_runs import by_set, chosen, runs
+from steps_runs import by_set, chosen, every, runs
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.machine.evidence import evidence
 
@@ -61,9 +63,13 @@ def test_sets_are_scored_by_what_is_listed():
 
 
 def test_changes_are_those_of_what_is_listed_and_most_are_near():
-    found = {what: 100 * (listed()[after] / listed()[before] - 1) for what, before, after in steps.DELTAS}
+    told = {run.row["id"]: listed().get(run.row["id"]) or run.planned() for run in every()}
+    found = {what: 100 * (told[after] / told[before] - 1) for what, before, after in steps_changes.DELTAS}
+    of = {kept: steps_changes.planned_layer(kept) for kept in steps_changes.measured_layers()}
+    found |= {what: 100 * (of[after] / of[before] - 1) for what, before, after in steps_changes.LAYERS}
     assert {what: float(cells[1]) for what, cells in rows("Changes").items()} == pytest.approx(found, abs=0.15)
     seen = {what: float(cells[0]) for what, cells in rows("Changes").items()}
+    assert len(seen) == 22
     assert all(np.sign(seen[what]) == np.sign(change) for what, change in found.items() if abs(change) > 0.05)
 
 
@@ -71,6 +77,14 @@ def test_changes_are_those_of_what_is_listed_and_most_are_near():
 def test_steps_of_a_table_are_within_6_percent_in_the_mean_and_within_9_with_it_left_out(table):
     mean, _, _, outside, *_ = rows("By set")[table][1:]
     assert (float(mean) < 6, float(outside) < 9) == (True, True)
+
+
+def test_sets_left_out_are_a_tenth_off_in_the_mean_and_hopper_less_than_a_fifth_by_what_libraries_state_of_both():
+    """Of fused attention alone: by Ampere's share of the peak, too, it was 24 %."""
+    stated = steps_fit.times("hopper", (("matmul_efficiency", 0.7), ("attention_efficiency", 1.0)))
+    assert dict(stated) == {"matmul_efficiency": 0.7, "attention_efficiency": pytest.approx(0.35 / 0.73, abs=1e-3)}
+    table = rows("By set")
+    assert (float(table["llm-foundry-h100"][4]) < 20, float(table["mean over sets"][4]) < 10) == (True, True)
 
 
 def test_what_selective_recompute_saves_over_full_is_within_3_percent_in_the_mean_and_4_at_most():
@@ -89,8 +103,13 @@ def test_bands_are_those_of_the_page_and_lie_about_the_step():
 
 
 def test_80_percent_lies_in_the_interval_of_sets_of_every_kind():
-    """Nor is any coverage far off itself. The binomial interval beside it takes runs that are wrong alike for many."""
-    for kind, (_, _, inside, _, sets, _) in parts("Bands")[1].items():
+    """Nor is any coverage far off itself. The binomial interval beside it takes runs that are wrong alike for many.
+
+    Of two generations little is known: others have the widest band, which is not their own and which all lie in.
+    """
+    found = parts("Bands")[1]
+    assert float(found.pop("others")[2]) >= 80
+    for kind, (_, _, inside, _, sets, _) in found.items():
         low, high = map(float, sets.split(" to "))
         assert (low <= 80 <= high, 70 <= float(inside) <= 90) == (True, True), kind
 
