@@ -27,8 +27,8 @@ from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
-    from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.machine.ways import Launch
     from tpsim.report.picture import Picture
 
 NOT_MODELLED = ("other traffic on the same links", "stragglers and failures")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.claims.counted import planned, sort_of
 from tpsim.machine import timing
-from tpsim.machine.additive import Group, groups
+from tpsim.machine.groups import Group, groups
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_over
 from tpsim.reference.collectives import Part
