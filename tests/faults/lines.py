@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
-from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
+from tpsim.algebra import contract, meetings, moves, planner, reshard, search
 from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, segments
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import combined, curve, groups, level_forms, permutes, timing
@@ -240,7 +240,7 @@ FAULTS = [
     # The order of axes
     Fault(
         "the axes of one dim take part the wrong way round",
-        graph.move,
+        moves.move,
         "minor for _, minor in",
         "minor[::-1] for _, minor in",
         "verify gather of two axes",
@@ -248,7 +248,7 @@ FAULTS = [
     ),
     Fault(
         "the axes of two dims take part the wrong way round",
-        graph.move,
+        moves.move,
         "in cut(before, after) or cut(after, before)",
         "in reversed(cut(before, after) or cut(after, before))",
         "verify gather of two dims",
@@ -256,7 +256,7 @@ FAULTS = [
     ),
     Fault(
         "a scatter lays its axes outside",
-        graph._joined,
+        moves._joined,
         "else have + more",
         "else more + have",
         "law: every path",
@@ -329,7 +329,7 @@ FAULTS = [
     ),
     Fault(
         "shared dims meet on the left operand's axes",
-        four_cases._agreed,
+        contract._agreed,
         "else mine[:common]",
         "else mine",
         "the_book_moves_what_its_chapter_says",

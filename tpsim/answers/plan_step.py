@@ -26,7 +26,7 @@ class PlanStep(Step):
     """The step as a whole."""
 
     told: ClassVar[tuple[str, ...]] = (
-        *(*Step.told, "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
+        *(*Step.told, "update_s", "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
         *("breakeven_tokens_per_chip", "breakeven", "cheapest_saves_s"),
     )
 
@@ -34,6 +34,11 @@ class PlanStep(Step):
 
     flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
     useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
+
+    @property
+    def update_s(self) -> Seconds:
+        """Seconds of compute_s in which the optimizer updates its weights; 0 of inference."""
+        return float(self.compute.seconds.get("update", 0))
 
     @property
     def tokens_per_s(self) -> float:
