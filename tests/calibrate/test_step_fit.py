@@ -9,7 +9,7 @@ import pytest
 
 import tpsim
 from tpsim.answers.hw import hw_validate
-from tpsim.calibrate.determine import held
+from tpsim.calibrate.determine import posterior
 from tpsim.calibrate.step_fit import hw_fit_runs
 from tpsim.cli.main import run
 from tpsim.machine.evidence import evidence
@@ -69,7 +69,7 @@ def test_one_noisy_run_moves_a_generation_that_is_known_less_than_one_that_is_no
     within, between = np.array(known.between_sets), np.array(known.between_generations)
 
     def left(covariance):
-        moves, _ = held(lambda by: np.exp([slopes @ by]), covariance, [1.02], known.noise)
+        moves, _ = posterior(lambda by: np.exp([slopes @ by]), covariance, [1.02], known.noise)
         return float(slopes @ moves) / np.log(1.02)
 
     assert 0 < left(within) < left(within + between) < 1

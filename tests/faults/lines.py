@@ -8,8 +8,9 @@ from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, meetings, moves, planner, reshard, search
 from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, pipeline, segments
 from tpsim.fabric import change, placement, wires
-from tpsim.machine import additive, combined, curve, level_forms, permutes, timing
+from tpsim.machine import combined, curve, groups, level_forms, permutes, timing
 from tpsim.machine import cost as ways
+from tpsim.machine.ways import Ways
 from tpsim.program import layout, op, schedules, stages, text, trace, transpose, update
 
 
@@ -450,7 +451,7 @@ FAULTS = [
     # Wires
     Fault(
         "interleaved groups have links of their own",
-        additive._on_segment,
+        groups._on_segment,
         "strided(form(V, segment.n), segment.stride)",
         "strided(form(V, segment.n), 1)",
         "links of interleaved groups",
@@ -482,7 +483,7 @@ FAULTS = [
     ),
     Fault(
         "an inner level sees the whole array",
-        additive._Run._part,
+        Ways._part,
         "here = over(V, product(one.n for one in self.groups[:at]))",
         "here = V",
         "links of a gather level by level",
@@ -490,7 +491,7 @@ FAULTS = [
     ),
     Fault(
         "a gather goes from inside out",
-        additive._Run._part,
+        Ways._part,
         "self.groups[:at]))",
         "self.groups[at + 1 :]))",
         "links of a gather level by level",
@@ -498,7 +499,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange sees a share too small at every level",
-        additive._Run._part,
+        Ways._part,
         "over(V * group.n, everyone)",
         "over(V, everyone)",
         "links of an exchange level by level",
@@ -546,7 +547,7 @@ FAULTS = [
     ),
     Fault(
         "axes with closed ends gather first",
-        additive.Group.torus,
+        groups.Group.torus,
         "lambda axis: axis.closed",
         "lambda axis: not axis.closed",
         "links of open and closed axes",
@@ -586,7 +587,7 @@ FAULTS = [
     ),
     Fault(
         "a launch is paid among one device",
-        additive._Run._single,
+        Ways._single,
         "where_many(group.n, self.launch_s",
         "largest(0, self.launch_s",
         "one_device_pays_nothing",

@@ -14,9 +14,9 @@ import pytest
 from tpsim.fabric.wires import Segment
 from tpsim.machine import forms as closed
 from tpsim.machine import level_forms, timing, torus_forms
-from tpsim.machine.additive import groups
 from tpsim.machine.algorithms import EVERY, FORMS, STREAMED, TORUS_FORMS
 from tpsim.machine.forms import strided
+from tpsim.machine.groups import groups
 from tpsim.machine.profile import load as machine
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError

@@ -14,7 +14,7 @@ from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
-from tpsim.machine.curve_file import said
+from tpsim.machine.curve_file import summary
 from tpsim.machine.profile import Machine, load
 from tpsim.program.layout import DTYPE_BYTES, Dtype
 from tpsim.quantity.errors import unknown
@@ -27,8 +27,8 @@ from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
-    from tpsim.machine.additive import Launch
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.machine.ways import Launch
     from tpsim.report.picture import Picture
 
 NOT_MODELLED = ("other traffic on the same links", "stragglers and failures")
@@ -259,7 +259,7 @@ class CollectiveResult(Answer):
         counted = [path for path in guessed if path.split(".")[0] == "levels" and path.split(".")[1] in used]
         guesses = [Assumption(f"{self.machine.name} guesses {', '.join(counted)}", "guess")] if counted else []
         told = dict.fromkeys(one for timed in self.timings for one in timed.curves)
-        measured = [Assumption(f"as measured: {said(one)}", "stated") for one in told]
+        measured = [Assumption(f"as measured: {summary(one)}", "stated") for one in told]
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
         shared = timing.limits(self.machine, self.placement.route(["ranks"]))
         derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks, *shared)]

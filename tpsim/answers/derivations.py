@@ -14,7 +14,7 @@ from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, st
 from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE
-from tpsim.machine.curve_file import said as curve_said
+from tpsim.machine.curve_file import summary as curve_summary
 from tpsim.machine.timing import limits
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
@@ -132,7 +132,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
             *limits(result.question.machine, route),
         ),
         sources=(
-            *(f"as measured: {curve_said(one)}" for one in timing.curves),
+            *(f"as measured: {curve_summary(one)}" for one in timing.curves),
             *_of_levels(result, levels, timing.algorithm, timing.protocol),
         ),
         checks=CHECKS["seconds"],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import FLOPS_COUNTED
-from tpsim.machine.curve_file import said
+from tpsim.machine.curve_file import summary
 from tpsim.quantity.units import show
 from tpsim.question.context import reaches
 from tpsim.report.answer import Assumption
@@ -92,7 +92,7 @@ def _reach(question: Question) -> Iterator[str]:
 def assumed(plan: PlanResult) -> Iterator[Assumption]:
     """What a plan rests on beside its scenario's own assumptions: the measured curves used, then every plan's."""
     curves = dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves)
-    yield from (Assumption(f"as measured: {said(curve)}", "stated") for curve in curves)
+    yield from (Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves)
     ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
     yield from (Assumption(text, "model") for text in ways)
 

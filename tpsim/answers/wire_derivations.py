@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpsim.answers.derivation import CHECKS, Derivation, symbol
 from tpsim.fabric.wires import ONE_LINK, ranks, ranks_text
 from tpsim.machine import timing
-from tpsim.machine.additive import forms, groups
 from tpsim.machine.algorithms import FORMS
+from tpsim.machine.groups import forms, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import LevelTopology, Route
-    from tpsim.machine.additive import Group
     from tpsim.machine.forms import Traffic
+    from tpsim.machine.groups import Group
     from tpsim.machine.profile import Machine
 
 SOURCES = ("closed forms, counted message by message",)

@@ -101,7 +101,7 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
     return problem.answer(*problem.pruned(x, chosen))
 
 
-def held(
+def posterior(
     predict: Callable[[Array], Array], covariance: Array, seconds: Sequence[float], noise: float
 ) -> tuple[Array, Array]:
     """Where parameters come to that all move, each by what is told of it beside what was known; one deviation of each.

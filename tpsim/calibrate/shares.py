@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.calibrate.determine import held
+from tpsim.calibrate.determine import posterior
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def moved(
     """
     names = effects.told
     covariance = np.array([[scatter[one][other] for other in names] for one in names])
-    moves, after = held(lambda by: effects.seconds(dict(zip(names, by, strict=True))), covariance, measured, noise)
+    moves, after = posterior(lambda by: effects.seconds(dict(zip(names, by, strict=True))), covariance, measured, noise)
     before = np.sqrt(np.diag(covariance))
     return Moves(*(dict(zip(names, map(float, some), strict=True)) for some in (moves, before, after)))
 

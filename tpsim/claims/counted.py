@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.machine import timing
-from tpsim.machine.additive import Group, groups
+from tpsim.machine.groups import Group, groups
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_over
 from tpsim.reference.collectives import Part

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.claims.claims import Claim, Ledger
-    from tpsim.machine.additive import Group
     from tpsim.machine.cost import Stage
+    from tpsim.machine.groups import Group
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import Timing
     from tpsim.reference.calls import Call

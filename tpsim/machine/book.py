@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.additive import Group, forms
 from tpsim.machine.combined import by_level
 from tpsim.machine.cost import FREE, Cost, Link
 from tpsim.machine.forms import Traffic, in_turn
+from tpsim.machine.groups import Group, forms
 from tpsim.machine.permutes import changing
 from tpsim.quantity.size import Size, largest, over, product, total, where_many
 

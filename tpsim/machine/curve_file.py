@@ -126,7 +126,7 @@ def exact(V: float) -> str:
     return f"{over(int(V), size)} {unit}"
 
 
-def said(curve: MeasuredCurve) -> str:
+def summary(curve: MeasuredCurve) -> str:
     """The curve in a line: how far it goes, how far off the constants are, and the key of its source."""
     from tpsim.machine.curve import describe
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive
-from tpsim.machine.additive import Choice, Launch, groups
+from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
 from tpsim.machine.cost import FREE, Cost, Count, Derived
+from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.change import Change
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.parts import Machine
+    from tpsim.machine.ways import Launch
 
 CostModel = Literal["additive", "book"]
 

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.hw_rows import constant_record, problem_record
-from tpsim.machine.curve_file import said
+from tpsim.machine.curve_file import summary
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked
 from tpsim.report.table import Column, Document, Table
@@ -73,7 +73,7 @@ def page(result: HwResult, *, verbose: bool) -> Document:
     doubts = tuple(f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
     return Document(
         title=machine.name,
-        facts=(*levels, *(("measured", said(curve)) for curve in machine.measured)),
+        facts=(*levels, *(("measured", summary(curve)) for curve in machine.measured)),
         tables=(
             Table(
                 (*CONSTANTS, Column("note", "note"), Column("file", "file")) if verbose else CONSTANTS,

@@ -1,0 +1,240 @@
+"""Every way in which one collective can run over several groups with one protocol, each with what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from tpsim.machine.algorithm import Crossing, Levels
+from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
+from tpsim.machine.combined import chained, least, twice, where_more
+from tpsim.machine.cost import Cost, Link, single
+from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
+from tpsim.machine.level_forms import own_share
+from tpsim.machine.permutes import changing
+from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.size import Size, largest, over, product, where_many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tpsim.algebra.moves import MoveKind
+    from tpsim.fabric.change import Change
+    from tpsim.machine.forms import Traffic
+    from tpsim.machine.groups import Group
+
+Launch = float | str | None
+"""Seconds, the name of a harness, or the profile's default."""
+
+Moved = dict[tuple[int, "MoveKind", str], "Mapping[str, tuple[Traffic, Any]]"]
+"""By group, move and the algorithm that it must be: what algorithms put on the wires, and what stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """One collective over several groups with one protocol.
+
+    moved   what is the same for all protocols
+    change  where a permute's blocks go; None: each to the device beside it
+    each    the algorithm of every group, where these are told apart
+    """
+
+    groups: Sequence[Group]
+    kind: MoveKind
+    launch: Launch
+    forced: str | None
+    protocol: str
+    moved: Moved
+    change: Change | None = None
+    each: tuple[str, ...] = ()
+
+    def ways(self, V: Size) -> Iterator[Cost]:
+        """Every way on offer with this protocol."""
+        if self.change is not None and len(self.groups) > 1:
+            yield from self.changing(V, self.change)
+            return
+        if len(self.groups) == 1 or self.forced not in ACROSS:
+            yield from self.level_by_level(V)
+        for name in self._across:
+            if self._takes(name):
+                yield from self._over_both(name, V)
+
+    def known(self, algorithm: str) -> bool:
+        """True if some part of the run can use the algorithm."""
+        return algorithm in self.names()
+
+    def names(self) -> list[str]:
+        """Every algorithm that could be forced."""
+        own = [name for group in self.groups for kind in self._kinds() for name in forms(group, kind)]
+        return list(dict.fromkeys([*own, *self._across, *([HIERARCHICAL] if len(self.groups) > 1 else [])]))
+
+    def unknown(self) -> InputError:
+        """The refusal of an algorithm that no part of the run has."""
+        return unknown(self.forced or "", f"algorithm of {self.kind} on {wires_text(self.groups)}", self.names())
+
+    def _kinds(self) -> tuple[MoveKind, ...]:
+        """The moves that the parts of the run make."""
+        several = self.kind == "all_reduce" and len(self.groups) > 1
+        return (self.kind, "all_gather") if several else (self.kind,)
+
+    @property
+    def _across(self) -> list[str]:
+        """The ways over both levels that are possible, if the route is two levels of switches."""
+        if len(self.groups) != PAIR_OF_LEVELS or not all(group.switched for group in self.groups):
+            return []
+        offers = [{"", *group.level.algorithms} for group in self.groups]
+        return [
+            name
+            for name, way in ACROSS.items()
+            if self.kind in way.moves and all(need in has for need, has in zip(way.needs, offers, strict=True))
+        ]
+
+    def _takes(self, name: str) -> bool:
+        """True for a way that is forced; of ways that are not, for plain ones and those of the outer level."""
+        return self.forced == name or (
+            self.forced is None and (ALGORITHMS[name].plain or name in self.groups[-1].level.algorithms)
+        )
+
+    def level_by_level(self, V: Size, name: str = HIERARCHICAL) -> Iterator[Cost]:
+        """Each group in turn on the part of the array that reaches it."""
+        if len(self.groups) == 1:
+            yield from self._ways(0, self.kind, V)
+            return
+        every = (self._part(at, V) for at in range(len(self.groups)))
+        parts = [part for part in takewhile(lambda part: part is not None, every) if part]
+        if len(parts) == len(self.groups):
+            hidden = self.groups[-1].level.pipelined
+            levels = [group.level.name for group in self.groups]
+            yield chained(parts, name, levels, 0.0 if hidden is None else hidden.value)
+
+    def _part(self, at: int, V: Size) -> Cost | None:
+        """One group's share of the run; None if its level cannot do it with this protocol.
+
+        Gathers come from outside in, scatters go from inside out: a level sees what is left per inner shard. An
+        all-to-all exchanges the same bytes at every level. An all-reduce scatters and gathers on all but the
+        outermost level, which reduces. A permuted shard goes through every level.
+        """
+        group = self.groups[at]
+        if self.kind in {"all_to_all", "permute"}:
+            everyone = product(one.n for one in self.groups)
+            return self._least(at, self.kind, over(V * group.n, everyone))
+        here = over(V, product(one.n for one in self.groups[:at]))
+        outside = self.groups[at + 1 :]
+        if self.kind != "all_reduce" or not outside:
+            return self._least(at, self.kind, here)
+        both = named_forms(group, "all_reduce")
+        halves = [
+            twice(half, traffic(group, "all_reduce", half.algorithm, here).link_total)
+            for half in self._ways(at, "all_gather", here)
+            if half.algorithm in both
+        ]
+        rest = product(one.n for one in outside)
+        if not halves or (isinstance(rest, int) and rest > 1):
+            return least(halves) if halves else None
+        whole = self._least(at, self.kind, here)
+        return None if whole is None else where_more(rest, least(halves), whole)
+
+    def _least(self, at: int, kind: MoveKind, V: Size) -> Cost | None:
+        ways = self._ways(at, kind, V)
+        return least(ways) if ways else None
+
+    def _ways(self, at: int, kind: MoveKind, V: Size) -> list[Cost]:
+        """Every algorithm of one level that runs with this protocol."""
+        group = self.groups[at]
+        only = self.each[at] if self.each else self.forced or ""
+        if (at, kind, only) not in self.moved:
+            self.moved[at, kind, only] = self._moved(group, kind, V, only)
+        moved = self.moved[at, kind, only]
+        return [
+            self._single(group, self._sending(at, link, traffic), name, traffic, own)
+            for name, (traffic, own) in moved.items()
+            if self._serves(group, name) and (link := group.link(name, self.protocol)) is not None
+        ]
+
+    def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
+        """A level with its messages: a small one is not spread over a node's cards, so that all of it goes by one."""
+        return link.sending(lambda: traffic.message * product(one.n for one in self.groups[:at]))
+
+    def _moved(self, group: Group, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
+        """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
+        if self.change is not None:
+            return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
+        own, forced = own_share(kind, V, group.n), only in named_forms(group, kind)
+        names = [only] if forced else [] if self.each else on_offer(group, kind)
+        return {name: (traffic(group, kind, name, V), None if ALGORITHMS[name].hardware else own) for name in names}
+
+    def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
+        launch = where_many(group.n, self.launch_s(link, group.n))
+        return single(link, (name, self.protocol), traffic, own, launch)
+
+    def _serves(self, group: Group, name: str) -> bool:
+        """False for a way that serves one level only where there are two, unless it is forced."""
+        tuning = group.level.algorithms.get(name)
+        alone = tuning is not None and tuning.alone
+        return not alone or self.forced is not None or bool(self.each) or len(self.groups) != PAIR_OF_LEVELS
+
+    def launch_s(self, link: Link, n: Any) -> Any:
+        """What one call among n devices costs before anything moves: the harness's launch, and what the way adds."""
+        return self._harness_s(link) + link.latency_s(n)
+
+    def _harness_s(self, link: Link) -> float:
+        level = link.level
+        if isinstance(self.launch, int | float):
+            return float(self.launch)
+        if self.launch is None and link.default_launch_s is not None:
+            return link.default_launch_s
+        launch = level.launched(self.launch)
+        if launch is None:
+            raise unknown(str(self.launch), f"launch of {level.name}", level.launch)
+        return launch.value
+
+    def _over_both(self, name: str, V: Size) -> Iterator[Cost]:
+        """One way over two levels."""
+        way, (inner, outer) = ACROSS[name], self.groups
+        if way.in_turn is not None:
+            yield from replace(self, forced=None, each=way.in_turn).level_by_level(V, name)
+        if way.run is None:
+            return
+        n = inner.n * outer.n
+        met_as = [algorithm or name for algorithm in way.met_as]
+        links = self._links(met_as, lambda: way.message(V, n))
+        if links is not None:
+            at = Levels(self.kind, V, inner.segments[0], outer.segments[0], (links[0], links[1]))
+            yield self._crossed(name, links, way.run(at))
+
+    def changing(self, V: Size, change: Change) -> Iterator[Cost]:
+        """Every block the shortest way to its place; the levels work at once."""
+        run = changing([group.segments for group in self.groups], V, change)
+        links = self._links([CHANGE] * len(self.groups), lambda: run.whole.message)
+        if links is None:
+            return
+        spent = zip(run.parts, run.uplinks, links, strict=True)
+        bandwidth = largest(*(link.level.passing_s(part.link_total, up, link.share) for part, up, link in spent))
+        latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
+        totals = (whole.steps, whole.carried, whole.link_total)
+        yield self._crossed(CHANGE, links, Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks)))
+
+    def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
+        """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
+        met = zip(self.groups, names, strict=True)
+        found = [group.link(name, self.protocol) for group, name in met]
+        usable = tuple(link.sending(message) for link in found if link is not None)
+        return usable if len(usable) == len(found) else None
+
+    def _crossed(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
+        launch = largest(
+            *(where_many(group.n, self.launch_s(link, group.n)) for group, link in zip(self.groups, links, strict=True))
+        )
+        serial = crossing.busiest if crossing.serial is None else crossing.serial
+        ramp = links[0].ramp(crossing.own, crossing.bandwidth)
+        work = crossing.latency + crossing.bandwidth + ramp
+        seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
+        totals = (crossing.steps, crossing.carried, crossing.busiest, serial)
+        return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol, uplink=crossing.uplink)
+
+
+CHANGE = "permute"
+"""What a change of axes is called, which runs over all levels together."""
+
+PAIR_OF_LEVELS = 2
