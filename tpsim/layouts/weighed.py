@@ -134,9 +134,10 @@ class Weighed:
 
 @dataclass
 class Weighing:
-    """Layouts weighed, and how many there were."""
+    """Layouts weighed, and how many there were; covered: those that are not looked at, for another one does better."""
 
     considered: int = 0
+    covered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     families: list[Family] = field(default_factory=list)
 
@@ -167,6 +168,7 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
         legal = Legal(space, shelf)
         prices: dict[Hashable, Any] = {}
         whole.considered += legal.considered
+        whole.covered += legal.covered
         whole.refused += legal.refused
         for group in legal.groups:
             whole.families += _Weigher(group, shelf, prices, whole.refused, held).families()
