@@ -58,6 +58,17 @@ SPACES = {
         ["schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", *KINDS],
         7,
     ),
+    "a norm that comes behind the update": (
+        {
+            "model": {"extends": "gpt3-175b", "layers": 4, "tie_embeddings": False},
+            "practice": {"clip": "deferred"},
+            **H100,
+        },
+        WORK,
+        4,
+        ["pp=4", "schedule=zb-h2", "microbatches=4,8,16", "zero=0,1", "recompute=none,full"],
+        1,
+    ),
     "products cut to run beside gathers": (
         {
             "model": {"extends": "llama-3-8b", "layers": 4},
@@ -318,9 +329,8 @@ def test_a_sequence_that_is_split_though_data_shards_can_take_others_is_covered_
     space, shelf = space_of(scenario, 8, [*vary, "cp=2"])
     found = weigh([space], shelf, held_at_peak)
     assert found.covered == 0
-    several = [
-        one.layout for one in found.found if WORK["global_batch"] // (one.layout.dp * one.layout.microbatches) > 1
-    ]
+    batch = WORK["global_batch"]
+    several = [one.layout for one in found.found if batch > one.layout.dp * one.layout.microbatches]
     for split in several[::7]:
         asked = (split, split._replace(dp=2 * split.dp, cp=1))
         slow, quick = (priced(space.question(one, shelf), shelf) for one in asked)

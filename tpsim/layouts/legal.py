@@ -161,7 +161,7 @@ class Legal:
 
     @cached_property
     def _also(self) -> Roles:
-        """Roles that have an axis in every program, though it be of one device, so that those with more are the same."""
+        """Roles with an axis in every program, though it be of one device: those with more are the same one."""
         both = STAGES, "cp"
         if not any(ways.cp > ALONE and self._parts(ways)[0] for ways in self._meshes()):
             return (STAGES,)
@@ -306,7 +306,7 @@ class Legal:
         meshes = [self._mesh(example, laids[ways]) for ways in each]
         on = np.repeat(np.arange(len(each)), [len(many) for many in each.values()])
         cells = np.concatenate([*each.values()]).astype(float)
-        return Group(self.space, first, example, list(each), meshes, on, cells, turns)
+        return Group([self.space] * len(each), first, example, list(each), meshes, on, cells, turns)
 
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""
