@@ -84,7 +84,6 @@ def test_chips_free_the_layout_and_a_flag_holds_a_part_of_it():
         "recompute": "full",
         "pipeline.schedule": "1f1b",
         "microbatches": 8,
-        "cp": 1,
         "tp": 4,
     }
     assert {row.plan.chips for row in found.rows} == {8}

@@ -10,7 +10,8 @@ import pytest
 
 from tpsim.answers.search import search
 from tpsim.answers.sweep import sweep
-from tpsim.answers.sweep_cells import cells, extra
+from tpsim.answers.sweep_cells import COLUMNS, cells, extra
+from tpsim.layouts.layout import Layout
 from tpsim.quantity.errors import InputError
 
 VARY = ["zero=0,1", "microbatches=1,2", "hardware=dgx-h100,dgx-a100", "assume.matmul_efficiency=0.4,0.5,0.6"]
@@ -101,3 +102,7 @@ def test_an_extra_that_is_missing_is_named():
     assert str(error.value) == (
         "error[missing-extra]: a sweep needs no_such_module, which is not installed\n  = pip install 'tpsim[cluster]'"
     )
+
+
+def test_every_field_of_a_layout_is_kept():
+    assert {*Layout._fields} <= {*COLUMNS}

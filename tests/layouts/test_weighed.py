@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ LATENT = {
 }
 
 SPACES = {
-    "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 1),
+    "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 3),
     "stages that block": (TINY, WORK, 4, ["dp=1,2", "schedule=gpipe,1f1b", "microbatches=2,4,8", *KINDS], 7),
     "messages that take long": (
         {**TINY, "hardware": {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"hop_latency": "1 ms"}}}}},
@@ -99,6 +100,17 @@ SPACES = {
         16,
         ["tp=1,2", "pp=1,2", "microbatches=2", "zero=0,3", "schedule=1f1b", "recompute=none,full"],
         5,
+    ),
+    "copies of rows go to nodes that axes of their own tell apart": (
+        {
+            "model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 2, "of": ["attention", "experts"]}]},
+            **H100,
+            "practice": {"rows": {"dispatch": "node"}},
+        },
+        {**WORK, "seq": 2048},
+        32,
+        ["tp=4,8", "pp=1", "microbatches=1,2", "zero=0", "recompute=none,full"],
+        3,
     ),
     "dense layers first, one more behind the head": (
         {"model": LATENT, **H100},
@@ -202,25 +214,29 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
     (space,) = spaces(document, flags={}, overrides=(), vary=["microbatches=1,2,3,4", "recompute=none"], shelf=shelf)
     found = weigh([space], shelf, held_at_peak)
     reasons: Counter[str] = Counter()
-    legal = 0
-    for tp, pp in product(divisors(chips), repeat=2):
-        if chips % (tp * pp):
+    legal = covered = 0
+    for tp, cp, pp in product(divisors(chips), repeat=3):
+        if chips % (tp * cp * pp):
             continue
-        dp = chips // (tp * pp)
+        dp = chips // (tp * cp * pp)
         orders = [(name, 1) for name, maker in SCHEDULES.items() if not maker.several] + [
             ("interleaved", v) for v in divisors(4 // pp or 1) if v > 1 and not 4 % pp
         ]
         for zero, sp, m, (name, v) in product(
-            range(4) if dp > 1 else (0,),
+            range(4) if dp * cp > 1 else (0,),
             (False, True) if tp > 1 else (False,),
             (1, 2, 3, 4),
             orders if pp > 1 else [("", 1)],
         ):
-            sizes = {"pipe": pp, "data": dp, "tensor": tp}
+            if batch % (dp * m) == 0 and gcd(cp, batch // (dp * m)) > 1:
+                covered += 1
+                continue
+            sizes = {"pipe": pp, "data": dp, "context": cp, "tensor": tp}
+            roles = {"pp": "pipe", "dp": "data", "cp": "context", "tp": "tensor"}
             asked = {
                 **document,
                 "mesh": sizes,
-                "layout": {"pp": "pipe", "dp": "data", "tp": "tensor", "zero": zero, "sequence_parallel": sp},
+                "layout": {**roles, "zero": zero, "sequence_parallel": sp},
                 "workload": {**WORK, "global_batch": batch, "microbatches": m},
                 **({"pipeline": {"schedule": name, "chunks": v}} if pp > 1 else {}),
             }
@@ -231,6 +247,7 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
                 reasons[error.problems[0].slug] += 1
     assert reasons == found.refused
     assert (len(found.found), found.considered) == (legal, legal + reasons.total())
+    assert (found.covered, covered > 0, "sequence-not-divisible" in reasons) == (covered, True, True)
     assert {"batch-not-divisible", "heads-not-divisible", "layers-not-divisible", "microbatches-not-divisible"} <= set(
         reasons
     )
@@ -336,3 +353,44 @@ def test_any_number_of_stages_runs_the_same_tasks():
         priced(one, shelf)
     assert len({id(shelf.lowered(one)) for one in asked}) == 1
     assert len(shelf.lowered(asked[0]).known) == 1
+
+
+def space_of(scenario, chips, vary, **work):
+    document = {"tpsim": "scenario/1", **scenario, "workload": {**WORK, "seq": 2048, **work}, "chips": chips}
+    shelf = Shelf()
+    (space,) = spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf)
+    return space, shelf
+
+
+def test_a_sequence_that_is_split_though_data_shards_can_take_others_is_covered_and_gains_nothing():
+    """Asked for by itself, it is looked at: as many more data shards hold no more, and take no longer."""
+    scenario = {"model": {"extends": "llama-3-8b", "layers": 4}, **H100}
+    vary = ["tp=1,2", "pp=1,2", "microbatches=2,4", "zero=0,3", "recompute=none,selective", "schedule=1f1b"]
+    space, shelf = space_of(scenario, 8, [*vary, "cp=2"])
+    found = weigh([space], shelf, held_at_peak)
+    assert found.covered == 0
+    batch = WORK["global_batch"]
+    several = [one.layout for one in found.found if batch > one.layout.dp * one.layout.microbatches]
+    for split in several[::7]:
+        asked = (split, split._replace(dp=2 * split.dp, cp=1))
+        slow, quick = (priced(space.question(one, shelf), shelf) for one in asked)
+        assert quick.step.time_s <= slow.step.time_s
+        assert quick.memory.peak_bytes <= slow.memory.peak_bytes
+    whole, shelf = space_of(scenario, 8, vary)
+    every = weigh([whole], shelf, held_at_peak)
+    looked = {one.layout for one in every.found}
+    assert len(several) > 40
+    assert not looked & {*several}
+    assert looked > {one.layout for one in found.found} - {*several}
+    assert every.covered >= len(several)
+
+
+def test_where_a_model_cannot_share_sequences_so_those_layouts_are_refused_and_the_others_looked_at():
+    vary = ["pp=1", "tp=1", "microbatches=1", "zero=0", "recompute=none"]
+    ring = {"model": str(GEMMA_2), **H100, "practice": {"context": "ring"}}
+    space, shelf = space_of(ring, 2, vary, global_batch=2)
+    found = weigh([space], shelf, held_at_peak)
+    assert (found.refused, [one.layout.cp for one in found.found], found.covered) == ({}, [1], 1)
+    space, shelf = space_of(ring, 4, vary, global_batch=2)
+    found = weigh([space], shelf, held_at_peak)
+    assert (found.refused, found.legal) == ({"not-streamed": 1, "batch-not-divisible": 1}, 0)

@@ -128,8 +128,9 @@ class SearchResult(Answer):
     schema = "tpsim.search/1"
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
-        *("verdict", "by", "considered", "legal", "fitting", "close", "plans", "violating", "gap", "complete"),
-        *("searched", "held", "refused", "best?", "require?", "rows", "pareto?", "sensitivity?", "constants?"),
+        *("verdict", "by", "considered", "covered", "legal", "fitting", "close", "plans", "violating", "gap"),
+        *("complete", "searched", "held", "refused", "best?", "require?", "rows", "pareto?"),
+        *("sensitivity?", "constants?"),
     )
 
     by: By
@@ -146,6 +147,7 @@ class SearchResult(Answer):
     constants: list[Moves] | None = None
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
+    covered = Of[Count]("weighing.covered", "not looked at: they split sequences that more data shards can take")
     plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 

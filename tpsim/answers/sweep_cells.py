@@ -27,7 +27,9 @@ Searched = tuple[int, list[dict[str, Any]], dict[str, Any]]
 """The number of a cell, its rows, and what is told beside them."""
 
 COLUMNS: Mapping[str, str] = {
-    **dict.fromkeys(("rank", "tp", "dp", "pp", "chunks", "microbatches", "microbatch_size", "zero"), "int64"),
+    **dict.fromkeys(
+        ("rank", "tp", "dp", "cp", "ep", "pp", "chunks", "microbatches", "microbatch_size", "zero"), "int64"
+    ),
     **dict.fromkeys(("sequence_parallel", "fits"), "bool"),
     **dict.fromkeys(("schedule", "recompute", "layout"), "string"),
     **dict.fromkeys(("value", "step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu"), "double"),

@@ -177,13 +177,13 @@ class Builder:
         return tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))[:1]
 
     def _beside(self, op: Op, reads: frozenset[int]) -> list[int]:
-        """The sums of blocks that travel beside the kernel that makes them, issued with it."""
+        """The sums of blocks that travel beside the kernel that makes them, issued with its first part."""
         where, found = op.where, []
         mine = [one for one in self.often if where.kernel in self.streaming and one.where.act == where.act]
         made = {one.output for one in mine if one.where.kernel == where.kernel}
         for one in (one for one in mine if one.inputs and one.inputs[0] in made):
             for call in self.actions.of(one):
-                if call.streamed and call.kind == "reduce_scatter":
+                if call.streamed and call.kind == "reduce_scatter" and id(call) not in self.calls:
                     self.calls[id(call)] = self._new(Piece(where.act, (), call, blocks=False), reads)
                     found.append(self.calls[id(call)])
         return found

@@ -64,7 +64,9 @@ class Group:
     def lone(self, shelf: Shelf) -> Question:
         """A question without stages: what it asks for is another program."""
         mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
-        return self.spaces[mesh].question(self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1), shelf)
+        shared = ("cp",) if "cp" in self.example.layout.roles else ()
+        layout = self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1)
+        return self.spaces[mesh].question(layout, shelf, shared)
 
 
 def joined(groups: Sequence[Group]) -> Group:

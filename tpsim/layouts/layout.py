@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tpsim.layouts.vary import ROLES
-from tpsim.question.flags import STAGES
+
+Roles = tuple[str, ...]
 
 
 class Ways(NamedTuple):
@@ -41,14 +42,14 @@ class Layout(NamedTuple):
         """How many ways each role splits."""
         return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
 
-    def mesh(self, *, staged: bool = False) -> dict[str, int]:
-        """The axes that it needs, with their sizes; staged: one for stages, though there be one."""
+    def mesh(self, also: Roles = ()) -> dict[str, int]:
+        """The axes that it needs, with their sizes; also: roles that get one, though it be of one device."""
         sizes = {**self.ways._asdict(), "dp": self.dp // self.ep}
-        needed = {"dp", "tp", *([STAGES] if staged else []), *(role for role, n in sizes.items() if n > 1)}
+        needed = {"dp", "tp", *also, *(role for role, n in sizes.items() if n > 1)}
         return {axis: sizes[role] for role, axis in ROLES.items() if role in needed}
 
-    def roles(self, *, staged: bool = False) -> dict[str, tuple[str, ...]]:
+    def roles(self, also: Roles = ()) -> dict[str, tuple[str, ...]]:
         """The axes of each role that has any."""
-        mesh = self.mesh(staged=staged)
+        mesh = self.mesh(also)
         found = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
         return {**found, "dp": (*found["dp"], *found.get("ep", ()))}

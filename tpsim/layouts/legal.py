@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,17 +15,19 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
-from tpsim.layouts.layout import Layout, Ways
+from tpsim.layouts.layout import Layout, Roles, Ways
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
 from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
+from tpsim.question.context import check_shared
 from tpsim.question.cut import cut
 from tpsim.question.divisibility import divisors
 from tpsim.question.flags import STAGES
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
 from tpsim.question.recompute import check_layers
+from tpsim.question.routing import levelled
 from tpsim.question.scenario_file import LayoutFields, PipelineFields
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
+    from tpsim.program.layout import Rows
     from tpsim.question.cut import Cut
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
@@ -43,16 +47,17 @@ Parts = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Laid:
-    """A layout on its mesh: how the model is cut, and the axes with their sizes."""
+    """A layout on its mesh: how the model is cut, the axes with their sizes, and how rows go over them."""
 
     cut: Cut
     axes: tuple[tuple[str, int], ...]
+    rows: Rows
 
     @cached_property
     def table(self) -> Hashable:
         """What its program is made from, but for what is recomputed."""
         table = self.cut.layout.table
-        return self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
+        return self.rows, self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
 
 
 @dataclass
@@ -60,6 +65,7 @@ class Legal:
     """What a space comes to.
 
     considered  layouts looked at
+    covered     layouts that are not looked at: they split sequences that as many more data shards can take
     refused     reason -> how many of them `plan` refuses
     groups      the others, by the program that they are traced as
     """
@@ -67,6 +73,7 @@ class Legal:
     space: Space
     shelf: Shelf
     considered: int = 0
+    covered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     groups: list[Group] = field(default_factory=list)
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
@@ -130,14 +137,36 @@ class Legal:
             all_ = several if known and known.several else (1,)
             yield from ((schedule, v) for v in self._values("chunks", all_, stated.chunks))
 
-    def _parts(self, dp: int) -> Sequence[Parts]:
-        """Numbers of microbatches, together those that a cut of the model does not tell apart."""
-        batch = self.base.workload.global_batch
-        parts = self._values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
+    def _parts(self, ways: Ways) -> tuple[Sequence[Parts], int]:
+        """Numbers of microbatches, together those that a cut of the model does not tell apart; how many are covered."""
+        batch, dp = self.base.workload.global_batch, ways.dp
+        every = self._values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
+        parts = [m for m in every if not self._covered(ways, m)]
+        covered = len(every) - len(parts)
         if self.file.shardings or (self.file.layout and self.file.layout.cut):
-            return [(m,) for m in parts]  # what these split may be sequences
+            return [(m,) for m in parts], covered  # what these split may be sequences
         halves = ([m for m in parts if bool(batch % (dp * m)) == odd] for odd in (False, True))
-        return [tuple(half) for half in halves if half]
+        return [tuple(half) for half in halves if half], covered
+
+    def _covered(self, ways: Ways, m: int) -> bool:
+        """True where a layout that is looked at lays the same tokens on each device, and splits fewer sequences.
+
+        A microbatch of several sequences is split by as many more data shards: nothing else moves than does here, but
+        for keys and values, which need not.
+        """
+        each, uneven = divmod(self.base.workload.global_batch, ways.dp * m)
+        common = 1 if uneven or not self.space.chips else gcd(ways.cp, each)
+        instead = {"dp": ways.dp * common, "cp": ways.cp // common}
+        return common > 1 and all(n in (self.space.only[role] or (n,)) for role, n in instead.items())
+
+    @cached_property
+    def _also(self) -> Roles:
+        """Roles with an axis in every program, though it be of one device: those with more are the same one."""
+        both = STAGES, "cp"
+        if not any(ways.cp > ALONE and self._parts(ways)[0] for ways in self._meshes()):
+            return (STAGES,)
+        alone = Layout(*Ways(1, 1, 1, 1, 1), 0, False, "", "", 1, 1)
+        return (STAGES,) if isinstance(self._once("shared", self._cut, alone, both), str) else both
 
     def _once(self, key: Hashable, found: Callable[..., Any], *args: Any) -> Any:
         """What `found` gives, or the reason why it refuses; asked once for equal keys."""
@@ -159,7 +188,8 @@ class Legal:
             zeros = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
             split = (False, True) if ways.tp > ALONE else (False,)
             splits = self._values("sequence_parallel", split, held.sequence_parallel)
-            parts = self._once(("parts", ways.dp), self._parts, ways.dp)
+            parts, covered = self._once(("parts", ways.dp, ways.cp), self._parts, ways)
+            self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
             for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
                 self.considered += len(recomputes) * len(some)
                 one = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0])
@@ -189,24 +219,26 @@ class Legal:
 
     def _on_mesh(self, one: Layout) -> Laid:
         """The model cut, its mesh on the machine's wires. Raises InputError."""
-        made = self._cut(one)
+        made = self._cut(one, self._also)
         axes = tuple(made.mesh.axes.items())
-        if isinstance(reason := self._once(("placed", axes), self._placed, made), str):
-            raise InputError.one(reason, "as known")
-        return Laid(made, axes)
+        if isinstance(placed := self._once(("placed", axes), self._placed, made), str):
+            raise InputError.one(placed, "as known")
+        return Laid(made, axes, levelled(self.base.practice, made.layout, placed, _nowhere).rows)
 
-    def _cut(self, one: Layout) -> Cut:
+    def _cut(self, one: Layout, also: Roles) -> Cut:
         """How the model is cut over a mesh. Raises InputError."""
         mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            mesh = Mesh(one.mesh(staged=True))
-            fields, roles = fields or LayoutFields(), one.roles(staged=True)
-            context = fields.context if one.cp > ALONE else None
+            mesh = Mesh(one.mesh(also))
+            fields, roles = fields or LayoutFields(), one.roles(also)
+            context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             fields = fields.model_copy(update={"zero": one.zero, "sequence_parallel": one.sequence_parallel})
         workload = replace(self.base.workload, microbatches=one.microbatches)
-        return cut(self.file.model_copy(update={"layout": fields}), self.base.model, workload, mesh, _nowhere)
+        made = cut(self.file.model_copy(update={"layout": fields}), self.base.model, workload, mesh, _nowhere)
+        check_shared(self.base.practice, made.layout, self.base.model, _nowhere)
+        return made
 
     def _stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""
@@ -252,7 +284,7 @@ class Legal:
         """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
         first = next((one for one, *_ in found if one.pp > ALONE), found[0][0])
         first = first._replace(microbatches=next(legal[0] for one, *_, legal in found if one == first))
-        example = self.space.question(first, self.shelf)
+        example = self.space.question(first, self.shelf, self._also[1:])
         laids: dict[Ways, Laid] = {}
         have: dict[Ways, set[int]] = defaultdict(set)
         for one, laid, _, legal in found:

@@ -139,9 +139,10 @@ class Weighed:
 
 @dataclass
 class Weighing:
-    """Layouts weighed, and how many there were."""
+    """Layouts weighed, and how many there were; covered: those that are not looked at, for another one does better."""
 
     considered: int = 0
+    covered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     families: list[Family] = field(default_factory=list)
 
@@ -172,6 +173,7 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
     for space in spaces:
         legal = Legal(space, shelf)
         whole.considered += legal.considered
+        whole.covered += legal.covered
         whole.refused += legal.refused
         programs = next((each for one, each in alike if not space.differs(one)), None)
         if programs is None:

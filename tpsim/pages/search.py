@@ -131,6 +131,8 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     yield "searched", ", ".join(result.searched)
     if result.held:
         yield "held", ", ".join(f"{path} {_text(value)}" for path, value in result.held.items())
+    if result.covered:
+        yield "covered", f"{result.covered:,} with cp: more data shards do the same, and exchange no keys and values"
     if result.refused:
         listed = (f"{refusal.reason} {refusal.layouts:,}" for refusal in result.refused)
         yield "refused", ", ".join(listed)

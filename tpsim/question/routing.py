@@ -88,9 +88,9 @@ def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -
     Raises InputError where nodes, or tokens, are not told apart by axes of their own.
     """
     of = DEDUPLICATED[practice.rows.dispatch]
-    if not of:
-        return practice
     home, here = layout.roles.get("ep", ()), ("practice", "rows", "dispatch")
+    if not (of and home):
+        return practice  # rows that stay where they are need no copies
     tokens = tokens_on(layout)
     if whole := [axis for axis in home if axis not in tokens]:
         message = f"every device along {' and '.join(whole)} has all tokens, so no copies of them go there"
