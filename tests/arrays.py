@@ -1,6 +1,6 @@
 """Arrays by their texts, and every move out of a type: short for what tests ask of the algebra."""
 
-from tpsim.algebra.graph import leaving, move
+from tpsim.algebra.moves import leaving, move
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.sharding import Sharding
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from tpsim.algebra.moves import WIRE  # noqa: E402
 from tpsim.guard.check import check  # noqa: E402
 from tpsim.guard.drift_answer import values  # noqa: E402
-from tpsim.guard.lock_file import NAME  # noqa: E402
+from tpsim.guard.lock import LOCK_FILE  # noqa: E402
 from tpsim.program.layout import PRACTICES  # noqa: E402
 from tpsim.quantity.size import over  # noqa: E402
 
@@ -119,7 +119,7 @@ CHANGES = (
     Change(
         "a tolerance",
         "the lock's own is widened by hand",
-        replaced(NAME, "tolerance: 1e-09", "tolerance: 0.05"),
+        replaced(LOCK_FILE, "tolerance: 1e-09", "tolerance: 0.05"),
     ),
 )
 
@@ -130,7 +130,7 @@ def answers() -> dict[str, CheckResult]:
         folder = Path(work) / "guarded"
         shutil.copytree(GUARDED, folder)
         with chdir(folder):
-            (folder / NAME).write_text(check(["scenarios"], update=True).text, encoding="utf-8")
+            (folder / LOCK_FILE).write_text(check(["scenarios"], update=True).text, encoding="utf-8")
         return {change.name: _answer(change, folder, Path(work) / str(at)) for at, change in enumerate(CHANGES)}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import tpsim
 from tpsim.cli.main import tpsim as group
-from tpsim.report import json
+from tpsim.report.formats import json_text
 
 LOGS = Path(__file__).parent / "data" / "logs"
 GROUPS = ("hw", "model")
@@ -61,7 +61,7 @@ ANSWERS = {
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_a_document_and_a_frame(name):
     answer = ANSWERS[name]()
-    assert json.text(answer.to_json()).startswith('{\n  "')
+    assert json_text(answer.to_json()).startswith('{\n  "')
     frame = answer.to_frame()
     assert len(frame) == len(answer.records()) > 0
     assert list(frame.columns) == list(answer.records()[0])

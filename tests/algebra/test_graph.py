@@ -6,9 +6,8 @@ import pytest
 
 from tests.algebra.exhaustive import one_move, types
 from tests.arrays import every_move, parse_array
-from tpsim.algebra.graph import entering, leaving
 from tpsim.algebra.meetings import loosely
-from tpsim.algebra.moves import Move
+from tpsim.algebra.moves import Move, entering, leaving
 from tpsim.algebra.sharding import Sharding
 
 AXES = ("X", "Y", "Z")

@@ -22,7 +22,7 @@ from tpsim.guard.check import check
 from tpsim.guard.diff import diff
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.report import json as writer
+from tpsim.report.formats import json_text
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -82,7 +82,7 @@ def mistakes(made, document):
 @pytest.mark.parametrize("name", [one.name for one in DESCRIBED])
 def test_the_committed_schema_is_the_one_that_the_code_makes(name):
     committed = (ROOT / "schema" / f"{name}.json").read_text(encoding="utf-8")
-    assert committed == writer.text(schema(name).to_json()), f"run: tpsim schema {name} -o schema/{name}.json"
+    assert committed == json_text(schema(name).to_json()), f"run: tpsim schema {name} -o schema/{name}.json"
 
 
 def test_every_committed_schema_has_a_name():
@@ -120,7 +120,7 @@ def output(name):
 
 @pytest.mark.parametrize("asked", OUTPUTS)
 def test_a_real_output_has_the_fields_of_its_schema_and_no_others(asked):
-    document = json.loads(writer.text(output(asked).to_json()))
+    document = json.loads(json_text(output(asked).to_json()))
     name = document["schema"].removeprefix("tpsim.").partition("/")[0]
     assert mistakes(closed(schema(name).to_json()), document) == []
 

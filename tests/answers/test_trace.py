@@ -12,7 +12,7 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.answers.trace import MOST_EVENTS
 from tpsim.program.schedules import SCHEDULES
-from tpsim.report.json import text
+from tpsim.report.formats import json_text
 
 GPT3 = "gpt3-175b-a100-tp8"
 STAGES = {"pp": 4, "chips": 256, "microbatches": 8, "batch": 64}
@@ -35,7 +35,7 @@ REQUIRED = {
 @cache
 def traced(**flags):
     result = plan(GPT3, **flags)
-    return result, json.loads(text(result.to_trace()))
+    return result, json.loads(json_text(result.to_trace()))
 
 
 ONE_KERNEL = 3e-6

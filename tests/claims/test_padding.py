@@ -19,7 +19,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 from tpsim.reference.blocks import Grid
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.run import leaves
 
 SMALL = {"model": "gpt2-xl", "hw": "dgx-h100", "dp": 12, "seq": 1024, "batch": 24, "zero": 1}
 """Hidden 1600 over 12: a third of a row is missing."""

@@ -10,7 +10,7 @@ import pytest
 from tpsim.algebra import moves
 from tpsim.algebra.expression import NotationError
 from tpsim.answers.shard import shard
-from tpsim.claims import bounds, claims
+from tpsim.claims import claims
 from tpsim.claims import verify_expression as module
 from tpsim.claims.verify import verify
 from tpsim.claims.verify_expression import verify_expression
@@ -172,7 +172,7 @@ def test_a_way_that_takes_too_much_at_the_least_sizes_is_refused_with_a_mesh_tha
     (problem,) = error.value.problems
     assert re.fullmatch(r"36 devices would take [0-9.]+ GB on the way .+, of 1\.1 that are allowed", problem.message)
     smaller = re.fullmatch(r"take fewer devices: --mesh (X=\d,Y=2,Z=\d)", problem.remedy)
-    bounds.refuse_sizes(shard(WIDE, smaller[1], dims=module._least_dims(shard(WIDE, smaller[1]))))
+    module.refuse_sizes(shard(WIDE, smaller[1], dims=module._least_dims(shard(WIDE, smaller[1]))))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_way_that_takes_too_much_at_the_least_sizes_is_refused_with_a_mesh_tha
 def test_what_is_held_to_be_taken_is_what_a_run_takes(expression, mesh, dims):
     asked = shard(expression, mesh, dims=dims)
     for way in asked.alternatives:
-        claimed = 8 * bounds._held(asked, way)
+        claimed = 8 * module._held(asked, way)
         tracemalloc.start()
         module._run(asked, way)
         taken = tracemalloc.get_traced_memory()[1]
@@ -203,7 +203,7 @@ def test_one_way_is_held_at_a_time():
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     asked = shard(WIDE, mesh, dims=dims)
-    most = [8 * bounds._held(asked, way) for way in asked.alternatives]
+    most = [8 * module._held(asked, way) for way in asked.alternatives]
     assert result.ok
     assert taken < 1.4 * max(most) < sum(most) / 2
 

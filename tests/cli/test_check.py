@@ -192,9 +192,9 @@ def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
 
 
 def locked(folder):
-    from tpsim.guard import lock_file
+    from tpsim.guard.lock import read_lock
 
-    return lock_file.read(folder / "tpsim.lock")
+    return read_lock(folder / "tpsim.lock")
 
 
 def test_an_update_of_one_scenario_leaves_the_others_in_the_lock(tpsim, folder):
@@ -368,6 +368,7 @@ STAGES = "layout: {tp: tensor, dp: data, pp: spare, zero: 1}\npipeline: {schedul
         ("1f1b", "gpipe", "scenario pipeline.schedule 1f1b -> gpipe; "),
         ("recompute: none", "recompute: full", "scenario practice.recompute none -> full (new); "),
         ("{clip: none}", "{clip: none, overlap: {tensor: none}}", "scenario practice.overlap.tensor beside -> none; "),
+        ("{clip: none}", "{clip: deferred}", "scenario practice.clip none -> deferred; "),
     ],
 )
 def test_a_schedule_recompute_and_overlap_are_causes(tpsim, folder, old, new, said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
-from tpsim.algebra import contract, four_cases, graph, meetings, moves, planner, reshard, search
+from tpsim.algebra import contract, meetings, moves, planner, reshard, search
 from tpsim.cost import grid, kernels, memory, nodes, peak, pipeline, rollup, segments
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, combined, curve, level_forms, permutes, timing
@@ -239,7 +239,7 @@ FAULTS = [
     # The order of axes
     Fault(
         "the axes of one dim take part the wrong way round",
-        graph.move,
+        moves.move,
         "minor for _, minor in",
         "minor[::-1] for _, minor in",
         "verify gather of two axes",
@@ -247,7 +247,7 @@ FAULTS = [
     ),
     Fault(
         "the axes of two dims take part the wrong way round",
-        graph.move,
+        moves.move,
         "in cut(before, after) or cut(after, before)",
         "in reversed(cut(before, after) or cut(after, before))",
         "verify gather of two dims",
@@ -255,7 +255,7 @@ FAULTS = [
     ),
     Fault(
         "a scatter lays its axes outside",
-        graph._joined,
+        moves._joined,
         "else have + more",
         "else more + have",
         "law: every path",
@@ -328,7 +328,7 @@ FAULTS = [
     ),
     Fault(
         "shared dims meet on the left operand's axes",
-        four_cases._agreed,
+        contract._agreed,
         "else mine[:common]",
         "else mine",
         "the_book_moves_what_its_chapter_says",

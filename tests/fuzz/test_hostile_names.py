@@ -17,16 +17,15 @@ from markdown_it import MarkdownIt
 from tpsim.answers.collective import collective
 from tpsim.answers.hw import HwResult
 from tpsim.answers.plan import plan
-from tpsim.cli.mistakes import in_one_shape
+from tpsim.cli.main import in_one_shape
 from tpsim.pages.hw import page as hw_page
 from tpsim.pages.plan import page
 from tpsim.printable import printable
 from tpsim.program.model_file import load_model
 from tpsim.quantity.errors import TpsimError
 from tpsim.question.scenario import resolve
-from tpsim.report import csv as as_csv
 from tpsim.report import html, markdown, terminal
-from tpsim.report import json as as_json
+from tpsim.report.formats import csv_text, json_text
 
 NAMES = (
     # markup and scripts
@@ -160,10 +159,10 @@ def answers(file):
         "table": "".join(map(shown, pages)),
         "md": "".join(map(markdown.text, pages)),
         "html": "".join(html.text(replace(one, pictures=tuple), "0") for one in pages),
-        "csv": as_csv.text(result.records()),
-        "csv of the machine": as_csv.text(machine.records()),
-        "json": as_json.text(result.to_json()),
-        "trace": as_json.text(result.to_trace()),
+        "csv": csv_text(result.records()),
+        "csv of the machine": csv_text(machine.records()),
+        "json": json_text(result.to_json()),
+        "trace": json_text(result.to_trace()),
     }
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.hw import hw_show
 from tpsim.answers.model import model_show
 from tpsim.answers.plan import priced
-from tpsim.cli.mistakes import of_the_notation
-from tpsim.guard.lock_file import read as read_lock
+from tpsim.cli.main import of_the_notation
+from tpsim.guard.lock import read_lock
 from tpsim.pages.plan import page
 from tpsim.quantity import spec
 from tpsim.quantity.errors import TpsimError

@@ -11,11 +11,11 @@ import pytest
 from tests.guarded import NODE, lock, with_fact
 from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
-from tpsim.guard import lock_file
 from tpsim.guard.check import CheckResult, check
 from tpsim.guard.drift import drift
 from tpsim.guard.drift_answer import values
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, sizes
+from tpsim.guard.lock import lock_text, read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_parts import CallName
 from tpsim.quantity import spec
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def written(tmp_path):
     file = tmp_path / "tpsim.lock"
-    file.write_text(lock_file.text(lock()), encoding="utf-8")
+    file.write_text(lock_text(lock()), encoding="utf-8")
     return file
 
 
@@ -40,7 +40,7 @@ def refused(file, old, new):
     assert old in before
     file.write_text(before.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as error:
-        lock_file.read(file)
+        read_lock(file)
     return error.value.problems[0]
 
 
@@ -50,8 +50,8 @@ def line(file, text):
 
 
 def test_what_is_written_is_what_is_read(written):
-    read, made = lock_file.read(written), lock()
-    assert lock_file.text(read) == written.read_text(encoding="utf-8")
+    read, made = read_lock(written), lock()
+    assert lock_text(read) == written.read_text(encoding="utf-8")
     assert (read.facts, read.uses, read.scenarios.keys()) == (made.facts, made.uses, made.scenarios.keys())
     for name, one in made.scenarios.items():
         assert (read.scenarios[name].calls, read.scenarios[name].results) == (one.calls, one.results)
@@ -75,7 +75,7 @@ def test_repositories_own_lock_is_as_check_would_write_it(monkeypatch):
 
 
 def test_every_shipped_scenario_is_held_by_the_repositories_own_lock():
-    held = lock_file.read(ROOT / "tpsim.lock").scenarios
+    held = read_lock(ROOT / "tpsim.lock").scenarios
     assert sorted(held) == [f"scenarios/{name}" for name in spec.names("scenarios")]
 
 
@@ -245,7 +245,7 @@ def test_a_figure_that_was_a_word_in_an_older_lock_is_told_as_both():
 def test_a_lock_with_a_wider_tolerance_keeps_it_when_it_is_updated(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT / "tests" / "data" / "guarded")
     file = tmp_path / "wide.lock"
-    file.write_text(lock_file.text(lock().but(tolerance=0.01, paths=(str(Path.cwd() / "scenarios"),))))
+    file.write_text(lock_text(lock().but(tolerance=0.01, paths=(str(Path.cwd() / "scenarios"),))))
     assert "tolerance: 0.01" in check(lock=file, update=True).text
 
 
@@ -255,7 +255,7 @@ def test_a_merge_conflict_is_said_to_be_one_at_its_own_line(written):
     mine, theirs = "switches: {}\n", "switches: {default: {planner: cheapest}}\n"
     written.write_text(f"{text[:at]}<<<<<<< HEAD\n{mine}=======\n{theirs}>>>>>>> other\n{text[at:]}")
     with pytest.raises(InputError) as caught:
-        lock_file.read(written)
+        read_lock(written)
     (problem,) = caught.value.problems
     assert (problem.slug, problem.place.line) == ("conflict", line(written, "<<<<<<< HEAD"))
     assert "git checkout --ours" in problem.remedy

@@ -9,8 +9,8 @@ from tpsim.claims.verify import verify
 from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
-from tpsim.reference import execute
-from tpsim.reference.live import Live
+from tpsim.reference import run
+from tpsim.reference.run import Live
 
 STAGES = "gpt3-175b-a100-pipeline"
 TOKENS, STAGE, T = 2048, 12, 8
@@ -141,6 +141,6 @@ def test_cotangents_inside_layers_and_weights_that_parts_share_may_be_kept(scena
 
 
 def test_a_device_that_holds_no_more_than_kernels_need_is_noticed(monkeypatch):
-    monkeypatch.setattr(execute, "Live", lambda lives, _beside, mesh: Live(lives, {}, mesh))
+    monkeypatch.setattr(run, "Live", lambda lives, _beside, mesh: Live(lives, {}, mesh))
     found = verify(SMALL, overrides=["practice.keeps=nanotron"])
     assert [check.check for check in found.checks if not check.ok] == ["memory"]

@@ -9,8 +9,8 @@ from tpsim.program.layout import Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.trace import Path, book_path
 from tpsim.reference.compare import compared
-from tpsim.reference.execute import Run, execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.execute import execute
+from tpsim.reference.run import Run, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from tests.models import MIXTURE, mixture
 from tests.reference.test_experts import CUBE, NODES, SHARED, difference, stated
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
-from tpsim.claims.wiring import machine_wiring
+from tpsim.claims.counted import machine_wiring
 from tpsim.fabric.placement import place
 from tpsim.machine import profile
 from tpsim.program import dispatch
@@ -19,10 +19,10 @@ from tpsim.program.copies import DIMS_OF, Level, parts_of
 from tpsim.program.layout import PRACTICES, Dtypes, Practice, Rows, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
-from tpsim.reference.derivative import slopes
+from tpsim.reference.compare import slopes
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
 from tpsim.reference.routing import drawn, evenly, own, turned_copies, turns
+from tpsim.reference.run import leaves
 
 NODE, RANK = Level("node", ("R",)), Level("rank", ("E",))
 BOTH = layout(dp=("R", "E"), ep=("R", "E"))

@@ -15,11 +15,10 @@ from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Index
 from tpsim.program.schedules import pipeline_schedule
-from tpsim.reference.compare import compared
-from tpsim.reference.derivative import slopes
+from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.functions import INDEX
-from tpsim.reference.leaves import leaves
+from tpsim.reference.run import leaves
 
 RATE = 0.3
 MODELS = [replace(model, dropout=RATE) for model in (GPT, LLAMA, NEOX)]

@@ -15,11 +15,10 @@ from tpsim.cost.memory import local_bytes
 from tpsim.cost.sizes import Sizes
 from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice, Rows, layout
 from tpsim.program.lower import lower
-from tpsim.reference.compare import compared
-from tpsim.reference.derivative import slopes
-from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.compare import compared, slopes
+from tpsim.reference.execute import elements, execute
 from tpsim.reference.routing import drawn, evenly, own
+from tpsim.reference.run import leaves
 
 CUBE = {"R": 2, "E": 2, "X": 2}
 PLAIN = Practice()
@@ -210,7 +209,7 @@ def test_a_drawn_routing_sends_exactly_its_own_rows(skew):
     assert list(calls["combine.rows"].injected) == list(row * others.sum(axis=0))
     assert list(calls["d.dispatch.rows"].injected) == list(row * others.sum(axis=0))
     there = next(op.output for op in sharded.program.ops if op.output.name == "experts.out")
-    assert list(sharded.elements(there).values()) == list(MIXTURE.hidden * rows.sum(axis=0))
+    assert list(elements(sharded, there).values()) == list(MIXTURE.hidden * rows.sum(axis=0))
     assert difference(sharded, whole(choose)) < 1e-10
     held, peak = 2 * MIXTURE.hidden * rows.sum(axis=0), rows.sum(axis=0).max() / rows.sum(axis=0).mean()
     full = Sizes(MIXTURE.dims(sequences=8, seq=8), {"E": 4}, {}, peaks={"c": peak})
@@ -222,7 +221,7 @@ def test_tokens_that_choose_evenly_leave_no_row_empty():
     alone = whole(EVEN, rows=16)
     assert difference(sharded, alone) < 1e-10
     rows = next(op.output for op in sharded.program.ops if op.output.name == "experts.out")
-    assert set(sharded.elements(rows).values()) == {4 * 8 * MIXTURE.hidden}  # 4 of 8 experts, 16 rows over R
+    assert set(elements(sharded, rows).values()) == {4 * 8 * MIXTURE.hidden}  # 4 of 8 experts, 16 rows over R
 
 
 def test_more_tokens_than_an_expert_has_rows_are_refused():

@@ -20,7 +20,7 @@ from tpsim.machine.forms import strided
 from tpsim.machine.profile import load as machine
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError
-from tpsim.reference import lines, rings
+from tpsim.reference import rings
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load, read
 
@@ -112,7 +112,7 @@ def test_one_shot_injects_a_copy_for_everyone():
 @pytest.mark.parametrize("pieces", [1, 2, 5, 8])
 def test_an_all_reduce_to_the_centre_streams_in_twice_half_the_line_and_a_step_per_further_piece(pieces):
     for n in range(2, 33):
-        counted = read(lines.centre_and_back(n, pieces), "all_reduce", [segment("line", n)])
+        counted = read(rings.centre_and_back(n, pieces), "all_reduce", [segment("line", n)])
         claimed = closed.line_all_reduce(Fraction(1), n)
         assert counted.steps == 2 * (n // 2) + pieces - 1
         assert differences(claimed, counted, ("wire", "carried", "link_total")) == {}, n

@@ -17,10 +17,11 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.program.layout import Dtypes, Layout, Practice
 from tpsim.program.lower import lower
-from tpsim.reference.execute import Run, execute
+from tpsim.reference.execute import execute
 
 if TYPE_CHECKING:
     from tpsim.program.model import Model
+    from tpsim.reference.run import Run
 
 DROPPING = replace(GPT, name="dropping", dropout=0.2)
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA, DROPPING)}

@@ -15,7 +15,7 @@ from tpsim.program.op import Lin, Reshard, Scale
 from tpsim.program.schedules import SCHEDULES, PipelineSchedule, pipeline_schedule
 from tpsim.reference.compare import compared
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.run import leaves
 
 
 def runs(model, name, *, p=2, v=1, m=4, tp=1, dp=1, change=None, schedule=None, **chosen):

@@ -19,7 +19,7 @@ from tpsim.program.op import Scale
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.reference.compare import compared
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.run import leaves
 
 MEGATRON, XLA = PRACTICES["megatron"], PRACTICES["xla"]
 PRACTICES_OF = {

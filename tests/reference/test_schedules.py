@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tpsim.fabric.wires import Segment
 from tpsim.quantity.errors import InputError
-from tpsim.reference import permutes, tori
+from tpsim.reference import levels, permutes
 from tpsim.reference.collectives import FAMILIES, Part, algorithms, schedule
 from tpsim.reference.levels import Axis
 from tpsim.reference.linkload import load
@@ -143,7 +143,7 @@ def test_rotated_parts_have_shares_that_make_up_the_array(shape):
     for closed in product((True, False), repeat=len(shape)):
         joined_ends = [ring and n > 2 for ring, n in zip(closed, shape, strict=True)]
         axes = [Axis(n, (at,), idle) for at, n in enumerate(shape)]
-        shares = dict(tori.weighted(axes, joined_ends))
+        shares = dict(levels.weighted(axes, joined_ends))
         assert sum(shares.values()) == 1
         assert all(share > 0 and sorted(order) == [*range(len(shape))] for order, share in shares.items())
 

@@ -16,8 +16,7 @@ from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.reference.collectives import Part, algorithms
 from tpsim.reference.execute import execute
-from tpsim.reference.network import Network
-from tpsim.reference.wiring import Wiring
+from tpsim.reference.network import Network, Wiring
 
 MESH = Mesh({"D": 2, "X": 4})
 LEVELS = {

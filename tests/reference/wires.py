@@ -10,10 +10,10 @@ from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Sharding
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wrap
-from tpsim.reference import wiring
 from tpsim.reference.collectives import Part
 from tpsim.reference.devices import Devices
 from tpsim.reference.network import Network
+from tpsim.reference.network import on_rings as parts_on_rings
 
 CHUNK = 12
 """Elements per device and dim: halves, thirds and quarters of a chunk are whole."""
@@ -41,7 +41,7 @@ def parts(placement, axes, *algorithms):
 def on_rings(mesh, change, blocks):
     """The blocks after a move over closed rings, one per mesh axis."""
     network = Network.rings(Mesh(mesh))
-    return Devices(network).play(change, blocks, wiring.on_rings(Mesh(mesh), change), "f32")[0]
+    return Devices(network).play(change, blocks, parts_on_rings(Mesh(mesh), change), "f32")[0]
 
 
 def move(kind, axes, owed="sum"):

@@ -8,10 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from tpsim.report import html, vega
-from tpsim.report.bars import Bar
 from tpsim.report.picture import Curve, Curves, Measure, Pictures, Span, Spans
-from tpsim.report.table import Column, Document, Line, Table
-from tpsim.report.thin import IN_TURN, MOST_SPANS
+from tpsim.report.table import Bar, Column, Document, Line, Table
+from tpsim.report.vega import IN_TURN, MOST_SPANS
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -15,8 +15,8 @@ import pytest
 
 from tpsim.answers.plan import plan
 from tpsim.cost.rollup import Row
+from tpsim.report.answer import PLAIN, _record
 from tpsim.report.record import Bytes, Of, Record, Seconds, names, plain
-from tpsim.report.shape import PLAIN, _record
 
 A_PLAN = "import sys, tpsim; row = tpsim.plan('llama3-70b-h100').rows[0]; row.time_s, row['payload_bytes'], row.array; "
 

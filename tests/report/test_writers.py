@@ -8,11 +8,10 @@ import json as standard_json
 import pandas as pd
 import pytest
 
-from tpsim.report import csv, json, markdown, terminal
-from tpsim.report.bars import Bar
-from tpsim.report.frame import frame
-from tpsim.report.layout import lines
-from tpsim.report.table import Column, Document, Line, Table, as_text
+from tpsim.report import markdown, terminal
+from tpsim.report.formats import NoNumber, csv_text, frame, json_text
+from tpsim.report.table import Bar, Column, Document, Line, Table, as_text
+from tpsim.report.terminal import lines
 
 ROWS = [
     {"phase": "forward", "op": "all_gather", "bytes": 134217728, "why": "case 3: " + "owes a sum over X; " * 5},
@@ -173,25 +172,25 @@ def test_markdown_stays_short_enough_for_a_comment_and_counts_what_it_leaves_out
 
 
 def test_csv_loads_into_pandas_as_it_is():
-    read = pd.read_csv(io.StringIO(csv.text([{"op": "a", "axes": ["X", "Y"], "time_s": 1 / 3, "none": None}])))
+    read = pd.read_csv(io.StringIO(csv_text([{"op": "a", "axes": ["X", "Y"], "time_s": 1 / 3, "none": None}])))
     assert read.to_dict("records") == [
         {"op": "a", "axes": "X,Y", "time_s": 1 / 3, "none": pytest.approx(float("nan"), nan_ok=True)}
     ]
 
 
 def test_csv_takes_the_keys_of_all_records():
-    assert csv.text([{"a": 1}, {"a": 2, "b": True}]) == "a,b\n1,\n2,True\n"
+    assert csv_text([{"a": 1}, {"a": 2, "b": True}]) == "a,b\n1,\n2,True\n"
 
 
 def test_json_keeps_every_digit_and_ends_with_a_line_break():
-    text = json.text({"time_s": 1 / 3, "bytes": 2**60, "name": "µ"})
+    text = json_text({"time_s": 1 / 3, "bytes": 2**60, "name": "µ"})
     assert text.endswith("}\n")
     assert standard_json.loads(text) == {"time_s": 1 / 3, "bytes": 2**60, "name": "µ"}
 
 
 def test_json_has_no_infinity():
-    with pytest.raises(json.NoNumber, match=r"rows\.1\.time_s is inf"):
-        json.text({"rows": [{"time_s": 1.0}, {"time_s": float("inf")}]})
+    with pytest.raises(NoNumber, match=r"rows\.1\.time_s is inf"):
+        json_text({"rows": [{"time_s": 1.0}, {"time_s": float("inf")}]})
 
 
 def test_a_frame_has_a_row_per_record():

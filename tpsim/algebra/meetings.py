@@ -77,13 +77,11 @@ class Meetings:
     def __post_init__(self) -> None:
         """Begin at the operands' types and at the wanted one."""
         types = (*(type_ for _, type_ in self.ask.operands), self.wanted)
+        known = (self.order, self.prices.move, self.prices.even, self.loose)
         self.searches = tuple(
-            Search(self._graph(type_), [(type_, 0)], back=at == RESULT, ahead=ahead)
+            Search(Graph(type_.dims, *known), [(type_, 0)], back=at == RESULT, ahead=ahead)
             for at, (type_, ahead) in enumerate(zip(types, self.ahead, strict=True))
         )
-
-    def _graph(self, type_: Sharding) -> Graph:
-        return Graph(type_.dims, self.order, self.prices.move, self.prices.even, self.loose)
 
     @property
     def tried(self) -> int:

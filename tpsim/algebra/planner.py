@@ -9,8 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.because import operand_reason, product_reason, result_reason
-from tpsim.algebra.contract import Contraction, local_product
-from tpsim.algebra.four_cases import met_by_the_book
+from tpsim.algebra.contract import Contraction, local_product, met_by_the_book
 from tpsim.algebra.meetings import Meetings, meetings
 from tpsim.algebra.moves import MoveKind
 from tpsim.algebra.reshard import Routes, book_path, cheap
@@ -174,16 +173,12 @@ def _worthwhile(by_book: Sequence[Plan], others: Iterable[Plan]) -> tuple[Plan, 
     for plan in chain(by_book, others):
         known, moves = kept[0][0] if kept else plan, _paid(plan)
         simple = plan.calls <= known.calls + 1 or plan.price < known.price
-        if simple and not any(_beats(other, plan) and paid <= moves for other, paid in kept):
+        beaten = any(other.price <= plan.price and other.flops <= plan.flops and paid <= moves for other, paid in kept)
+        if simple and not beaten:
             kept.append((plan, moves))
         if len(kept) == SHOWN:
             break
     return tuple(sorted((plan for plan, _ in kept), key=lambda plan: plan.rank))
-
-
-def _beats(other: Plan, plan: Plan) -> bool:
-    """True if the other one is no dearer and does no more work."""
-    return bool(other.price <= plan.price and other.flops <= plan.flops)
 
 
 SHOWN = 12

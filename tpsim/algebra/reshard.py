@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.graph import idle, move
+from tpsim.algebra.moves import idle, move
 from tpsim.algebra.sharding import Sharding, ShardingError
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.graph import Axes, On, entering, leaving, move
-from tpsim.algebra.moves import reordered
+from tpsim.algebra.moves import Axes, On, entering, leaving, move, reordered
 from tpsim.algebra.sharding import Owed, Sharding
 
 if TYPE_CHECKING:

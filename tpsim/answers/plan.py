@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.flags import Flags
     from tpsim.question.question import Limit, Question
-    from tpsim.report.bars import Bar
     from tpsim.report.picture import Picture
-    from tpsim.report.table import Line
+    from tpsim.report.table import Bar, Line
 
 
 def plan(
@@ -123,7 +122,7 @@ class PlanResult(Answer):
     compute, memory  see `tpsim.cost`
     lowered  the program
     shelf    what the request has read and lowered, for what is asked beside it
-    pipeline  with stages: then rows, compute and step are those of the rank that ends last, and memory is that of
+    pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
               the rank with the least room
     host_s   what the rank's actions take longer since its host launches them
     """
@@ -151,7 +150,7 @@ class PlanResult(Answer):
 
     @cached_property
     def collectives(self) -> tuple[Row, ...]:
-        """The rows, and those of other ranks: none of these is exposed to the rank that ends last."""
+        """The rows, and those of other ranks: none of these is exposed to the rank that the step hangs on."""
         return (*self.rows, *(self.pipeline.elsewhere if self.pipeline else ()))
 
     @property

@@ -31,9 +31,9 @@ class Described:
         """Its JSON Schema."""
         kind = getattr(import_module(self.module), self.type)
         if self.describes == "output":
-            from tpsim.report import shape
+            from tpsim.report.answer import document_schema
 
-            return shape.document_schema(kind, self.name)
+            return document_schema(kind, self.name)
         from tpsim.quantity import spec
 
         made = spec.schema_of(kind, f"{self.name}.json")
@@ -57,7 +57,7 @@ DESCRIBED: tuple[Described, ...] = (
     Described(
         "collective", "output", "tpsim.answers.collective", "CollectiveResult", "what tpsim collective -f json prints"
     ),
-    Described("verify", "output", "tpsim.claims.verified", "VerifyResult", "what tpsim verify -f json prints"),
+    Described("verify", "output", "tpsim.claims.checks", "VerifyResult", "what tpsim verify -f json prints"),
     Described("check", "output", "tpsim.guard.check", "CheckResult", "what tpsim check -f json prints"),
     Described("diff", "output", "tpsim.guard.diff", "DiffResult", "what tpsim diff -f json prints"),
 )

@@ -15,8 +15,8 @@ from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.shelf import Shelf
-from tpsim.report import parquet
 from tpsim.report.answer import Answer
+from tpsim.report.formats import read_parquet, write_parquet
 from tpsim.report.record import Count
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def sweep(
     began = time.monotonic()
     columns = {**dict.fromkeys(several[0].varied, "string"), **COLUMNS}
     for done, (at, rows, told) in enumerate(spread(missing, workers, dask), 1):
-        parquet.write(paths[missing[at]], rows, columns, told)
+        write_parquet(paths[missing[at]], rows, columns, told)
         if progress:
             progress(done, len(missing), time.monotonic() - began)
     return SweepResult(by, top, tuple(paths[one] for one in found), len(missing))
@@ -92,7 +92,7 @@ class SweepResult(Answer):
     @cached_property
     def found(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
         """Rows and counts of every cell, in the order of what is varied, however they were made."""
-        return [parquet.read(path) for path in self.paths]
+        return [read_parquet(path) for path in self.paths]
 
     @property
     def cells(self) -> Count:

@@ -9,8 +9,7 @@ from tpsim.answers.plan_limits import idle_chips
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BANDED
-from tpsim.report.bars import Bar
-from tpsim.report.table import Line
+from tpsim.report.table import Bar, Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

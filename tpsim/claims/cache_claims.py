@@ -15,8 +15,8 @@ from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import layout
 from tpsim.question.routing import routed
 from tpsim.question.shelf import program_of
-from tpsim.reference.execute import Run, execute
-from tpsim.reference.leaves import leaves
+from tpsim.reference.execute import execute
+from tpsim.reference.run import Run, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

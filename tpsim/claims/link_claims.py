@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, judged
-from tpsim.claims.wiring import BOOK, parts, staged
+from tpsim.claims.counted import BOOK, parts, staged
 from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load
@@ -102,17 +102,17 @@ def links_check(ledgers: Sequence[Ledger]) -> Check:
     streamed = [name for name in names if name in STREAMED]
     seen += f"; {', '.join(streamed)}: streamed, the total of a link is held" if streamed else ""
     wrong = [text for claim in known for text in _wrong_links(claim)]
-    wrong += [_uplink_text(claim) for claim in alone if claim.priced.uplink != claim.uplink]
+    wrong += [
+        f"{claim.what}: uplink of a node claimed {claim.priced.uplink}, counted {claim.uplink}"
+        for claim in alone
+        if claim.priced.uplink != claim.uplink
+    ]
     return judged("links", seen, wrong, tried=len(known) + len(alone))
 
 
 def _up(calls: Sequence[Sequence[Call]]) -> int:
     """Bytes on the busiest uplink of the calls that devices made, those that travel together added up."""
     return max((sum(call.uplink for call in together) for together in zip(*calls, strict=False)), default=0)
-
-
-def _uplink_text(claim: LinkClaim) -> str:
-    return f"{claim.what}: uplink of a node claimed {claim.priced.uplink}, counted {claim.uplink}"
 
 
 def _wrong_links(claim: LinkClaim) -> Iterator[str]:

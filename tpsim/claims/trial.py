@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
-from tpsim.claims.wiring import BOOK, plan_wiring
+from tpsim.claims.counted import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
 from tpsim.question.prices import route_over
 from tpsim.question.routing import routed
 from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
-from tpsim.reference.leaves import leaves
 from tpsim.reference.routing import evenly
+from tpsim.reference.run import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
     from tpsim.question.question import Question
-    from tpsim.reference.execute import Inputs, Run
-    from tpsim.reference.wiring import Wiring
+    from tpsim.reference.network import Wiring
+    from tpsim.reference.run import Inputs, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tpsim.answers.evaluated import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
-from tpsim.claims.checks import Check, blocks_check, distinct, slopes_check, stopped, told, value_checks
-from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
+from tpsim.claims.checks import (
+    Check,
+    Verified,
+    VerifyResult,
+    blocks_check,
+    distinct,
+    slopes_check,
+    stopped,
+    told,
+    value_checks,
+)
+from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, memory_check, ran
 from tpsim.claims.counted import exact_bytes, injected, made
 from tpsim.claims.link_claims import links_check
-from tpsim.claims.memory_claims import memory_check
 from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import Stopped, Trial, dims_of, trial
-from tpsim.claims.verified import Verified, VerifyResult
 from tpsim.cost.formula import evaluated
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Leaf
@@ -29,9 +37,8 @@ from tpsim.quantity.size import over
 from tpsim.question.folders import guarded
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
-from tpsim.reference.compare import Misaligned, compared
-from tpsim.reference.derivative import slopes
-from tpsim.reference.execute import label
+from tpsim.reference.compare import Misaligned, compared, slopes
+from tpsim.reference.run import label
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def collective(
         predicted = answer(name, **asked)
         return output.write(predicted, lambda verbose: page(predicted, verbose=verbose))
     from tpsim.calibrate.overlay import measured_collective
-    from tpsim.pages.overlay import page as overlay_page
+    from tpsim.pages.collective import measured_page
 
     for option in ("sizes", "buffer"):
         del asked[option]
@@ -68,4 +68,4 @@ def collective(
             message = f"--{option} has no meaning beside --measured: the sizes are the log's"
             raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{option} out")
     result = measured_collective(name, log=measured, **asked)
-    return output.write(result, lambda verbose: overlay_page(result, verbose=verbose))
+    return output.write(result, lambda verbose: measured_page(result, verbose=verbose))

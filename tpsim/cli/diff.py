@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from tpsim.cli.output import Output
     from tpsim.question.flags import Flags
 
-DIFFERENT = 1
-"""The exit code under --exit-code when anything moved."""
-
 
 @click.command(short_help="Two scenarios, saved results or locks: what moves, and why.")
 @click.argument("base", shell_complete=names.scenarios)
@@ -25,10 +22,7 @@ DIFFERENT = 1
 @click.option("--min-change", metavar="SHARE", default="0", help="Leave out what moves by less: 1%.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if anything moves.")
 @output_options
-@click.pass_context
 def diff(
-    ctx: click.Context,
-    /,
     *,
     base: str,
     new: str | None,
@@ -52,6 +46,4 @@ def diff(
 
     refuse_inputs(output.files, [base, new or base])
     result = answer(base, new, overrides=overrides, min_change=min_change, **flags)
-    output.write(result, lambda verbose: diff_page(result, verbose=verbose))
-    if exit_code and not result.ok:
-        ctx.exit(DIFFERENT)
+    output.write(result, lambda verbose: diff_page(result, verbose=verbose), fails=exit_code)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpsim.cli import names
-from tpsim.cli.group import Suggesting
+from tpsim.cli.main import Suggesting
 from tpsim.cli.output import output_options
 
 if TYPE_CHECKING:

@@ -28,6 +28,9 @@ Format = Literal["table", "json", "csv", "md", "html", "yaml", "trace"]
 KEPT = "\b\n"
 """The character after which click keeps the lines of a help text; a docstring writes it as backslash and b."""
 
+NO = 1
+"""The exit code where the answer is "no"."""
+
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md", "html")
 SUFFIXES: Mapping[str, Format] = {
     ".trace.json": "trace",
@@ -57,12 +60,18 @@ class Output:
     color: str = "auto"
 
     def write(
-        self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str] | None = None
+        self,
+        answer: Answer,
+        document: Callable[[bool], Document],
+        also: Mapping[Path, str] | None = None,
+        *,
+        fails: bool = True,
     ) -> None:
-        """Write `answer` everywhere it is wanted, files first.
+        """Write `answer` everywhere it is wanted, files first; the command exits with 1 if the answer is "no".
 
         document  makes what tables and Markdown show, given `verbose`
         also      files that hold something else, with their texts
+        fails     False where "no" is no reason to fail
         """
         page = document(self.verbose and not self.quiet) if self.format == "table" else None
         shown = "" if page else _text(answer, document, self.format, verbose=self.verbose)
@@ -73,6 +82,8 @@ class Output:
             terminal.write(table.Document(page.lines) if self.quiet else page, sys.stdout, self.color)
         sys.stdout.write(shown)
         sys.stdout.flush()
+        if fails and not answer.ok:
+            raise click.exceptions.Exit(NO)
 
     def _write_files(self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str]) -> None:
         pages = {
@@ -106,19 +117,19 @@ def _text(
 ) -> str:
     """`answer` in one format, to stand in `folder`. Whatever a file or a pipe gets is never cut and never coloured."""
     if form in ("json", "trace"):
-        from tpsim.report import json
+        from tpsim.report.formats import NoNumber, json_text
 
         try:
-            return json.text(answer.to_json() if form == "json" else answer.to_trace())  # type: ignore[attr-defined]
-        except json.NoNumber as error:
+            return json_text(answer.to_json() if form == "json" else answer.to_trace())  # type: ignore[attr-defined]
+        except NoNumber as error:
             message = f"{error}, which JSON has no number for"
             raise InputError.one("no-number", message, remedy="ask of smaller sizes, or of faster machines") from None
     if form == "yaml":
         return str(answer.to_yaml(folder))  # type: ignore[attr-defined]  # asked only of those that have it
     if form == "csv":
-        from tpsim.report import csv
+        from tpsim.report.formats import csv_text
 
-        return csv.text(answer.records(), answer.columns)
+        return csv_text(answer.records(), answer.columns)
     if form == "md":
         from tpsim.report import markdown
 

@@ -17,19 +17,13 @@ if TYPE_CHECKING:
     from tpsim.question.flags import Flags
     from tpsim.question.question import Question
 
-NO = 1
-"""The exit code of a plan that violates what its scenario requires."""
-
 
 @click.command(short_help="One step of training or inference.")
 @click.argument("scenario", required=False, shell_complete=names.scenarios)
 @question_options
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the resolved scenario.")
 @partial(output_options, formats=(*FORMATS, "trace"))
-@click.pass_context
 def plan(
-    ctx: click.Context,
-    /,
     *,
     scenario: str | None,
     overrides: tuple[str, ...],
@@ -54,8 +48,6 @@ def plan(
     result = answer(scenario, overrides=overrides, **flags)
     saved = {} if save is None else _saved(result.question, save, scenario)
     output.write(result, lambda verbose: page(result, verbose=verbose), saved)
-    if not result.ok:
-        ctx.exit(NO)
 
 
 def _saved(question: Question, save: Path, scenario: str | None) -> dict[Path, str]:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from tpsim.cli.output import Output
     from tpsim.question.flags import Flags
 
-NO = 1
-"""The exit code where no layout fits and meets what the scenario requires."""
-
 
 @click.command(short_help="The best layout of N chips.")
 @click.argument("scenario", required=False, shell_complete=names.scenarios)
@@ -43,10 +40,7 @@ NO = 1
 @click.option("--workers", type=int, metavar="N", default=1, help="Processes of a sweep on this machine.")
 @click.option("--dask", metavar="ADDRESS", default="", help="The Dask scheduler of a sweep instead.")
 @output_options
-@click.pass_context
 def search(
-    ctx: click.Context,
-    /,
     *,
     scenario: str | None,
     overrides: tuple[str, ...],
@@ -68,7 +62,7 @@ def search(
     tpsim search llama3-70b-h100 --vary chips=64,128,256 --vary zero=1,3 --sweep runs --workers 4
     """
     if sweep:
-        _sweep(ctx, scenario, {"overrides": overrides, "folder": sweep, **asked, **flags}, output, save=save)
+        _sweep(scenario, {"overrides": overrides, "folder": sweep, **asked, **flags}, output, save=save)
         return
     if asked.pop("workers") != 1 or asked.pop("dask"):
         message = "--workers and --dask are for a sweep, which is kept in a folder"
@@ -82,24 +76,18 @@ def search(
         refuse_inputs([save], (path for path, _ in result.files if path != scenario))
         saved[save] = result.best.scenario(save.parent)
     output.write(result, lambda verbose: page(result, verbose=verbose, saved=str(save) if saved else ""), saved)
-    if not result.ok:
-        ctx.exit(NO)
 
 
-def _sweep(
-    ctx: click.Context, scenario: str | None, asked: dict[str, Any], output: Output, *, save: Path | None
-) -> None:
+def _sweep(scenario: str | None, asked: dict[str, Any], output: Output, *, save: Path | None) -> None:
     """A search for every combination of the values that are varied."""
     from tpsim.answers.sweep import sweep as answer
-    from tpsim.pages.sweep import page
+    from tpsim.pages.search import sweep_page
 
     if save or asked.pop("pareto") or asked.pop("sensitivity"):
         message = "a sweep keeps the best layouts of every cell, and no more of any"
         raise InputError.one("no-sweep", message, remedy="leave out --save, --pareto, --sensitivity; or --sweep")
     result = answer(scenario, progress=None if output.quiet else _progress(), **asked)
-    output.write(result, lambda _: page(result))
-    if not result.ok:
-        ctx.exit(NO)
+    output.write(result, lambda _: sweep_page(result))
 
 
 def _progress() -> Callable[[int, int, float], None]:

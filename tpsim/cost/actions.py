@@ -18,6 +18,7 @@ from tpsim.cost.rollup import ROWS
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
+from tpsim.program.update import CLIP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,9 +84,18 @@ class Actions:
         return (call.per_microbatch and self.beside(call)) or self.beside_once(call)
 
     def beside_once(self, call: Collective) -> bool:
-        """True for a call of the whole step that its first or its last microbatch runs beside compute."""
+        """True for a call of the whole step that its first or its last microbatch runs beside compute.
+
+        Of a norm that the update does not wait for what stages sum follows them in the next step's first microbatches.
+        """
         lanes = (GRADIENTS, WEIGHTS)
-        return not call.per_microbatch and not call.shared and LANE[call.op] in lanes and self.beside(call)
+        if call.shared:
+            return call.block == CLIP and self.practice.clip == "deferred"
+        return not call.per_microbatch and LANE[call.op] in lanes and self.beside(call)
+
+    def counts(self, call: Collective) -> bool:
+        """True for a call that may wait until so many elements are ready, or be early by so many."""
+        return LANE[call.op] in (GRADIENTS, WEIGHTS)
 
     def _has(self, lane: str) -> bool:
         return any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)

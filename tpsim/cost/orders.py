@@ -46,4 +46,8 @@ def run(
             from tpsim.cost.steady import Steady
 
             return Steady(schedule, blocking, lasts, sends).ran()
+        if blocking and schedule.chunks > 1:
+            from tpsim.cost.paired import Paired
+
+            return Paired(schedule, blocking, lasts, sends).ran()
         return Turns(schedule, blocking, lasts, sends).ran()

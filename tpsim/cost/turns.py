@@ -176,9 +176,10 @@ class Turns:
     def _first(self, rank: int) -> str:
         """The first message that a rank lacks, and what it would run then."""
         schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
-        given = order[place - 1] if place and self.blocking else ()
         wanted = order[place] if place < len(order) else ()
-        meant = [(part, 1) for part in given] + [(schedule.wanted(part), -1) for part in wanted]
+        given = order[max(0, place - 2) : place][::-1] if self.blocking else ()  # two where they are given together
+        meant: list[tuple[Pass | None, int]] = [(part, 1) for action in given for part in action]
+        meant += [(schedule.wanted(part), -1) for action in order[place : place + 2] for part in action]
         lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
         return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.guard.lock import Fact
-from tpsim.guard.lock_of_machine import PROFILE
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, keys
+from tpsim.guard.uses import PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,6 +83,7 @@ def causes(old: Lock, new: Lock) -> list[Cause]:
     constants, models, switches, formulas = (
         list(_changed(old, new, kind)) for kind in ("constant", "model", "switch", "formula")
     )
+    limits = old.tolerance, new.tolerance
     # Properties steer how seconds are made.
     structures = {
         name
@@ -98,7 +99,7 @@ def causes(old: Lock, new: Lock) -> list[Cause]:
         *_machines(constants),
         *(Cause(change.fact.kind, str(change.fact), change.old, change.new) for change in [*models, *switches]),
         *_fields(old, new, switches),
-        *_tolerance(old, new),
+        *([Cause("tolerance", "tolerance", *limits, "of times alone")] if len({*limits}) > 1 else []),
     ]
 
 
@@ -193,11 +194,6 @@ def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:
     pairs = [pair for pair in zip(old.samples, new.samples, strict=False) if pair[0] != pair[1]]
     first = pairs[0] if pairs else (f"{len(old.samples)} samples", f"{len(new.samples)} samples")
     return (f"{old.text} (sample {first[0]})" if old.text else first[0]), f"sample {first[1]}"
-
-
-def _tolerance(old: Lock, new: Lock) -> Iterator[Cause]:
-    if old.tolerance != new.tolerance:
-        yield Cause("tolerance", "tolerance", old.tolerance, new.tolerance, "of times alone")
 
 
 # Scenarios --------------------------------------------------------------------------------------------------------

@@ -6,21 +6,22 @@ import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from tpsim.guard import lock_file
 from tpsim.guard.drift import UNKNOWN, drift
 from tpsim.guard.drift_answer import Drifted
-from tpsim.guard.lock import TOLERANCE, Lock
-from tpsim.guard.lock_of_plans import held
-from tpsim.guard.merged import merged
+from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, older_lock, read_lock
+from tpsim.guard.lock_of_plans import current_lock
+from tpsim.guard.lock_parts import BASE
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tpsim.guard.lock_parts import FormulaFacts, ScenarioFact
 
 HOME = "scenarios"
 """The folder that is guarded where neither the command line nor a lock names one."""
@@ -61,7 +62,7 @@ class CheckResult(Drifted):
     @property
     def text(self) -> str:
         """The lock as it should be now."""
-        return lock_file.text(self.drift.new)
+        return lock_text(self.drift.new)
 
     @property
     def verdict(self) -> str:
@@ -80,7 +81,7 @@ class CheckResult(Drifted):
 
         verbose  True where all numbers are shown
         """
-        named = () if str(self.path) == lock_file.NAME else ("--lock", str(self.path))
+        named = () if str(self.path) == LOCK_FILE else ("--lock", str(self.path))
         again = ["tpsim", "check", *self.asked, *named]
         code = next((cause.scenarios for cause in self.drift.causes if cause.name == UNKNOWN), ())
         if self.updated:
@@ -113,7 +114,7 @@ class CheckResult(Drifted):
 
 
 def check(
-    paths: str | Path | Sequence[str | Path] = (), *, lock: str | Path = lock_file.NAME, update: bool = False
+    paths: str | Path | Sequence[str | Path] = (), *, lock: str | Path = LOCK_FILE, update: bool = False
 ) -> CheckResult:
     """Hold scenarios against a lock.
 
@@ -128,11 +129,11 @@ def check(
     first = not path.exists()
     if first and not update:
         raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path.parent))
-    head = None if first or named or not update else lock_file.older(path)
-    known = head or (Lock.empty() if first else lock_file.read(path))
+    head = None if first or named or not update else older_lock(path)
+    known = head or (Lock.empty() if first else read_lock(path))
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
     documents = guarded(asked if named else _still_there(asked, path), path.parent)
-    now = held(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
+    now = current_lock(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
         return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(named))
     others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
@@ -152,7 +153,7 @@ def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
 
 def _found(lock: Path) -> Path:
     """The lock; where none of the usual name is in this folder, that of the nearest one above."""
-    if lock != Path(lock_file.NAME) or lock.exists():
+    if lock != Path(LOCK_FILE) or lock.exists():
         return lock
     above = (folder / lock for folder in Path.cwd().parents)
     return next((Path(os.path.relpath(file)) for file in above if file.exists()), lock)
@@ -199,3 +200,56 @@ def _only(lock: Lock, paths: Sequence[str]) -> Lock:
     """The lock with no scenarios but those of `paths`."""
     names = below(lock.scenarios, paths)
     return lock.but(scenarios={name: fact for name, fact in lock.scenarios.items() if name in names})
+
+
+def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
+    """The lock `now` with the scenarios `others` of the lock before, and the facts that they are made with.
+
+    Raises InputError where a fact moved that one of `others` is made with, too: their numbers would no longer be of it.
+    """
+    kept = {name: known.scenarios[name] for name in others}
+    if not kept:
+        return now
+    scenarios = list(kept.values())
+    named = {name for fact in scenarios for name in fact.named}
+    lists = {name: known.uses[name] for name in named if name in known.uses}
+    practices = _both(known.switches.practice, now.switches.practice, [fact.asked[BASE] for fact in scenarios])
+    both = now.but(
+        constants=_both(known.constants, now.constants, [fact.inputs["hardware"] for fact in scenarios]),
+        models=_both(known.models, now.models, [fact.inputs["model"] for fact in scenarios]),
+        switches=now.switches.but(practice=practices),
+        formulas=_formulas(known.formulas, now.formulas, scenarios),
+        uses={**lists, **now.uses},
+        scenarios=dict(sorted({**kept, **now.scenarios}.items())),
+    )
+    _refuse_moved(named.union(*lists.values()), known, both, len(kept))
+    return both
+
+
+F = TypeVar("F")
+
+
+def _both(known: Mapping[str, F], now: Mapping[str, F], owners: Iterable[object]) -> dict[str, F]:
+    """The facts of these owners as they are held, and of all others as they are now."""
+    owned = set(owners)
+    return {**{name: facts for name, facts in known.items() if name in owned}, **now}
+
+
+def _formulas(known: FormulaFacts, now: FormulaFacts, scenarios: Sequence[ScenarioFact]) -> FormulaFacts:
+    """Those of the scenarios' programs, and of their machines under their cost models."""
+    seconds = dict(now.seconds)
+    for model, second in known.seconds.items():
+        machines = [fact.inputs["hardware"] for fact in scenarios if fact.inputs["cost_model"] == model]
+        if formulas := _both(second, now.seconds.get(model, {}), machines):
+            seconds[model] = formulas
+    programs = _both(known.program, now.program, [fact.inputs["program"] for fact in scenarios])
+    return now.but(seconds=seconds, program=programs)
+
+
+def _refuse_moved(facts: set[str], known: Lock, both: Lock, others: int) -> None:
+    """Refuse a fact of the kept scenarios that is another one now, or gone."""
+    for fact, before in known.facts.items():
+        now = both.facts.get(fact)
+        if str(fact) in facts and getattr(now, "samples", now) != getattr(before, "samples", before):
+            message = f"{fact} moved, and {others} of the lock's other scenarios are made with such facts"
+            raise InputError.one("shared-fact", message, remedy="update all of them: tpsim check --update")

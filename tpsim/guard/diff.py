@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from tpsim.answers.plan import priced
-from tpsim.guard import lock_file
 from tpsim.guard.drift import at_least, drift
 from tpsim.guard.drift_answer import Drifted, outcomes, sentence, sizes
+from tpsim.guard.lock import read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded, saved
 from tpsim.guard.moved_numbers import is_outcome
@@ -186,7 +186,7 @@ def side(text: str) -> Side:
 def _locks(base: str, new: str, overrides: Sequence[str], flags: Flags) -> tuple[Lock, Lock]:
     kinds = {side(base), side(new)}
     if kinds == {"lock"}:
-        return lock_file.read(base), lock_file.read(new)
+        return read_lock(base), read_lock(new)
     if "lock" in kinds:
         remedy = "compare a lock with another lock, or run tpsim check"
         raise InputError.one("sides-differ", f"{base} and {new}: only one of them is a lock", remedy=remedy)

@@ -1,19 +1,20 @@
 """What moved between two locks: every difference in numbers with the facts that caused it.
 
-A fact that moved explains the numbers that moved and use it.
+A fact that moved explains the numbers that moved and use it. A machine or a model that is called otherwise has not
+moved: the old lock is told in the names of the new one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.guard.causes import STILL, Cause, causes
 from tpsim.guard.moved_numbers import Moved, moved_in
-from tpsim.guard.renamed import in_names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.guard.lock import Lock
 
@@ -101,3 +102,108 @@ def _unexplained(causes: Sequence[Cause], moved: Sequence[Moved], old: Lock, new
         over = tuple(dict.fromkeys(number.part.over for number in left if number.part))
         what = "moved: " + ", ".join(sorted({number.quantity for number in left}))
         yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(left))
+
+
+ALIKE = 0.5
+"""Share of equal facts from which a machine of a new name is taken for the old one, edited: half tell it apart."""
+
+SECTIONS: Mapping[str, str] = {"hardware": "constants", "model": "models"}
+"""The fields of a scenario that name owners of facts, and the section of a lock that holds those."""
+
+
+class Renamed(NamedTuple):
+    """A machine or model of a new name that is mostly, or wholly, one of the old lock."""
+
+    field: str
+    old: str
+    new: str
+
+
+def in_names_of(new: Lock, old: Lock) -> tuple[Lock, list[Cause]]:
+    """The old lock with the names of the new one, and a cause for each name that moved, which moves no number."""
+    pairs = [pair for field_name in SECTIONS for pair in _renamed(field_name, old, new)]
+    causes = [Cause("scenario", pair.field, pair.old, pair.new, _note(pair, old, new)) for pair in pairs]
+    for pair in pairs:
+        old = _told(pair, old, new)
+    return old, causes
+
+
+def _renamed(field_name: str, old: Lock, new: Lock) -> Iterator[Renamed]:
+    """For each name that is new the name before that most scenarios gave up for it, if their facts are alike."""
+    known = {fact.inputs.get(field_name) for fact in old.scenarios.values()}
+    moves: dict[Any, Counter[Any]] = {}
+    for name in (name for name in new.scenarios if name in old.scenarios):
+        before, after = (lock.scenarios[name].inputs.get(field_name) for lock in (old, new))
+        if after not in known:
+            moves.setdefault(after, Counter())[before] += 1
+    for after, befores in moves.items():
+        pair = Renamed(field_name, befores.most_common(1)[0][0], after)
+        facts, differing = _compared(pair, old, new)
+        if len(facts) - differing >= ALIKE * len(facts) > 0:
+            yield pair
+
+
+def _compared(pair: Renamed, old: Lock, new: Lock) -> tuple[set[str], int]:
+    """Paths of all facts of both owners, and how many of them differ."""
+    section = SECTIONS[pair.field]
+    before, after = getattr(old, section).get(pair.old, {}), getattr(new, section).get(pair.new, {})
+    paths = {*before, *after}
+    return paths, sum(before.get(path) != after.get(path) for path in paths)
+
+
+def _note(pair: Renamed, old: Lock, new: Lock) -> str:
+    _, differing = _compared(pair, old, new)
+    if not differing:
+        return f"another name, and nothing in it moved: {STILL}"
+    facts = "1 fact" if differing == 1 else f"{differing} facts"
+    return f"another name, and {facts} in it moved, told on their own: by the name {STILL}"
+
+
+def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
+    """The old lock in which the scenarios that took the new name had it before, with its facts and formulas."""
+    section = SECTIONS[pair.field]
+    told = old.but(**{section: _with_both(getattr(old, section), pair)})
+    if pair.field == "hardware":
+        seconds = {model: _with_both(machines, pair) for model, machines in old.formulas.seconds.items()}
+        told = told.but(formulas=old.formulas.but(seconds=seconds))
+    names = dict(_names(pair, old))
+    for name in _took(pair, old, new):
+        told = _with(told, name, pair, names)
+    return told
+
+
+def _with_both(machines: Mapping[str, Any], pair: Renamed) -> dict[str, Any]:
+    """Facts by machine, with those of the old name under the new one, too."""
+    return {**machines, **({pair.new: machines[pair.old]} if pair.old in machines else {})}
+
+
+def _took(pair: Renamed, old: Lock, new: Lock) -> Iterator[str]:
+    """The scenarios that had the old name and have the new one."""
+    for name in (name for name in old.scenarios if name in new.scenarios):
+        if [lock.scenarios[name].inputs.get(pair.field) for lock in (old, new)] == [pair.old, pair.new]:
+            yield name
+
+
+def _names(pair: Renamed, old: Lock) -> Iterator[tuple[str, str]]:
+    """What the facts of the old name are called, and what they are called by the new one."""
+    owners: dict[tuple[str, ...], tuple[str, ...]] = {("model", pair.old): (pair.new,)}
+    if pair.field == "hardware":
+        owners = {("constant", pair.old): (pair.new,)}
+        for model in old.formulas.seconds:
+            owners["formula", "seconds", model, pair.old] = ("seconds", model, pair.new)
+    for fact in old.facts:
+        if (owner := owners.get((fact.kind, *fact.owner))) is not None:
+            yield str(fact), str(fact._replace(owner=owner))
+
+
+def _with(lock: Lock, name: str, pair: Renamed, names: Mapping[str, str]) -> Lock:
+    """The lock in which one scenario has the new name, and lists of facts that are called by it."""
+    fact = lock.scenarios[name]
+    called = {used: f"{used} {pair.new}" if used in lock.uses else names.get(used, used) for used in fact.named}
+    uses = {
+        called[used]: tuple(names.get(known, known) for known in lock.uses[used])
+        for used in fact.named
+        if used in lock.uses
+    }
+    told = fact.but(inputs={**fact.inputs, pair.field: pair.new}).renamed(called)
+    return lock.but(uses={**lock.uses, **uses}, scenarios={**lock.scenarios, name: told})

@@ -1,15 +1,17 @@
-"""A drift as a result: its summary, its tidy rows and its JSON document."""
+"""A drift as a result: its summary, its tidy rows, its JSON document, and its pictures, old over new."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tpsim.guard.moved_numbers import HELD, change, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
+from tpsim.report.picture import Span, Spans
 from tpsim.report.record import Of, Record
 
 if TYPE_CHECKING:
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
     from tpsim.guard.causes import Cause
     from tpsim.guard.drift import Drift
+    from tpsim.guard.lock_parts import ScenarioFact
     from tpsim.report.picture import Picture
 
 SIGN = "changes are new - old: + is more bytes or more seconds"
-
 
 Value = bool | float | str | None
 KINDS = ("formula", "constant", "model", "scenario", "switch", "tolerance")
@@ -138,9 +140,7 @@ class Drifted(Answer):
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Old over new."""
-        from tpsim.guard.side_by_side import pictures
-
-        return tuple(pictures(self.drift))
+        return tuple(_pictures(self.drift))
 
     @property
     def verdict(self) -> str:
@@ -250,3 +250,51 @@ def _some(names: tuple[str, ...]) -> str:
     """A few names, the rest counted."""
     shown = ", ".join(names[:FEW])
     return shown if len(names) <= FEW else f"{shown} and {len(names) - FEW} more"
+
+
+STEP = {"compute": "compute_s", "exposed communication": "exposed_s", "bubble": "bubble_s", "host": "host_s"}
+"""What a step is made of, and the results that say how much."""
+
+STATES, KEPT, WORKING = "states", "kept", "working"
+
+DRAWN = 6
+"""Scenarios that are drawn: those whose step moves most."""
+
+
+def _pictures(drift: Drift) -> Iterator[Picture]:
+    """What moved, drawn; nothing where nothing did."""
+    moved = sorted(drift.changed, key=lambda name: -_effect(name, drift))
+    if not moved:
+        return
+    some = f" Of {len(moved)} scenarios the {DRAWN} whose steps move most." if len(moved) > DRAWN else ""
+    sides = {
+        f"{name}, {side}" if len(moved) > 1 else side: lock.scenarios[name]
+        for name in moved[:DRAWN]
+        for side, lock in (("old", drift.old), ("new", drift.new))
+    }
+    steps = {side: _spans(_step(fact), "seconds") for side, fact in sides.items()}
+    yield Spans("The step, side by side", f"What a step is made of, old above new.{some}", steps, list(STEP))
+    spans = {side: _spans(_memory(fact), "bytes") for side, fact in sides.items()}
+    parts = (STATES, KEPT, WORKING)
+    yield Spans("Memory, side by side", f"What the peak is made of, old above new.{some}", spans, parts, kind="bytes")
+
+
+def _effect(name: str, drift: Drift) -> float:
+    return abs(relative(*(lock.scenarios[name].result("step_s") for lock in (drift.old, drift.new))) or 0)
+
+
+def _step(fact: ScenarioFact) -> dict[str, float]:
+    return {part: float(fact.result(key) or 0) for part, key in STEP.items()}
+
+
+def _memory(fact: ScenarioFact) -> dict[str, float]:
+    """The bytes at the peak; of an old result, which knows none, the states."""
+    states, kept = (float(total(fact.result(key) or 0 for key in keys)) for keys in (HELD, ("kept_bytes",)))
+    return {STATES: states, KEPT: kept, WORKING: float(fact.result("peak_bytes") or 0) - states - kept}
+
+
+def _spans(parts: Mapping[str, float], kind: Dimension) -> list[Span]:
+    """Parts one behind the other, each with its size."""
+    present = [(part, size) for part, size in parts.items() if size > 0]
+    ends = list(accumulate(size for _, size in present))
+    return [Span(end - size, end, part, show(size, kind)) for end, (part, size) in zip(ends, present, strict=True)]

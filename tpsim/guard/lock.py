@@ -1,8 +1,10 @@
-"""What a lock holds: constants, models, switches, formulas, and what every scenario came to and is made with."""
+"""The lock, ``tpsim.lock``: what it holds, and its file, which is sorted YAML with one line per fact."""
 
 from __future__ import annotations
 
+import shlex
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -13,6 +15,7 @@ from tpsim.guard.lock_parts import (
     NO_SWITCHES,
     CallName,
     ConstantFact,
+    FactLine,
     FormulaFacts,
     LockPart,
     Names,
@@ -20,10 +23,14 @@ from tpsim.guard.lock_parts import (
     SwitchFacts,
     Value,
 )
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError, Place
+from tpsim.question.save import flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.quantity.spec import Document, Keys
 
 VERSION = "lock/2"
 """What the first line of its file says."""
@@ -105,3 +112,141 @@ def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]
             yield from _facts(kind, (*owner, name), value)
         else:
             yield Fact(kind, owner, name), value
+
+
+LOCK_FILE = "tpsim.lock"
+OLDER = ("lock/1",)
+"""The formats of locks that said less: what moved since cannot be said of them."""
+
+
+def read_lock(path: Path | str) -> Lock:
+    """The lock in a file.
+
+    Raises InputError, with the line, for a file that an older or a newer tpsim wrote or that was damaged by hand.
+    """
+    document = _loaded(path)
+    if _is_older(document):
+        message = (
+            f"this is a {document.data['tpsim']}, which does not say what its numbers are made with as {VERSION} does"
+        )
+        raise InputError.one("older-lock", message, document.place("tpsim"), f"write it again: {_update(path)}")
+    lock, document = spec.read(document, Lock)
+    if _parts(lock.version) > _parts(__version__):
+        raise InputError.one(
+            "newer-version",
+            f"tpsim {lock.version} wrote this lock; this is tpsim {__version__}",
+            document.place("version"),
+            "update tpsim, or write the lock again: tpsim check --update",
+        )
+    _refuse_unknown(lock, document)
+    return lock
+
+
+def older_lock(path: Path | str) -> Lock | None:
+    """The paths and the tolerance of a lock of an older format, which are kept; None for any other one.
+
+    Raises InputError for a file that cannot be read, or with something else in their place.
+    """
+    document = _loaded(path)
+    if not _is_older(document):
+        return None
+    kept = {name: document.data[name] for name in ("tolerance", "paths") if name in document.data}
+    data = Lock.empty().model_dump() | kept
+    return spec.read(spec.with_data(document, data), Lock)[0]
+
+
+def _is_older(document: Document) -> bool:
+    return document.data.get("tpsim") in OLDER
+
+
+def _update(path: Path | str) -> str:
+    """The command that writes a lock again."""
+    named = () if str(path) == LOCK_FILE else ("--lock", str(path))
+    return shlex.join(["tpsim", "check", "--update", *named])
+
+
+def _loaded(path: Path | str) -> Document:
+    try:
+        return spec.load(path, most=spec.LARGE)
+    except InputError as error:
+        raise _conflict(path, error) from None
+
+
+CONFLICT = "<<<<<<< "
+"""How a line starts where git left both sides of a merge."""
+
+
+def _conflict(path: Path | str, error: InputError) -> InputError:
+    """The error of a lock that cannot be read: a merge conflict where there is one, else as it is."""
+    if error.problems[0].slug not in {"bad-yaml", "duplicate-key"}:
+        return error
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    at = next((at for at, line in enumerate(lines) if line.startswith(CONFLICT)), None)
+    if at is None:
+        return error
+    place = Place(str(path), at + 1, 1, lines[at], len(CONFLICT) - 1)
+    remedy = f"take either side (git checkout --ours {path}), then tpsim check --update"
+    return InputError.one("conflict", "a merge left both sides of the lock", place, remedy)
+
+
+def _refuse_unknown(lock: Lock, document: Document) -> None:
+    """Refuse a number, and a list, that names a fact that is not there."""
+    facts = {str(fact) for fact in lock.facts}
+    unknown = [(keys, name) for keys, name in _named(lock) if name not in lock.uses and name not in facts]
+    listed = ((("uses", key, at), name) for key, names in lock.uses.items() for at, name in enumerate(names))
+    unknown += [(keys, name) for keys, name in listed if name not in facts]
+    for keys, name in unknown:
+        message = f"{name} is made with here, and this lock does not hold it"
+        raise InputError.one("unknown-fact", message, document.place(*keys), "write the lock again")
+
+
+def _named(lock: Lock) -> Iterator[tuple[Keys, str]]:
+    """Every name of what a number is made with, with its place."""
+    for name, fact in lock.scenarios.items():
+        parts: dict[Keys, tuple[str, ...]] = {(): fact.uses}
+        parts |= {("results", key): result.uses for key, result in fact.results.items()}
+        parts |= {("collectives", at): calls.uses for at, calls in enumerate(fact.collectives)}
+        for keys, names in parts.items():
+            yield from ((("scenarios", name, *keys, "uses", at), used) for at, used in enumerate(names))
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """The release that a version names, for comparison."""
+    return tuple(int("".join(filter(str.isdecimal, part)) or 0) for part in version.split(".")[:3])
+
+
+HEAD = """\
+# What the cost formulas, constants, models, switches and scenarios come to; tpsim check holds them to it.
+# Written by tpsim check --update, not by hand: one line is one fact, sorted, so that git shows what moved.
+"""
+
+
+def lock_text(lock: Lock) -> str:
+    """The lock as the content of its file."""
+    fields = lock.parts() | {"paths": sorted(lock.paths)}
+    return HEAD + "".join(f"{line}\n" for name, value in fields.items() for line in _lines(name, value, ""))
+
+
+def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
+    """A fact as a line; of a map a line per fact, sorted, those of a section of the format in the format's order."""
+    if isinstance(value, LockPart) and not isinstance(value, FactLine):
+        yield f"{pad}{flow(name)}:"
+        for key, stated in value.parts().items():
+            yield from _lines(key, stated, f"{pad}  ")
+    elif value and isinstance(value, dict):
+        yield f"{pad}{flow(name)}:"
+        for key, stated in sorted(value.items()):
+            yield from _lines(key, stated, f"{pad}  ")
+    elif value and isinstance(value, tuple) and isinstance(value[0], FactLine):
+        yield f"{pad}{flow(name)}:"
+        yield from (f"{pad}  - {flow(_plain(fact))}" for fact in sorted(value, key=lambda fact: str(fact.call)))
+    else:
+        yield f"{pad}{flow(name)}: {flow(_plain(value))}"
+
+
+def _plain(value: Any) -> Any:
+    """A line's fields but those that say nothing, what it is made with last."""
+    if not isinstance(value, FactLine):
+        return value
+    plain = value.model_dump(exclude_defaults=True)
+    return {name: plain[name] for name in sorted(plain, key=lambda name: name == "uses")}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.plan import priced
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_machine import machine_facts
 from tpsim.guard.lock_parts import (
     MODEL_CHANGES,
     NO_FORMULAS,
@@ -27,7 +26,7 @@ from tpsim.guard.lock_parts import (
     SwitchFacts,
 )
 from tpsim.guard.moved_numbers import STATES_FIT
-from tpsim.guard.uses import Lists, Uses
+from tpsim.guard.uses import Lists, Uses, machine_facts
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
 
 
-def held(scenarios: Mapping[str, Document], known: Lock, folder: Path, *, texts: bool) -> Lock:
+def current_lock(scenarios: Mapping[str, Document], known: Lock, folder: Path, *, texts: bool) -> Lock:
     """Everything that a lock in `folder` holds of these scenarios, as it is now.
 
     scenarios  by their names in the lock
@@ -83,7 +82,7 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
         )
     )
     scenarios = {name: _scenario(plan, folder, lists) for name, plan in plans.items()}
-    return lists.held.but(uses=lists.known, scenarios=scenarios)
+    return lists.lock.but(uses=lists.known, scenarios=scenarios)
 
 
 def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
@@ -140,20 +139,22 @@ def _switches(questions: Sequence[Question]) -> SwitchFacts:
 def _formulas(
     questions: Sequence[Question], known: FormulaFacts, folder: Path, shelf: Shelf, *, texts: bool
 ) -> FormulaFacts:
-    def held(formulas: Iterable[tuple[str, Formula]], before: Mapping[str, FormulaFact]) -> dict[str, FormulaFact]:
+    def sampled(formulas: Iterable[tuple[str, Formula]], before: Mapping[str, FormulaFact]) -> dict[str, FormulaFact]:
         return {name: formula.fact(before.get(name), texts=texts) for name, formula in formulas}
 
     seconds: dict[str, dict[str, dict[str, FormulaFact]]] = {}
     machines = {(question.cost_model, machine_name(question, folder)): question.base_machine for question in questions}
     for (model, key), machine in machines.items():
         before = known.seconds.get(model, {}).get(key, {})
-        seconds.setdefault(model, {})[key] = held(seconds_formulas(machine, model), before)
+        seconds.setdefault(model, {})[key] = sampled(seconds_formulas(machine, model), before)
     programs = {program_name(question): shelf.lowered(question) for question in questions}
     return FormulaFacts(
-        wire=held(move_formulas(), known.wire),
-        form=held(form_formulas(), known.form),
+        wire=sampled(move_formulas(), known.wire),
+        form=sampled(form_formulas(), known.form),
         seconds=seconds,
-        program={key: held(program_formulas(program), known.program.get(key, {})) for key, program in programs.items()},
+        program={
+            key: sampled(program_formulas(program), known.program.get(key, {})) for key, program in programs.items()
+        },
     )
 
 

@@ -1,29 +1,84 @@
-"""What the numbers of a plan are made with, recorded while they are priced: lists of facts that a lock holds."""
+"""What the numbers of a plan are made with: facts of its machine, and lists of facts, noted while they are priced."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
-from tpsim.guard.lock_of_machine import properties
-from tpsim.guard.lock_parts import BASE, AskedField
+from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import STATES_FIT
+from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Watched, changed
+from tpsim.machine.profile import Constant
 from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable
 
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
     from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import Names, ScenarioFact
+    from tpsim.machine.profile import Level, Machine
+
+PROFILE = "profile"
+"""The kind of a machine's properties that are no figures: its topologies, its wraparound, what it offers."""
+
+
+class Property(NamedTuple):
+    """What a level states that is no figure."""
+
+    level: str
+    name: str
+    value: Any
+
+    @property
+    def path(self) -> str:
+        """What a lock calls it: ``levels.ici.wrap``."""
+        return f"levels.{self.level}.{self.name}"
+
+
+def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
+    """Every figure of a machine, every property of its levels that is none, and every curve, by its path."""
+    figures = {constant.path: constant for constant in machine.constants()}
+    for path, figure in figures.items():
+        source = machine.sources.get(figure.source)
+        title = f"{source.title} (read {source.read})" if source else ""
+        yield path, ConstantFact(value=figure.value, source=title, kind=figure.kind, dimension=figure.dimension)
+    for stated in properties(machine):
+        if stated.path not in figures:  # a single launch is a figure, and no list of harnesses
+            yield stated.path, ConstantFact(value=stated.value, kind=PROFILE)
+    for curve in machine.measured:
+        ratios = ", ".join(f"{exact(knot.V)} {knot.fitted / knot.predicted:.4g}" for knot in curve.knots)
+        yield curve.path, ConstantFact(value=ratios, source=curve.source, kind="measured")
+
+
+def properties(machine: Machine) -> Iterator[Property]:
+    """What the machine's levels state that is no figure."""
+    for at, level in enumerate(machine.levels):
+        yield Property(level.name, "place", at)
+        yield from (Property(level.name, name, value) for name, value in _stated(level))
+
+
+def _stated(level: Level) -> Iterator[tuple[str, Any]]:
+    """Of a map its keys, since what a level offers and in which order counts."""
+    for stated in fields(level):
+        value = getattr(level, stated.name)
+        if stated.name == "name" or value is None or value == stated.default or isinstance(value, Constant):
+            continue
+        if isinstance(value, Mapping):
+            value = ", ".join(map(str, value))
+        elif isinstance(value, tuple | list):
+            value = " x ".join(map(str, value))
+        yield stated.name, str(value) if is_dataclass(value) else value
+
 
 PLACING = ("place", "topology", "shape", "wrap", "slices")
 """Properties of levels that decide which wires carry which mesh axis: of all levels, for one fills up after another."""
@@ -33,16 +88,16 @@ PLACING = ("place", "topology", "shape", "wrap", "slices")
 class Lists:
     """The lists of facts that numbers are made with, each under a name of its own in eight letters.
 
-    held   what the lock holds: a list has no other facts
+    lock   what the lock holds: a list has no other facts
     known  the lists so far
     """
 
-    held: Lock
+    lock: Lock
     known: dict[str, Names] = field(default_factory=dict)
 
     @cached_property
     def _facts(self) -> frozenset[str]:
-        return frozenset(map(str, self.held.facts))
+        return frozenset(map(str, self.lock.facts))
 
     def called(self, names: Iterable[str]) -> Names:
         """What a list is called, equal for equal lists; a single fact by its own name, and nothing for none."""
@@ -114,12 +169,12 @@ class Uses:
     def _model(self) -> Iterator[str]:
         """The fields of the model that the scenario does not state itself."""
         model = str(self.fact.inputs["model"])
-        fields = self.lists.held.models[model]
+        fields = self.lists.lock.models[model]
         yield from (f"{model}.{name}" for name in fields if AskedField("model", name) not in self.fact.asked)
 
     def _switches(self) -> Iterator[str]:
         """The defaults, and the switches of its practice, that say what the scenario has."""
-        asked, known = self.fact.asked, self.lists.held.switches
+        asked, known = self.fact.asked, self.lists.lock.switches
         fields = {str(asked_field): value for asked_field, value in asked.items()}
         yield from (f"default.{name}" for name, value in known.default.items() if fields.get(name) == value)
         base = asked[BASE]
@@ -135,7 +190,7 @@ class Uses:
         curves = (curve.path for curve in question.machine.measured)
         yield from self._of_machine([*read, *curves, *self._properties(levels)])
         owners = {("wire",), ("form",), ("seconds", question.cost_model, self._machine)}
-        yield from self.lists.called(str(fact) for fact in self.lists.held.facts if fact.owner in owners)
+        yield from self.lists.called(str(fact) for fact in self.lists.lock.facts if fact.owner in owners)
 
     @cached_property
     def _timed(self) -> dict[int, tuple[Names, Names]]:

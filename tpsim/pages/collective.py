@@ -1,13 +1,16 @@
-"""The page of a collective: where the ranks lie, and one line per size."""
+"""The pages of a collective: one line per size, alone or beside what a log measured."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.ranks import on_command_line
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
+from tpsim.question.inputs import asked
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.collective import CollectiveResult
     from tpsim.answers.curve import SizeCurve
+    from tpsim.calibrate.overlay import OverlayResult
 
 COLUMNS = (
     Column("logical_bytes", "size", "bytes"),
@@ -89,3 +93,35 @@ def curve_facts(curve: SizeCurve) -> Iterator[tuple[str, str]]:
         f"{other} from {show(way.from_bytes, 'bytes')} on" for other, way in zip(others, curve.ways[1:], strict=True)
     ]
     yield "taken", ", ".join([first, *changes])
+
+
+MEASURED = (
+    Column("logical_bytes", "size", "bytes"),
+    Column("measured_s", "measured", "seconds"),
+    Column("time_s", "predicted", "seconds"),
+    Column("predicted_over_measured", "predicted /\nmeasured", "number"),
+    Column("measured_busbw_bytes_per_s", "measured\nbusbw", "bytes_per_s"),
+    Column("busbw_bytes_per_s", "predicted\nbusbw", "bytes_per_s"),
+    Column("algorithm", "algorithm"),
+    Column("protocol", "protocol"),
+)
+
+
+def measured_page(result: OverlayResult, *, verbose: bool) -> Document:
+    """`result` as a page; `verbose` adds what the predicted seconds are made of."""
+    whole = page(result.predicted, verbose=verbose)
+    beside = Table(MEASURED, result.rows)
+    made_of = (
+        tuple(replace(table, title="what the predictions are made of") for table in whole.tables) if verbose else ()
+    )
+    run, wires = result.run, result.predicted.asked.level
+    base, level = asked("hardware", result.predicted.machine.path), ["--level", wires] if wires else []
+    return replace(
+        whole,
+        facts=(*whole.facts, ("measured", f"{len(run.V)} points: {run.log}")),
+        tables=(beside, *made_of),
+        notes=(*whole.notes, *run.warnings),
+        verdict=result.verdict,
+        pictures=lambda: result.pictures,
+        next_command=shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level]),
+    )

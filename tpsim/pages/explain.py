@@ -55,15 +55,11 @@ def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
     """Every symbol once, with its value and meaning."""
     used = {name: value for derivation in result.derivations for name, value in derivation.symbols.items()}
     meanings = {name: text for derivation in result.derivations for name, text in derivation.meanings.items()}
-    free = dict.fromkeys(name for derivation in result.derivations for name in _free(derivation))
-    for name in free:
+    each = [getattr(derivation.expression, "free_symbols", ()) for derivation in result.derivations]
+    for name in dict.fromkeys(name for free in each for name in sorted(map(str, free))):
         value = used.get(name)
         told = float(f"{float(value):.6g}") if isinstance(value, Fraction) else value
         yield {"symbol": name, "value": "" if told is None else f"{told:,}", "meaning": meanings.get(name, "")}
-
-
-def _free(derivation: Derivation) -> list[str]:
-    return sorted(str(symbol) for symbol in getattr(derivation.expression, "free_symbols", ()))
 
 
 def _next(result: ExplainResult) -> str:

@@ -1,12 +1,11 @@
-"""The page of a fit: the figures that moved, and how far off predictions are per band of sizes."""
+"""The pages of a fit, to collectives or to whole steps: the figures that moved, and how far off predictions are."""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tpsim.calibrate.step_fitted import StepFitResult
-from tpsim.pages.step_fit import page as of_steps
+from tpsim.calibrate.step_fitted import StepFitResult, shown
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table
 
@@ -14,6 +13,44 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.calibrate.fitted import FitResult
+
+STEP_PARAMETERS = (
+    Column("figure", "figure"),
+    Column("was", "base"),
+    Column("deviation_before", "+-", "share"),
+    Column("now", "fitted"),
+    Column("deviation", "+-", "share"),
+)
+STEPS = (
+    Column("line", "line", "integer"),
+    Column("scenario", "scenario"),
+    Column("measured_s", "measured", "seconds"),
+    Column("base_s", "base", "seconds"),
+    Column("fitted_s", "fitted", "seconds"),
+)
+MEMORY = (Column("measured_bytes", "measured\npeak", "bytes"), Column("peak_bytes", "planned\npeak", "bytes"))
+
+
+def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None) -> Document:
+    """`result` as a page; `verbose` says more of what held the figures.
+
+    profile  the file that the fitted machine was written to, for the next command
+    """
+    figures = [
+        {**row, **{key: shown(row["figure"], row[of]) for key, of in (("was", "base"), ("now", "value"))}}
+        for row in result.parameters
+    ]
+    columns = (*STEPS, *MEMORY) if any(row.measured_bytes for row in result.rows) else STEPS
+    machine = profile or result.base
+    return Document(
+        title=result.name,
+        facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
+        tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
+        notes=result.remarks,
+        verdict=result.verdict,
+        next_command=shlex.join(["tpsim", "plan", result.rows[0].scenario, "--hw", machine]),
+    )
+
 
 PARAMETERS = (
     Column("level", "level"),
@@ -52,7 +89,7 @@ def page(
     level    where the ranks lay, as it was asked
     """
     if isinstance(result, StepFitResult):
-        return of_steps(result, verbose=verbose, profile=profile)
+        return _of_steps(result, verbose=verbose, profile=profile)
     bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
     tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import percent
-from tpsim.pages.plan_facts import ASSUMPTIONS, NOT_MODELLED, read_at, told
-from tpsim.pages.plan_rows import STAR, line, together, told_apart
-from tpsim.pages.serve import inference_memory, inference_notes
+from tpsim.cost.rollup import RECOMPUTED
+from tpsim.pages.plan_facts import ASSUMPTIONS, NOT_MODELLED, PURPOSES, inference_notes, memory_lines, read_at, told
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
@@ -18,10 +18,9 @@ from tpsim.report.table import Column, Document, Table, present
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.step import Lost
     from tpsim.question.question import Question
-    from tpsim.report.record import Bytes
 
 COLUMNS = (
     Column("where", "where"),
@@ -164,27 +163,13 @@ MOST_STAGES = 8
 
 def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     memory = result.memory
-    lines = inference_memory(memory) if result.question.inference else _training_memory(memory)
+    lines = memory_lines(memory, inference=result.question.inference is not None)
     rows = [
         {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
         for what, size in lines.items()
         for share in (float(size) / memory.capacity_bytes,)
     ]
     return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")
-
-
-def _training_memory(memory: ChipMemory) -> Mapping[str, Bytes]:
-    """What a chip holds of training."""
-    return {
-        "parameters": memory.parameters_bytes,
-        "gradients": memory.gradients_bytes,
-        "optimizer state": memory.optimizer_bytes,
-        "states together": memory.static_bytes,
-        "kept for backward": memory.kept_bytes,
-        **{f"at work: {part}": size for part, size in memory.working.items()},
-        "peak": memory.peak_bytes,
-        **({"assumed beside it": memory.overhead_bytes} if memory.overhead_bytes else {}),
-    }
 
 
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
@@ -214,6 +199,9 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
         yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
+    if not verbose:
+        named, others = result.not_modelled[:2], len(result.not_modelled[2:])
+        yield f"not modelled: {'; '.join(named)}; {others} more"
     counts = f"{len(result.assumptions)} assumptions, {counted(guesses, 'guess')}"
     opened = ", ".join(result.question.left_open)
     more = [f"not stated: {opened}"] * bool(opened) + ["-v lists them"] * (not verbose)
@@ -235,3 +223,74 @@ def _next(result: PlanResult) -> str:
     if asked := result.question.asked:
         return f"tpsim explain {worst.collective if worst else 'step.compute_s'} {asked}"
     return f"tpsim explain {worst.collective if worst else 'all_reduce'}"
+
+
+PREFIXES = {"gradient": "grad.", "state": "new."}
+"""What the names of their arrays begin with."""
+
+
+SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
+"""Rows that agree in these are one line of the short table; the first five are its label."""
+
+
+STAR = "*"
+"""What marks the collective that costs most."""
+
+
+def line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, Any]:
+    """A collective's record with what a page adds: where it stands and what it is for, its share of the step.
+
+    most  what costs most, which is marked
+    """
+    layer = row["layer"]
+    around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
+    return {
+        **row,
+        "where": f"{row['phase']}, {around}",
+        "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
+        "share": row["exposed_s"] / step_s,
+        **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
+    }
+
+
+MOST = {"mark": "most", "star": STAR}
+"""What a row of the collective has that costs most."""
+
+
+def together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up.
+
+    A line has the ``arrays`` of its rows.
+    """
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        same = tuple(row.get(key) for key in SAME)
+        if same not in lines:
+            lines[same] = {**row, "arrays": [row["array"]]}
+            continue
+        line = lines[same]
+        line["arrays"].append(row["array"])
+        for key in ("count", "busy_s", "exposed_s", "share"):
+            line[key] += row[key]
+    return list(lines.values())
+
+
+def told_apart(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Lines that differ in size alone say of which arrays they are: ``weights Wq, Wo``."""
+    labels = Counter(_label(line) for line in lines)
+    return [
+        {**line, "purpose": f"{line['purpose']} {arrays(line)}"} if labels[_label(line)] > 1 else dict(line)
+        for line in lines
+    ]
+
+
+def _label(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[key] for key in SAME[:5])
+
+
+def arrays(line: Mapping[str, Any]) -> str:
+    """The arrays of a line, without the prefix that its purpose says already."""
+    prefix = PREFIXES.get(line["op"], "")
+    return ", ".join(
+        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in array.split()) for array in line["arrays"])
+    )

@@ -1,4 +1,4 @@
-"""The facts above a plan: its model, its work, its layout and its practice, in words."""
+"""What stands around the tables of a plan: its model, its work, its layout and its practice, in words."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
-from tpsim.pages.serve import inference_facts, inference_text
 from tpsim.program.layout import PRACTICES
+from tpsim.program.update import CLIP
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
+from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
-
+    from tpsim.report.record import Bytes
 
 ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
 
@@ -91,7 +93,7 @@ def _dtypes(result: PlanResult) -> str:
     sent: dict[str, dict[str, None]] = {}
     for row in result.rows:
         plain = row.block if row.block == "loss" else "activations"
-        purpose = "norm of gradients" if row.block == "clip" else PURPOSES.get(row.op, plain)
+        purpose = "norm of gradients" if row.block == CLIP else PURPOSES.get(row.op, plain)
         sent.setdefault(row.dtype, {})[purpose] = None
     wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
     return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
@@ -139,3 +141,77 @@ def _switch(name: str, value: Any) -> str:
     if value and not isinstance(value, bool):
         return f"{name} {' '.join(map(str, value)) if isinstance(value, tuple | list) else value}"
     return f"{'' if value else 'no '}{name}"
+
+
+SWITCHES = ("qkv", "attention", "causal")
+"""Switches of a practice that a forward alone has, beside what runs beside compute."""
+
+
+def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
+    """The facts of a plan's page that are others for inference."""
+    question = result.question
+    dtypes, switches = question.dtypes, question.practice.under(question.layout).switches
+    yield "work", inference_text(question)
+    experts = f" ({dtypes.experts} of experts)" if dtypes.experts else ""
+    formats = f"activations {dtypes.activations}, parameters {dtypes.params}{experts}"
+    yield "dtypes", f"{formats}, cache {dtypes.cache or dtypes.activations}"
+    row = {dim: axes for dim, axes in question.layout.table.get("cache", {}).items() if axes}
+    split = ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) if row else "as attention's heads"
+    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in question.layout.roles.items() if axes)
+    yield "layout", f"{roles or 'none'}; cache: {split}"
+    base, beside = question.resolved["practice"]["base"], question.practice.overlap.tensor
+    text = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
+    yield "practice", f"{base}: {text}, overlap of tensor {beside}"
+
+
+def inference_text(question: Question) -> str:
+    """The work of a step, or of a prompt and its reply."""
+    work = question.stated.file.workload
+    batch = counted(question.workload.global_batch, "sequence")
+    if isinstance(work, PrefillFields):
+        cached = f", {work.cached:,} of them cached" if work.cached else ""
+        return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
+    if isinstance(work, DecodeFields):
+        new = counted(work.tokens, "new token")
+        return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
+    if not isinstance(work, ServeFields):
+        raise TypeError(work)
+    mean = float(question.workload.dims(question.model)["t"])
+    reply = f"replies of {work.output:,}: {work.output:,} steps of decoding, at {mean:,.1f} tokens in the mean"
+    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
+
+
+def memory_lines(memory: ChipMemory, *, inference: bool) -> Mapping[str, Bytes]:
+    """What a chip holds, of what it is held for."""
+    if inference:
+        states = {"cache": memory.cache_bytes, "both together": memory.static_bytes}
+    else:
+        states = {
+            "gradients": memory.gradients_bytes,
+            "optimizer state": memory.optimizer_bytes,
+            "states together": memory.static_bytes,
+            "kept for backward": memory.kept_bytes,
+        }
+    return {
+        "parameters": memory.parameters_bytes,
+        **states,
+        **{f"at work: {part}": size for part, size in memory.working.items()},
+        "peak": memory.peak_bytes,
+        **({"assumed beside it": memory.overhead_bytes} if memory.overhead_bytes else {}),
+    }
+
+
+def inference_notes(result: PlanResult) -> Iterator[str]:
+    """What a prompt takes beside the steps that follow it, and what a token adds to the cache."""
+    serve, prompt = result.serve, result.prefill
+    if serve is None:
+        return
+    if prompt:
+        parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
+        whole, compute, exposed = (show(float(part), "seconds") for part in parts)
+        yield f"prompts {whole} = compute {compute} + exposed communication {exposed}; all are read at once"
+    if serve.reply_s:
+        yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
+    if serve.copies > 1:
+        yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
+    yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"

@@ -1,10 +1,11 @@
-"""The page of a search: the best layouts, what the others lose by, what was looked at."""
+"""The page of a search, or of a sweep of searches: the best layouts, what the others lose by, what was looked at."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
+from tpsim.answers.sweep_cells import COLUMNS
 from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.layout_row import Row
     from tpsim.answers.search import SearchResult
+    from tpsim.answers.sweep import SweepResult
     from tpsim.question.question import Question
 
 LAYOUT = (
@@ -150,3 +152,20 @@ def _text(value: Any) -> str:
     from tpsim.question.save import flow
 
     return flow(value)
+
+
+EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
+
+
+def sweep_page(result: SweepResult) -> Document:
+    """`result` as a page."""
+    rows = [{**row, "sp": YES[row["sequence_parallel"]]} for row in result.rows]
+    varied = [
+        Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in (*COLUMNS, "sp")
+    ]
+    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in COLUMNS and column.key != "fits"]
+    empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
+    tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
+    tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
+    facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)
+    return Document(title="sweep", facts=facts, tables=tuple(tables), verdict=result.lines)

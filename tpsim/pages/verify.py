@@ -12,7 +12,7 @@ from tpsim.report.table import Column, Document, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.claims.verified import Verified, VerifyResult
+    from tpsim.claims.checks import Verified, VerifyResult
 
 NO = "NO"
 """How a page says that a check does not hold, so that it is seen."""

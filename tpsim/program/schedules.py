@@ -219,7 +219,7 @@ class Maker:
     orders    makes the order of each rank from p, v, m; chunks are counted in the whole stack
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
-              where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock so
+              where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock
     grows     True if every further microbatch is held beside the others
     suits     refuses stages and microbatches that it cannot run
     """

@@ -180,7 +180,9 @@ class PracticeFields(Strict):
     padding: Literal["flat", "rows", "none"] | None = Field(
         default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"
     )
-    clip: Literal["norm", "none"] | None = None
+    clip: Literal["norm", "deferred", "none"] | None = Field(
+        default=None, description="whether gradients are scaled by their norm, and whether stages wait for it"
+    )
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )

@@ -54,12 +54,11 @@ class Lowered:
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
         practice, shards = question.practice, question.mesh.size(*question.layout.data)
-        counted = tuple(sizes.dims.items()) if practice.counts_elements else ()
-        key = (practice, question.stages, shards, counted, *map(id, calls))
-        if key not in self.known:
-            program, stages = self.program, question.stages
-            self.known[key] = Actions(program.ops, stages, calls, practice, shards, lambda call: call.elements(sizes))
-        return self.known[key]
+        made = Actions(self.program.ops, question.stages, calls, practice, shards, lambda call: call.elements(sizes))
+        counted = (shards, *map(made.elements, filter(made.counts, calls))) if practice.counts_elements else ()
+        apart = any(call.where.place == "step" and made.beside_once(call) for call in calls)
+        key = (practice, question.stages if apart else None, counted, *map(id, calls))
+        return self.known.setdefault(key, made)
 
 
 @dataclass(frozen=True, slots=True)

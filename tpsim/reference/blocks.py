@@ -81,20 +81,20 @@ class Grid:
         """What each device has laid out in a line, filled up with zeros."""
         room = extent(line, shape, self.mesh.axes) // self.mesh.size(*line.shards)
         order = [line.of.dims.index(dim) for dim in (*line.merged, *line.rest)]
-        found = {}
+        lines = {}
         for device, block in blocks.items():
             turned = block.transpose(order)
             flat = turned.reshape(-1, *turned.shape[len(line.merged) :])
-            found[device] = np.concatenate([flat, np.zeros((room - len(flat), *flat.shape[1:]))])
-        return found
+            lines[device] = np.concatenate([flat, np.zeros((room - len(flat), *flat.shape[1:]))])
+        return lines
 
     def unlined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
         """What each device has of a line as it was before: without what fills it up."""
         order = [(*line.merged, *line.rest).index(dim) for dim in line.of.dims]
         (own, *_) = (self.window(device, line.of, shape) for device in self.devices[:1])
-        held = dict(zip(line.of.dims, (part.stop - part.start for part in own), strict=True))
-        sizes = [held[dim] for dim in (*line.merged, *line.rest)]
-        many = prod(held[dim] for dim in line.merged)
+        lengths = dict(zip(line.of.dims, (part.stop - part.start for part in own), strict=True))
+        sizes = [lengths[dim] for dim in (*line.merged, *line.rest)]
+        many = prod(lengths[dim] for dim in line.merged)
         return {device: block[:many].reshape(sizes).transpose(order) for device, block in blocks.items()}
 
     def relaid(self, array: Block, before: Sharding, after: Sharding, shape: Mapping[str, int]) -> Block:
@@ -143,8 +143,8 @@ class Grid:
     def reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
         """Every device's block summed (or maximised) over those of its group along `axes` that hold one."""
         combine: Callable[..., Block] = np.sum if kind == "sum" else np.max
-        held = {device: [other for other in self.group(device, axes) if other in blocks] for device in blocks}
-        return {device: combine([blocks[other] for other in together], axis=0) for device, together in held.items()}
+        holders = {device: [other for other in self.group(device, axes) if other in blocks] for device in blocks}
+        return {device: combine([blocks[other] for other in together], axis=0) for device, together in holders.items()}
 
 
 def gap(block: Block, other: Block) -> float:

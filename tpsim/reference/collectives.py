@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tpsim.fabric.wires import joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import whole
-from tpsim.reference import lines, meshes, pairs, permutes, rings, switches, tori
+from tpsim.reference import levels, permutes, rings, switches
 from tpsim.reference.levels import Axis, nested
 from tpsim.reference.schedule import Schedule
 
@@ -105,10 +105,10 @@ def _on_torus_axis(segment: Segment, kind: MoveKind) -> Schedule:
 def _pair(part: Part, kind: MoveKind) -> Schedule:
     inner, nodes = (whole(segment.n) for segment in part.segments)
     if kind == "all_to_all":
-        return pairs.pairwise_exchange(inner, nodes)
+        return switches.two_level_exchange(inner, nodes)
     if part.algorithm in SUMMED:
         return SUMMED[part.algorithm](inner, nodes)
-    scatter, gather = pairs.flat_ring_scatter(inner, nodes), pairs.flat_ring_gather(inner, nodes)
+    scatter, gather = switches.flat_ring_scatter(inner, nodes), switches.flat_ring_gather(inner, nodes)
     return {"all_gather": gather, "reduce_scatter": scatter}.get(kind) or scatter.then(gather)
 
 
@@ -126,8 +126,8 @@ def _over_two_levels(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
 PAIR_OF_LEVELS = 2
 
 SUMMED: Mapping[str, Callable[[int, int], Schedule]] = {
-    "in-switch-tree": pairs.in_switch_tree,
-    "in-switch-network": pairs.in_switch_network,
+    "in-switch-tree": switches.in_switch_tree,
+    "in-switch-network": switches.in_switch_network,
 }
 """All-reduces over two levels of switches of which the inner ones sum."""
 
@@ -135,8 +135,8 @@ PLAIN: Mapping[str, tuple[str, str]] = {"ring": ("ring", "shortest"), "line": ("
 """What an axis of a torus runs: gathers, and all-to-alls."""
 
 TORI: Mapping[str, Callable[[Sequence[Axis], Sequence[bool], MoveKind], Schedule]] = {
-    "rotated": tori.rotated,
-    "in-turn": tori.in_turn,
+    "rotated": levels.rotated,
+    "in-turn": levels.in_turn,
 }
 
 
@@ -166,8 +166,8 @@ def _mirrored(gathers: Mapping[str, Family]) -> Mapping[str, Family]:
 
 
 RING = {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather}
-LINE = {"line": lines.gather}
-MESH = {"ring": meshes.ring_gather, "direct": switches.direct_gather}
+LINE = {"line": rings.line_gather}
+MESH = {"ring": rings.mesh_gather, "direct": switches.direct_gather}
 HOST = {"ring": switches.ring_gather}
 SWITCH = {
     "ring": switches.ring_gather,
@@ -187,9 +187,9 @@ FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
     ),
     "line": _families(
         LINE,
-        {"lockstep": lines.exchange_lockstep, "farthest-first": lines.exchange_farthest_first},
+        {"lockstep": rings.lockstep_line_exchange, "farthest-first": rings.farthest_first_line_exchange},
         scatters=_mirrored(LINE),
-        centre_and_back=lambda n: lines.centre_and_back(n, n),
+        centre_and_back=lambda n: rings.centre_and_back(n, n),
     ),
     "switch": _families(
         SWITCH,

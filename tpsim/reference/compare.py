@@ -1,22 +1,20 @@
-"""Two runs of one program held against each other, array by array and device by device.
-
-The sharded program has the ops of the unsharded one in the same order, with moves between them; backward may add the
-cotangents of one array in another grouping, and the update the squares of gradients. So every op but moves, leaves and
-those additions has its counterpart, a move must keep the value of what it moves, and the results are compared by their
-names.
-"""
+"""Two runs of one program held against each other, and the gradients of one against its own loss on either side."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
-from tpsim.reference.execute import label
+from tpsim.program.update import CLIP
+from tpsim.reference.execute import rerun
 from tpsim.reference.routing import reordered
+from tpsim.reference.run import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.op import Phase
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.execute import Run
+    from tpsim.reference.run import Run
 
 FLOOR = 1e-6
 """Arrays below this size are compared absolutely: a cotangent that is zero but for rounding has no relative error."""
@@ -75,12 +73,12 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
         else:
             continue
         labelled.add(op.output)
-        yield judge.held(op.output, expected, op.where.phase, name, result=False)
+        yield judge.judged(op.output, expected, op.where.phase, name, result=False)
     for name, array in sharded.program.results.items():
         expected = _as(array, whole.program.results[name], sharded, whole)
         phase: Phase = "backward" if name.startswith("grad.") else "update" if name.startswith("new.") else "forward"
-        held = judge.held(array, expected, phase, f"{name}{array.type}", result=True)
-        yield replace(held, again=array in labelled)
+        result = judge.judged(array, expected, phase, f"{name}{array.type}", result=True)
+        yield replace(result, again=array in labelled)
         labelled.add(array)
 
 
@@ -97,7 +95,7 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 def _comparable(op: Op) -> bool:
     return not isinstance(op, Leaf | Index | Reshard | Join) and not (
-        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == "clip")
+        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == CLIP)
     )
 
 
@@ -124,7 +122,7 @@ class _Judge:
             self.known[array], _ = self.run.grid.assemble(self.run.blocks[array], array.type, self.run.sizes)
         return self.known[array]
 
-    def held(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
+    def judged(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
         """The blocks of `array` against `expected`."""
         self.known[array] = expected
         blocks, windows = self.run.blocks[array], self._windows(array.type)
@@ -171,3 +169,66 @@ def _folded(blocks: Mapping[Device, Block], owed: list[int], pay: Any) -> Blocks
         first = tuple(0 if place in owed else at for place, at in enumerate(device))
         folded[first] = pay(folded[first], block) if first in folded else block
     return folded
+
+
+STEPS = (1e-5, 1e-6)
+"""How far each parameter is moved along its direction, both ways; less far where the loss is sharply curved."""
+
+NEAR = 1e-6
+"""Slopes as near to each other as this are not looked at again; what is wrong stays wrong at any step."""
+
+SHORT = 1e-4
+"""Gradients below this length are compared absolutely; that of a key's bias is zero but for rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """How the loss changes along one random direction of one parameter.
+
+    difference  of the two slopes, relative to the length of the derived gradient
+    """
+
+    parameter: str
+    difference: float
+
+
+def slopes(whole: Run) -> Iterator[Slope]:
+    """Every parameter of a run on one device: its derived gradient against the loss on either side."""
+    for name, array in whole.program.results.items():
+        if name.startswith("grad."):
+            parameter = name.removeprefix("grad.")
+            yield _slope(whole, parameter, array, whole.program.results[f"new.{parameter}"])
+
+
+def _slope(whole: Run, name: str, derived: Array, parameter: Array) -> Slope:
+    """One parameter, moved both ways along a direction that its name decides."""
+    gradient = whole.value(derived).transpose([derived.dims.index(dim) for dim in parameter.dims])
+    value = whole.inputs(name, gradient.shape)
+    direction = np.random.default_rng(crc32(name.encode())).normal(size=gradient.shape)
+    length, difference = max(float(np.linalg.norm(gradient)), SHORT), inf
+    leaf, hanging = _hanging(whole, name)
+    for step in STEPS:
+        above, below = (_loss(whole, leaf, hanging, value + sign * step * direction) for sign in (1.0, -1.0))
+        gap = abs((above - below) / (2 * step) - float(np.sum(gradient * direction)))
+        difference = min(difference, gap / length)
+        if difference < NEAR:
+            break
+    return Slope(name, difference)
+
+
+def _hanging(whole: Run, name: str) -> tuple[Array, list[Op]]:
+    """The array of a parameter, and the ops of forward that hang on it: it moves no other."""
+    forward = [op for op in whole.program.ops if op.where.phase == "forward"]
+    leaf = next(op.output for op in forward if isinstance(op, Leaf) and label(op.output, op) == name)
+    reached, hanging = {leaf}, []
+    for op in forward:
+        if not reached.isdisjoint(op.inputs):
+            reached.add(op.output)
+            hanging.append(op)
+    return leaf, hanging
+
+
+def _loss(whole: Run, leaf: Array, hanging: list[Op], value: Block) -> float:
+    """The loss with one parameter replaced."""
+    moved = rerun(whole, {leaf: whole.grid.scatter(value, leaf.type)}, hanging)
+    return float(moved.value(whole.program.results["loss"]))

@@ -124,8 +124,8 @@ class Devices:
             letters = [[stores[:, send.source, low:high].copy() for low, high in cuts] for send, cuts in now]
             for (send, cuts), letter in zip(now, letters, strict=True):
                 for (low, high), values in zip(cuts, letter, strict=True):
-                    held = stores[:, send.target, low:high]
-                    held[...] = combine(held, values) if send.add else values
+                    target = stores[:, send.target, low:high]
+                    target[...] = combine(target, values) if send.add else values
             sent += zip(now, letters, strict=True)
         return sent
 
@@ -161,7 +161,7 @@ class Devices:
         stores = marks.stores(run.switches)
         for step in self._messages(run, stores.shape[-1]):
             sent = self._step(step, run, stores, np.maximum)
-            counter.take(_marked(run, *one, move.kind, stores.shape[-1]) for one in sent)
+            counter.take(_marked(run, *message, move.kind, stores.shape[-1]) for message in sent)
         return counter.tally()
 
 

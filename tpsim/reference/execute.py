@@ -5,159 +5,33 @@ The same function runs a program on one device: lower the model without axes. It
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpsim.algebra.sharding import line_in, unpacked
-from tpsim.program.lives import lives
-from tpsim.program.op import Array, Combine, Dispatch, Filled, Join, Leaf, Op, Program, Reshard
-from tpsim.program.tokens import TOKENS, positions
+from tpsim.program.op import Array, Combine, Dispatch, Join, Leaf, Op, Program, Reshard
 from tpsim.reference import streamed
-from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.calls import Call, Tally, bytes_of
 from tpsim.reference.devices import Devices
-from tpsim.reference.live import Live
+from tpsim.reference.network import Wiring, rings
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
-from tpsim.reference.wiring import Wiring, rings
-from tpsim.reference.works import Positions, Work, work_of
+from tpsim.reference.run import RanCollective, Run, label
+from tpsim.reference.works import work_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
-    from tpsim.program.op import Where
     from tpsim.program.schedules import PipelineSchedule
+    from tpsim.reference.blocks import Blocks, Device
     from tpsim.reference.collectives import Part
-    from tpsim.reference.running import Choice, Table
-    from tpsim.reference.streamed import Steps
-
-Inputs = Callable[[str, tuple[int, ...]], Block]
-"""Gives the global value of a leaf by its label, e.g. ``0.Wq``, ``tokens.1`` or ``variance.E``, and its shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class RanCollective:
-    """A collective of the run: the op that caused it, and what it sent."""
-
-    op: Reshard
-    call: Call
-
-
-@dataclass(slots=True)
-class Run:
-    """One execution: the blocks of every array, by array, and every collective in the order of the ops.
-
-    works      what each op that was run does on a device: it hangs on sizes alone
-    choose     which experts tokens go to
-    tables     which token fills each row of an expert, by choice
-    positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
-    streams    array that comes block after block -> by which move, and the block that each device has in each step
-    kernels    op of a kernel that reads such arrays -> all ops of the kernel
-    summed     what such kernels have summed over blocks
-    """
-
-    program: Program
-    devices: Devices
-    wiring: Wiring
-    sizes: Mapping[str, int]
-    inputs: Inputs
-    schedule: PipelineSchedule | None = None
-    beside: Mapping[str, int] = field(default_factory=dict)
-    blocks: dict[Array, Blocks] = field(default_factory=dict)
-    causes: list[RanCollective] = field(default_factory=list)
-    works: dict[Op, Work] = field(default_factory=dict)
-    choose: Choice = own
-    tables: dict[Filled, Table] = field(default_factory=dict)
-    live: Live = field(init=False)
-    positions: Positions | None = field(init=False)
-    streams: dict[Array, tuple[Move, Steps]] = field(default_factory=dict)
-    kernels: Mapping[Op, tuple[Op, ...]] = field(init=False)
-    summed: dict[Array, Blocks] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Nothing is held yet."""
-        self.live = Live(lives(self.program), self.beside, self.grid.mesh)
-        self.kernels = streamed.kernels(self.program)
-        order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
-        self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
-
-    def placed(self, whole: Block, dims: Sequence[str]) -> Block:
-        """A value with its tokens in the order in which devices have them."""
-        for place, dim in enumerate(dims):
-            if dim in TOKENS and self.positions is not None:
-                whole = whole.take(self.positions, axis=place)
-        return whole
-
-    @property
-    def grid(self) -> Grid:
-        """Where every device stands on the mesh."""
-        return self.devices.grid
-
-    def holders(self, where: Where) -> list[Device]:
-        """The devices that run what stands there: all of them, or those of the stages that have its chunks."""
-        if self.schedule is None:
-            return self.grid.devices
-        ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
-        return [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
-
-    def of_rank(self, rank: int) -> list[Device]:
-        """The devices of a rank of the pipeline; without one all of them are of the first."""
-        return [device for device in self.grid.devices if self.grid.rank(device, self.program.pipe) == rank]
-
-    def like(self, device: Device) -> Device:
-        """Where a device stands in its stage: its likes on other stages stand there, too."""
-        pipe = [self.grid.mesh.order.index(axis) for axis in self.program.pipe]
-        return tuple(place for at, place in enumerate(device) if at not in pipe)
-
-    def bytes_on(self, device: Device, array: Array) -> Any:
-        """Bytes of an array's block on a device, 0 where it has none."""
-        held: int = self.elements(array).get(device, 0) * bytes_of(array.dtype)
-        return held
-
-    def elements(self, array: Array) -> dict[Device, int]:
-        """Of an array's block on every device that has one; of ragged rows those that are filled."""
-        blocks = self.blocks[array]
-        if not array.filled:
-            return {device: block.size for device, block in blocks.items()}
-        return {device: int(marks(self, array, array.type, device).sum()) for device in blocks}
-
-    @property
-    def calls(self) -> list[Call]:
-        """Every collective in the order of the ops."""
-        return [cause.call for cause in self.causes]
-
-    def value(self, array: Array) -> Block:
-        """The global value of `array`, owed sums and maxima paid.
-
-        Raises ValueError, naming array and device, if a device holds a wrong block or replicas differ.
-        """
-        try:
-            whole, spread = self.grid.assemble(self.blocks[array], array.type, self.sizes)
-        except ValueError as error:
-            raise ValueError(f"{array}: {error}") from None
-        if spread > SAME * (1.0 + float(np.max(np.abs(whole), initial=0.0))):
-            raise ValueError(f"{array}: replicas differ by {spread}: device {self._unlike(array)} holds a wrong block")
-        return whole
-
-    def _unlike(self, array: Array) -> Device:
-        """The device whose block is farthest from what most of its replicas hold."""
-        paid = self.grid.paid(self.blocks[array], array.type)
-        replicas: dict[tuple[tuple[int, int], ...], list[Block]] = {}
-        windows = {}
-        for device, block in paid.items():
-            cuts = self.grid.window(device, array.type, self.sizes)
-            windows[device] = tuple((cut.start, cut.stop) for cut in cuts)
-            replicas.setdefault(windows[device], []).append(block)
-        return max(paid, key=lambda device: gap(paid[device], np.median(replicas[windows[device]], axis=0)))
-
-
-SAME = 1e-9
-"""How far replicas may lie apart, relative to their size: sums of another order round differently."""
+    from tpsim.reference.run import Choice, Inputs
 
 
 def execute(
@@ -184,11 +58,12 @@ def execute(
     ranks wait for each other.
     """
     wired = wiring or rings(mesh)
-    run = Run(program, Devices(wired.network), wired, sizes, inputs, schedule, beside or {}, choose=choose)
+    kernels = streamed.kernels(program)
+    run = Run(program, Devices(wired.network), wired, sizes, inputs, choose, kernels, beside or {}, schedule)
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
-        run.live.made(op, run.elements(op.output))
+        run.live.made(op, elements(run, op.output))
         run.live.read(op)
 
     def ended(rank: int) -> None:
@@ -212,10 +87,12 @@ def rerun(run: Run, blocks: Mapping[Array, Blocks], ops: Iterable[Op]) -> Run:
     return again
 
 
-def label(array: Array, op: Op) -> str:
-    """Call a leaf by its name with its layer before and its microbatch behind."""
-    layer, microbatch = op.where.index("layers"), op.where.index("microbatches")
-    return f"{'' if layer is None else f'{layer}.'}{array.name}{'' if microbatch is None else f'.{microbatch}'}"
+def elements(run: Run, array: Array) -> dict[Device, int]:
+    """Of an array's block on every device that has one; of ragged rows those that are filled."""
+    blocks = run.blocks[array]
+    if not array.filled:
+        return {device: block.size for device, block in blocks.items()}
+    return {device: int(marks(run, array, array.type, device).sum()) for device in blocks}
 
 
 def _blocks(run: Run, op: Op) -> Blocks:
@@ -237,16 +114,16 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return run.summed[op.output]
     if op not in run.works:
         run.works[op] = work_of(op, run.grid, run.sizes, run.choose, run.positions)
-    held = [run.blocks[x] for x in op.inputs]
-    made = {device: run.works[op](device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
+    inputs = [run.blocks[x] for x in op.inputs]
+    made = {device: run.works[op](device, [blocks[device] for blocks in inputs]) for device in run.holders(op.where)}
     return emptied(run, op.output, made) if op.output.filled else made
 
 
 def _joined(run: Run, op: Join) -> Blocks:
     """What the chunks of each device have of an array, added up; nothing where they have none."""
     parts = [run.blocks[part] for part in op.inputs]
-    found = {device: [part[device] for part in parts if device in part] for device in run.holders(op.where)}
-    return {device: np.asarray(sum(own[1:], own[0])) if own else np.zeros(()) for device, own in found.items()}
+    chunks = {device: [part[device] for part in parts if device in part] for device in run.holders(op.where)}
+    return {device: np.asarray(sum(own[1:], own[0])) if own else np.zeros(()) for device, own in chunks.items()}
 
 
 def _moved(run: Run, op: Reshard) -> Blocks:
@@ -278,19 +155,19 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
 
     Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.
     """
-    held, order = set(blocks), run.grid.devices
-    if move.members and len(held) < len(order):
+    holders, order = set(blocks), run.grid.devices
+    if move.members and len(holders) < len(order):
         return _exchanged(run, move, blocks, op)
     filled = {device: marks(run, op.output, move.before, device) for device in order} if op.output.filled else None
     play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
-    if len(held) == len(order):
+    if len(holders) == len(order):
         return play(blocks)
     likes = {run.like(device): block for device, block in blocks.items()}
-    beside = {device: likes[run.like(device)] for device in order if device not in held}
+    beside = {device: likes[run.like(device)] for device in order if device not in holders}
     moved, call = play({**beside, **blocks})
-    mine = [place for place, device in enumerate(order) if device in held]
+    mine = [place for place, device in enumerate(order) if device in holders]
     counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
-    return {device: moved[device] for device in order if device in held}, replace(call, **counts)
+    return {device: moved[device] for device in order if device in holders}, replace(call, **counts)
 
 
 def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
@@ -316,9 +193,12 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     (move,) = cut.moves
     likes = {run.like(device): block for device, block in blocks.items()}
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
-    run.live.made(cut, run.elements(cut.output))
+    run.live.made(cut, elements(run, cut.output))
     sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
-    place, homes = {one: at for at, one in enumerate(run.grid.devices)}, {run.like(one): one for one in blocks}
+    place, homes = (
+        {device: at for at, device in enumerate(run.grid.devices)},
+        {run.like(device): device for device in blocks},
+    )
     ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
     tally = Tally(sent, sent, sent, np.ones_like(sent), 1, {}, run.wiring.network.uplink(ends))
     run.causes.append(RanCollective(cut, tally.call(move, cut.output.dtype, str(cut.output))))

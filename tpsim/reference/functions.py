@@ -151,7 +151,7 @@ def _window_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
     return np.where((behind < 0) | (behind >= sizes["w"]), MASKED, 0.0)
 
 
-def _held(mask: Callable[..., Any]) -> Callable[..., Any]:
+def _of_last_tokens(mask: Callable[..., Any]) -> Callable[..., Any]:
     """A mask over places of a cache that holds no more than it must: each has the last token that came to it."""
 
     def held(sizes: Mapping[str, int], s: Any, place: Any) -> Any:
@@ -188,8 +188,8 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "window_mask": _window_mask,
     "chunk_mask": _chunk_mask,
     "alibi": _alibi,
-    "held_window_mask": _held(_window_mask),
-    "held_chunk_mask": _held(_chunk_mask),
+    "held_window_mask": _of_last_tokens(_window_mask),
+    "held_chunk_mask": _of_last_tokens(_chunk_mask),
     "rotation": _rotation,
     "part_rotation": partial(_rotation, of="a"),
     "k_slot": lambda _, j: (j == 0) * 1.0,

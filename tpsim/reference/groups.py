@@ -29,11 +29,11 @@ class MoveGroups:
 
     def stores(self, switches: int) -> Block:
         """Group, rank, element: what each device holds of the flat array; NaN what it does not, neutral in switches."""
-        own = self._held()
+        own = self._flat()
         neutral = np.full((own.shape[0], switches, own.shape[2]), -np.inf if self.maximum else 0.0)
         return np.concatenate([own, neutral], axis=1)
 
-    def _held(self) -> Block:
+    def _flat(self) -> Block:
         own = self.blocks[self.members]
         groups, n = self.members.shape
         match self.move.kind:
@@ -67,14 +67,14 @@ class MoveGroups:
 
     def moved(self, stores: Block) -> list[Block]:
         """Every device's block, in the order of the mesh."""
-        blocks = self._found(stores[:, : self.n])
+        blocks = self._blocks_of(stores[:, : self.n])
         result: list[Block] = [np.empty(0)] * self.members.size
         for row, devices in zip(blocks, self.members, strict=True):
             for block, device in zip(row, devices, strict=True):
                 result[device] = block
         return result
 
-    def _found(self, stores: Block) -> Block:
+    def _blocks_of(self, stores: Block) -> Block:
         """Group, rank, block."""
         groups, shape = stores.shape[0], self.blocks.shape[1:]
         ranks = np.arange(self.n)

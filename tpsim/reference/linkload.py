@@ -80,7 +80,7 @@ def read(plan: Schedule, kind: MoveKind, segments: Sequence[Segment], V: int | F
     counts = _Counts(segments, plan.n)
     for step in plan.steps:
         counts.take(step)
-    levels = {name: counts.level(name, unit, devices) for name in dict.fromkeys(one.level for one in segments)}
+    levels = {name: counts.level(name, unit, devices) for name in dict.fromkeys(segment.level for segment in segments)}
     return Load(
         steps=counts.steps,
         wire=own * unit / devices,

@@ -1,8 +1,9 @@
-"""The wires that a mesh stands on: where every device stands, and which directed links a hop of a group crosses."""
+"""The wires that a mesh stands on: where devices stand, which links a hop crosses, over which parts a move runs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -10,16 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.fabric.wires import joined
+from tpsim.algebra.moves import Move
+from tpsim.fabric.wires import Segment, joined
+from tpsim.program.op import Reshard
 from tpsim.reference.blocks import Grid
+from tpsim.reference.collectives import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.slices import AxisPiece
-    from tpsim.fabric.wires import Segment, SegmentTopology
+    from tpsim.fabric.wires import SegmentTopology
 
 Index = NDArray[np.int64]
 
@@ -81,8 +85,10 @@ class Network:
         """
         digits = [digit for axis in axes for digit in self._digits(axis)]
         by_lane = {segment.axis: [digit for digit in digits if digit[0] == segment.axis] for segment in segments}
-        sizes = {name: prod(size for _, _, size, _ in found) for name, found in by_lane.items()}
-        if any(sizes[one.axis] != one.n for one in segments) or sum(map(len, by_lane.values())) != len(digits):
+        sizes = {name: prod(size for _, _, size, _ in own_digits) for name, own_digits in by_lane.items()}
+        if any(sizes[segment.axis] != segment.n for segment in segments) or sum(map(len, by_lane.values())) != len(
+            digits
+        ):
             raise ValueError(f"segments {list(map(str, segments))} do not make up mesh axes {list(axes)}")
         offsets = np.zeros(1, dtype=np.int64)
         for segment in segments:
@@ -97,7 +103,11 @@ class Network:
         loads: dict[tuple[str, int, int], int] = defaultdict(int)
         shared = any(lane.nodes.size for lane in self.lanes.values())
         for source, target, size in messages if shared else ():
-            apart = (one for one in self.lanes.values() if source - one.first[source] != target - one.first[target])
+            apart = (
+                crossed
+                for crossed in self.lanes.values()
+                if source - crossed.first[source] != target - crossed.first[target]
+            )
             *_, lane = apart
             for way, at in enumerate((source, target)) if lane.nodes.size else ():
                 loads[lane.name, way, int(lane.nodes[at])] += size
@@ -113,11 +123,11 @@ class Network:
         """Where the devices of a mesh axis lie: (lane, order on it, devices, how far apart in the mesh's own order)."""
         later = self.grid.mesh.order[self.grid.mesh.order.index(axis) + 1 :]
         apart = self.grid.mesh.size(*later)
-        found = []
+        digits = []
         for name, size in self.digits[axis]:
-            found.append((name, self.lanes[name].on[axis][1], size, apart))
+            digits.append((name, self.lanes[name].on[axis][1], size, apart))
             apart *= size
-        return found
+        return digits
 
 
 Digit = tuple[str, int, int, int]
@@ -171,6 +181,38 @@ def _wired(network: Network, lane: Lane) -> Lane:
 
 def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> Index:
     to = place + way
-    found = row + offsets[to % len(offsets)]
+    neighbour = row + offsets[to % len(offsets)]
     beyond = (to < 0) | (to >= len(offsets))
-    return np.where(beyond, NOWHERE, found) if lane.topology == "line" else found
+    return np.where(beyond, NOWHERE, neighbour) if lane.topology == "line" else neighbour
+
+
+Parts = Callable[[Move, float, Reshard], Sequence[Part]]
+"""The parts of the network that a move runs over, innermost first: from the move, its V in bytes, and its cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A network and how every move runs on it."""
+
+    network: Network
+    parts: Parts
+
+
+def rings(mesh: Mesh) -> Wiring:
+    """Every mesh axis a closed ring of its own; several axes together are a torus."""
+
+    def parts(move: Move, _volume: float, _op: Reshard) -> Sequence[Part]:
+        return on_rings(mesh, move)
+
+    return Wiring(Network.rings(mesh), parts)
+
+
+def on_rings(mesh: Mesh, move: Move) -> Sequence[Part]:
+    """How a move runs where every mesh axis is a ring of its own."""
+    busy = [axis for axis in move.axes if mesh.axes[axis] > 1]
+    segments = tuple(Segment("rings", axis, "ring", mesh.axes[axis]) for axis in busy)
+    if move.kind == "permute" or move.streamed:
+        return [Part(segments, "permute")]
+    if len(segments) > 1:
+        return [Part(segments, "rotated")]
+    return [Part(segments, "shortest" if move.kind == "all_to_all" else "ring")]

@@ -1,4 +1,4 @@
-"""Collectives on closed rings, two-way and one-way."""
+"""Collectives on closed rings, on lines, and on rings over devices of which each two share a cable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opposite_gather(n: int) -> Schedule:
 def one_way_gather(n: int, way: int = 1) -> Schedule:
     """Every chunk goes all the way round."""
     steps = tuple(
-        tuple(Send(at, (at + way) % n, (_one((at - way * step) % n),), way=way) for at in range(n))
+        tuple(Send(at, (at + way) % n, (_piece((at - way * step) % n),), way=way) for at in range(n))
         for step in range(n - 1)
     )
     return Schedule(n, n, 1, steps)
@@ -101,5 +101,101 @@ def _chunk(n: int, source: int, target: int, units: int) -> Piece:
     return start, start + units
 
 
-def _one(block: int) -> Piece:
+def _piece(block: int) -> Piece:
     return block, block + 1
+
+
+def line_gather(n: int) -> Schedule:
+    """Every chunk goes both ways until the ends."""
+    steps = []
+    for step in range(n - 1):
+        forth = [Send(at, at + 1, ((at - step, at - step + 1),), way=1) for at in range(step, n - 1)]
+        back = [Send(at, at - 1, ((at + step, at + step + 1),), way=-1) for at in range(1, n - step)]
+        steps.append((*forth, *back))
+    return Schedule(n, n, 1, tuple(steps))
+
+
+def centre_and_back(n: int, pieces: int) -> Schedule:
+    """All-reduce in `pieces` that follow each other: sums travel to the middle device, results back from it."""
+    if n == 1:
+        return Schedule(n, n, pieces, ())
+    centre = n // 2
+    steps: list[list[Send]] = [[] for _ in range(2 * centre + pieces - 1)]
+    for piece in range(pieces):
+        cut = (piece * n, (piece + 1) * n)
+        for at in range(n):
+            way, far = (1 if at < centre else -1), abs(at - centre)
+            if far:
+                # The two sides may differ by one device: the shorter one waits.
+                steps[piece + centre - far].append(Send(at, at + way, (cut,), way=way, add=True))
+                steps[piece + centre + far - 1].append(Send(at + way, at, (cut,), way=-way))
+    return Schedule(n, n, pieces, tuple(map(tuple, steps)))
+
+
+def lockstep_line_exchange(n: int) -> Schedule:
+    """All-to-all in n-1 steps: everything that has still to go moves on in each."""
+    steps = []
+    for step in range(n - 1):
+        forth = [Send(at, at + 1, (_chunks(n, at - step, at + 1, n),), way=1) for at in range(step, n - 1)]
+        back = [Send(at, at - 1, (_chunks(n, at + step, 0, at),), way=-1) for at in range(1, n - step)]
+        steps.append((*forth, *back))
+    return Schedule(n, n * n, 1, tuple(steps))
+
+
+def farthest_first_line_exchange(n: int) -> Schedule:
+    """All-to-all with one chunk per link and slot: farthest target first, its own before others'.
+
+    Device i passes on i+1 chunks for each device to its right, so its link is busy for (i+1)(n-1-i) slots on end.
+    """
+    slots: list[list[Send]] = [[] for _ in range(n * n // 4)]
+    for at in range(n - 1):
+        slot = 0
+        for target in range(n - 1, at, -1):
+            for source in range(at, -1, -1):
+                chunk, mirrored = source * n + target, (n - 1 - source) * n + n - 1 - target
+                slots[slot].append(Send(at, at + 1, ((chunk, chunk + 1),), way=1))
+                slots[slot].append(Send(n - 1 - at, n - 2 - at, ((mirrored, mirrored + 1),), way=-1))
+                slot += 1
+    return Schedule(n, n * n, 1, tuple(map(tuple, slots)))
+
+
+def _chunks(n: int, source: int, first: int, end: int) -> tuple[int, int]:
+    return source * n + first, source * n + end
+
+
+def mesh_gather(n: int) -> Schedule:
+    """One-way rings over all devices at once, each with an equal part of every chunk."""
+    orders = mesh_rings(n)
+    steps = tuple(
+        tuple(
+            Send(order[place], order[(place + 1) % n], (_part(order[(place - step) % n], ring, len(orders)),))
+            for ring, order in enumerate(orders)
+            for place in range(n)
+        )
+        for step in range(n - 1)
+    )
+    return Schedule(n, n, len(orders), steps)
+
+
+def mesh_rings(n: int) -> list[list[int]]:
+    """One-way rings over n devices that cross every cable equally often each way: once for odd n, else twice.
+
+    The last device closes the paths over the others. For n = 4 and 6 no rings cross every cable once.
+    """
+    return [[n - 1, *path] for path in mesh_paths(n - 1)] or [[0]]
+
+
+def mesh_paths(n: int) -> list[list[int]]:
+    """Paths over n devices that cross every cable equally often each way: once for even n, else twice.
+
+    A zigzag 0, 1, -1, 2, -2, ... from every device: for even n its steps 1, -2, 3, ... are all different round n. For
+    odd n each odd one comes twice, and the mirrored zigzags have the even ones. As many paths begin at every device,
+    and as many end there. Source: Walecki's rings (Lucas 1883), Williams' squares (1949).
+    """
+    zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(n)]
+    zigzags = [[(first + at) % n for at in zigzag] for first in range(n)]
+    return zigzags + ([[-at % n for at in path] for path in zigzags] if n % 2 else [])
+
+
+def _part(block: int, part: int, parts: int) -> tuple[int, int]:
+    return block * parts + part, block * parts + part + 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.running import Choice, Running, Table
+    from tpsim.reference.run import Choice, Run, Table
 
 EMPTY = -1
 
@@ -111,14 +111,14 @@ def drawn(seed: int, skew: float = 0.0) -> Choice:
     return choose
 
 
-def table(run: Running, filled: Filled) -> Table:
+def table(run: Run, filled: Filled) -> Table:
     """Which token fills each row: those of each part of the rows in the order of its tokens.
 
     Raises ValueError, naming expert and part, if more tokens choose an expert than it has rows there.
     """
     if filled not in run.tables:
         chosen, (parts, rows) = run.value(filled.chosen), _parts(run, filled)
-        found = np.full((chosen.shape[-1], len(parts) * rows), EMPTY, dtype=np.int64)
+        token_of = np.full((chosen.shape[-1], len(parts) * rows), EMPTY, dtype=np.int64)
         tokens = np.arange(chosen[..., 0].size).reshape(chosen.shape[:2])
         for part, window in enumerate(parts):
             ids = tokens[window].ravel()
@@ -128,12 +128,12 @@ def table(run: Running, filled: Filled) -> Table:
                 if own_ids.size > rows:
                     chosen_by = f"{own_ids.size} tokens of part {part} choose expert {expert}"
                     raise ValueError(f"{chosen_by}, which has {rows} rows for them")
-                found[expert, part * rows : part * rows + own_ids.size] = own_ids
-        run.tables[filled] = found
+                token_of[expert, part * rows : part * rows + own_ids.size] = own_ids
+        run.tables[filled] = token_of
     return run.tables[filled]
 
 
-def _parts(run: Running, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
+def _parts(run: Run, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     """The tokens of each part of the rows, and how many rows an expert has there."""
     grid, type_ = run.grid, filled.chosen.type
     of = {grid.rank(device, filled.slots): grid.window(device, type_, run.sizes)[:2] for device in grid.devices}
@@ -142,7 +142,7 @@ def _parts(run: Running, filled: Filled) -> tuple[list[tuple[slice, ...]], int]:
     return parts, run.sizes[rows] // len(parts)
 
 
-def marks(run: Running, array: Array, type_: Sharding, device: Device) -> Block:
+def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
     """1 for every element of a device's block of this type that is of a row that there is, else 0."""
     window = run.grid.window(device, type_, run.sizes)
     there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
@@ -150,30 +150,30 @@ def marks(run: Running, array: Array, type_: Sharding, device: Device) -> Block:
     return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
 
 
-def emptied(run: Running, array: Array, blocks: Blocks) -> Blocks:
+def emptied(run: Run, array: Array, blocks: Blocks) -> Blocks:
     """The same with nothing in rows that there are not: a bias does not fill them."""
     if (_of(run, array) != EMPTY).all():
         return blocks
     return {device: block * marks(run, array, array.type, device) for device, block in blocks.items()}
 
 
-def _of(run: Running, array: Array) -> Table:
+def _of(run: Run, array: Array) -> Table:
     """Which token fills each row of an array. Raises ValueError for one that has no ragged rows."""
     if array.filled is None:
         raise ValueError(f"{array} has no rows that tokens fill")
     return table(run, array.filled)
 
 
-def carried(run: Running, op: Dispatch | Combine) -> Blocks:
+def carried(run: Run, op: Dispatch | Combine) -> Blocks:
     """Every device's rows of its tokens, or the sum of rows where their tokens are."""
     x = op.inputs[0]
-    held = {device: run.blocks[x][device] for device in run.holders(op.where)}
+    blocks = {device: run.blocks[x][device] for device in run.holders(op.where)}
     if isinstance(op, Dispatch):
-        return {device: _dispatched(run, op, device, block) for device, block in held.items()}
-    return {device: _combined(run, op, device, block) for device, block in held.items()}
+        return {device: _dispatched(run, op, device, block) for device, block in blocks.items()}
+    return {device: _combined(run, op, device, block) for device, block in blocks.items()}
 
 
-def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Block:
+def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
     x, out = op.inputs[0], op.output
     if x.filled:
         made = block[_copies(run, x, out, device)]
@@ -190,7 +190,7 @@ def _dispatched(run: Running, op: Dispatch, device: Device, block: Block) -> Blo
     return np.asarray(made)
 
 
-def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
+def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     rows, out = op.inputs[0], op.output
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
     if out.filled:
@@ -210,22 +210,22 @@ def _combined(run: Running, op: Combine, device: Device, block: Block) -> Block:
     return made.reshape(shape)
 
 
-def _rows_of(run: Running, rows: Array, device: Device) -> Table:
+def _rows_of(run: Run, rows: Array, device: Device) -> Table:
     """The tokens of a device's rows, by their global number."""
     return _of(run, rows)[run.grid.window(device, rows.type, run.sizes)[:2]]
 
 
-def _copies(run: Running, copies: Array, rows: Array, device: Device) -> tuple[Table, Table]:
+def _copies(run: Run, copies: Array, rows: Array, device: Device) -> tuple[Table, Table]:
     """For each row of a device the copy of its token there, by its place: of which node, and as which one.
 
     Raises ValueError, naming array and device, for a row whose token has no copy there.
     """
-    ids, held = _rows_of(run, rows, device), _rows_of(run, copies, device)
+    ids, kept = _rows_of(run, rows, device), _rows_of(run, copies, device)
     (first, _), (at, _) = (run.grid.window(device, x.type, run.sizes)[:2] for x in (rows, copies))
     each = run.sizes[rows.dims[0]] // run.sizes[copies.dims[0]]
     node = np.broadcast_to((np.arange(first.start, first.stop) // each - at.start)[:, None], ids.shape)
-    places = np.full((held.shape[0], int(max(ids.max(), held.max())) + 2), EMPTY, dtype=np.int64)
-    for place, tokens in zip(places, held, strict=True):
+    places = np.full((kept.shape[0], int(max(ids.max(), kept.max())) + 2), EMPTY, dtype=np.int64)
+    for place, tokens in zip(places, kept, strict=True):
         place[tokens[tokens != EMPTY]] = np.flatnonzero(tokens != EMPTY)
     copy = places[node, ids]
     if (copy[ids != EMPTY] == EMPTY).any():
@@ -233,7 +233,7 @@ def _copies(run: Running, copies: Array, rows: Array, device: Device) -> tuple[T
     return node, copy
 
 
-def _rows(run: Running, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
+def _rows(run: Run, rows: Array, tokens: Array, device: Device) -> tuple[Table, Table]:
     """The tokens of a device's rows, by their global number and by their place among its own."""
     ids = _rows_of(run, rows, device)
     b, s = run.grid.window(device, tokens.type, run.sizes)[:2]
@@ -242,7 +242,7 @@ def _rows(run: Running, rows: Array, tokens: Array, device: Device) -> tuple[Tab
     return ids, np.where(ids == EMPTY, 0, own_ids)
 
 
-def _positions(run: Running, ids: Table) -> Table:
+def _positions(run: Run, ids: Table) -> Table:
     """The same tokens by where they stand in their sequence, instead of where devices have them."""
     if run.positions is None:
         return ids
@@ -250,10 +250,10 @@ def _positions(run: Running, ids: Table) -> Table:
     return np.where(ids == EMPTY, EMPTY, ids - ids % length + run.positions[ids % length])
 
 
-def reordered(mine: Running, array: Array, whole: Running, other: Array, value: Block) -> Block:
+def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
     here, there = _positions(mine, _of(mine, array)), _of(whole, other)
-    found = np.zeros_like(value)
+    ordered = np.zeros_like(value)
     at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
     expert, row = np.nonzero(there != EMPTY)
     at[expert, there[expert, row]] = row
@@ -261,6 +261,6 @@ def reordered(mine: Running, array: Array, whole: Running, other: Array, value: 
     order = [array.dims.index(dim) for dim in GOALS[array.filled.chosen.dims[-1]]] if array.filled else []
     rest = [place for place in range(value.ndim) if place not in order]
     moved = value.transpose([*order, *rest])
-    result = found.transpose([*order, *rest])
+    result = ordered.transpose([*order, *rest])
     result[expert, row] = moved[expert, at[expert, here[expert, row]]]
-    return found
+    return ordered

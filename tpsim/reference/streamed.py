@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array, Op, Program
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.collectives import Part
-    from tpsim.reference.running import Running as Run
-    from tpsim.reference.works import Positions, Work
+    from tpsim.reference.run import Positions, Run, Steps, Work
 
 KEYS = "t"
 """The dim whose blocks travel."""
-
-Steps = list["Blocks"]
-"""The block that each device has in each step."""
 
 
 def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Steps, Call]:
@@ -59,7 +55,7 @@ def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: O
     Where a hop follows it begins at its home, and is behind it then.
     """
     n, at, calls = run.grid.mesh.size(*move.axes), move.before.dims.index(KEYS), []
-    ahead = isinstance(op, Reshard) and any(one.streamed and one.kind == "permute" for one in op.moves)
+    ahead = isinstance(op, Reshard) and any(hop.streamed and hop.kind == "permute" for hop in op.moves)
     pieces = {device: np.split(block, n, axis=at) for device, block in blocks.items()}
 
     def own(device: Device, step: int) -> Block:
@@ -166,16 +162,16 @@ class KernelRun:
             work: Work = partial(index_block, op, run.sizes, partial(self._numbers, op.output, move, step))
         else:
             work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.choose, run.positions))
-        held = [self._value(x) for x in op.inputs]
-        made = {device: work(device, [blocks[device] for blocks in held]) for device in run.holders(op.where)}
-        told = [x for x in op.inputs if x not in self.known]
+        inputs = [self._value(x) for x in op.inputs]
+        made = {device: work(device, [blocks[device] for blocks in inputs]) for device in run.holders(op.where)}
+        summed = [x for x in op.inputs if x not in self.known]
         self.hangs[op.output] = frozenset(
-            y for x in told for y in ({x} if x in self.running else self.hangs.get(x, ()))
+            y for x in summed for y in ({x} if x in self.running else self.hangs.get(x, ()))
         )
         if sums_blocks(op):
             self.running[op.output] = self._merged(op, before, made) if op.output in before else made
         elif KEYS not in op.output.dims:
-            rows = self.running if any(x in self.running for x in told) else self.known
+            rows = self.running if any(x in self.running for x in summed) else self.known
             rows[op.output] = made
         else:
             self.now[op.output] = made
@@ -189,7 +185,10 @@ class KernelRun:
         run, n = self.run, self.run.grid.mesh.size(*move.axes)
         each = numbers(array, run.grid, run.sizes, run.positions, device)
         block = (run.grid.rank(device, move.axes) - step) % n
-        return [np.split(one, n)[block] if dim == KEYS else one for dim, one in zip(array.dims, each, strict=True)]
+        return [
+            np.split(indices, n)[block] if dim == KEYS else indices
+            for dim, indices in zip(array.dims, each, strict=True)
+        ]
 
     def _value(self, x: Array) -> Blocks:
         for values in (self.known, self.now, self.running):
@@ -202,25 +201,25 @@ class KernelRun:
         old = before[op.output]
         if isinstance(op, Max):
             return {device: np.maximum(old[device], block) for device, block in made.items()}
-        factors = {one: self._factor(one, before, op.output) for one in self.hangs[op.output]}
-        found = {}
+        factors = {sums: self._factor(sums, before, op.output) for sums in self.hangs[op.output]}
+        corrected = {}
         for device, block in made.items():
             kept = old[device]
             for factor in factors.values():
                 kept = kept * factor[device]
-            found[device] = kept + block
-        return found
+            corrected[device] = kept + block
+        return corrected
 
-    def _factor(self, one: Array, before: Mapping[Array, Blocks], of: Array) -> Blocks:
+    def _factor(self, sums: Array, before: Mapping[Array, Blocks], of: Array) -> Blocks:
         """By what a sum changes since a row's maximum, or its sum, is known better."""
-        order = [one.dims.index(dim) for dim in of.dims if dim in one.dims]
-        places = tuple(slice(None) if dim in one.dims else None for dim in of.dims)
-        largest = any(isinstance(op, Max) and op.output is one for op in self.ops)
-        found = {}
-        for device, new in self.running[one].items():
-            old = before[one][device]
-            found[device] = (np.exp(old - new) if largest else old / new).transpose(order)[places]
-        return found
+        order = [sums.dims.index(dim) for dim in of.dims if dim in sums.dims]
+        places = tuple(slice(None) if dim in sums.dims else None for dim in of.dims)
+        largest = any(isinstance(op, Max) and op.output is sums for op in self.ops)
+        factors = {}
+        for device, new in self.running[sums].items():
+            old = before[sums][device]
+            factors[device] = (np.exp(old - new) if largest else old / new).transpose(order)[places]
+        return factors
 
 
 def results(run: Run, ops: Sequence[Op]) -> Mapping[Array, Blocks]:

@@ -1,9 +1,15 @@
-"""Collectives through a switch: every device has one port in and one out."""
+"""Collectives through a switch, where devices have one port in and one out, or over two levels of them at once."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tpsim.reference import rings
+from tpsim.reference.levels import Axis, nested
 from tpsim.reference.schedule import Schedule, Send, joined
+
+if TYPE_CHECKING:
+    from tpsim.algebra.moves import MoveKind
 
 
 def ring_gather(n: int) -> Schedule:
@@ -24,7 +30,8 @@ def doubling_gather(n: int) -> Schedule:
         count = min(reach, n - reach)
         steps.append(
             tuple(
-                Send(at, (at - reach) % n, joined(_one((at + ahead) % n) for ahead in range(count))) for at in range(n)
+                Send(at, (at - reach) % n, joined(_piece((at + ahead) % n) for ahead in range(count)))
+                for at in range(n)
             )
         )
         reach *= 2
@@ -45,13 +52,13 @@ def in_switch(n: int) -> Schedule:
 def summed(n: int) -> Schedule:
     """Reduce-scatter by the switch: each owner reads the sum of all copies of its chunk."""
     read = [Send(at, n, ((0, n),), add=True) for at in range(n)]
-    read += [Send(n, owner, (_one(owner),)) for owner in range(n)]
+    read += [Send(n, owner, (_piece(owner),)) for owner in range(n)]
     return Schedule(n, n, 1, (tuple(read),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
 
 def multicast(n: int) -> Schedule:
     """All-gather by the switch: each owner stores its chunk to everyone."""
-    store = [Send(owner, n, (_one(owner),)) for owner in range(n)]
+    store = [Send(owner, n, (_piece(owner),)) for owner in range(n)]
     store += [Send(n, at, ((0, n),)) for at in range(n)]
     return Schedule(n, n, 1, (tuple(store),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
@@ -95,7 +102,7 @@ def direct_exchange(n: int) -> Schedule:
 
 
 def _straight(n: int, at: int, to: int) -> Send:
-    return Send(at, to, (_one(at * n + to),))
+    return Send(at, to, (_piece(at * n + to),))
 
 
 def _ported(ring: Schedule) -> Schedule:
@@ -104,7 +111,7 @@ def _ported(ring: Schedule) -> Schedule:
     return Schedule(ring.n, ring.blocks, ring.units, steps)
 
 
-def _one(block: int) -> tuple[int, int]:
+def _piece(block: int) -> tuple[int, int]:
     return block, block + 1
 
 
@@ -135,3 +142,84 @@ def _heights(parents: dict[int, int], n: int) -> list[int]:
 
 def _moved(rank: int, n: int) -> int:
     return n - 1 - rank if n % 2 == 0 else (rank + 1) % n
+
+
+PORT, CARD = 0, 1
+
+
+def flat_ring_gather(inner: int, nodes: int) -> Schedule:
+    """One-way rings over all devices at once, each with an equal part of every chunk; each leaves a node once.
+
+    Every device's card and every cable inside a node belongs to as many rings as any other.
+    """
+    return _flat_ring(inner, nodes, 1)
+
+
+def flat_ring_scatter(inner: int, nodes: int) -> Schedule:
+    """The same rings, sums instead of copies."""
+    return _flat_ring(inner, nodes, -1).backwards()
+
+
+def _flat_ring(inner: int, nodes: int, way: int) -> Schedule:
+    n = inner * nodes
+    loops = [order[::way] for order in _orders(inner, nodes)]
+    steps = tuple(
+        tuple(
+            _hop(ring[place], ring[(place + 1) % n], ring[(place - step) % n] * len(loops) + rail, nodes)
+            for rail, ring in enumerate(loops)
+            for place in range(n)
+        )
+        for step in range(n - 1)
+    )
+    return Schedule(n, n, len(loops), steps)
+
+
+def _orders(inner: int, nodes: int) -> list[list[int]]:
+    """Ranks round every ring: through every device of a node, then on to the next node; one node closes its own."""
+    if nodes == 1:
+        return rings.mesh_rings(inner)
+    return [[at * nodes + node for node in range(nodes) for at in path] for path in rings.mesh_paths(inner)]
+
+
+def _hop(source: int, target: int, piece: int, nodes: int) -> Send:
+    return Send(source, target, ((piece, piece + 1),), CARD if source % nodes != target % nodes else PORT)
+
+
+def two_level_exchange(inner: int, nodes: int) -> Schedule:
+    """All-to-all with one peer after the other, straight: those in the node first, then those of every other node."""
+    n = inner * nodes
+    shifts = [(far, node) for node in range(nodes) for far in range(inner) if (far, node) != (0, 0)]
+    return Schedule(n, n * n, 1, tuple(_shifted(inner, nodes, far, node) for far, node in shifts))
+
+
+def _shifted(inner: int, nodes: int, far: int, node: int) -> tuple[Send, ...]:
+    """Everyone sends to the device `far` places and `node` nodes further on."""
+    n = inner * nodes
+    sends = []
+    for at in range(n):
+        to = (at // nodes + far) % inner * nodes + (at % nodes + node) % nodes
+        sends.append(_hop(at, to, at * n + to, nodes))
+    return tuple(sends)
+
+
+def in_switch_tree(inner: int, nodes: int) -> Schedule:
+    """All-reduce by sums inside the nodes' switches and over trees between the nodes, one per rail."""
+    return _under(inner, nodes, tree(nodes))
+
+
+def in_switch_network(inner: int, nodes: int) -> Schedule:
+    """All-reduce by sums inside the nodes' switches and inside those of the network, one per rail."""
+    return _under(inner, nodes, in_network(nodes))
+
+
+def _under(inner: int, nodes: int, between: Schedule) -> Schedule:
+    """All-reduce by sums inside the nodes' switches, and `between` the nodes on what every device then holds."""
+
+    def in_node(kind: MoveKind) -> Schedule:
+        return summed(inner) if kind == "reduce_scatter" else multicast(inner)
+
+    return nested(
+        [Axis(inner, (PORT,), in_node), Axis(nodes, (CARD,), lambda _: between)],
+        "all_reduce",
+        (CARD, PORT),
+    )

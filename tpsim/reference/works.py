@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tpsim.program.dispatch import CHOICE, COUNTED, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
@@ -18,19 +17,16 @@ from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Device
 from tpsim.reference.functions import INDEX, POINTWISE, past
 from tpsim.reference.routing import parts_reached
+from tpsim.reference.run import Positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.reference.blocks import Grid
-    from tpsim.reference.running import Choice
+    from tpsim.reference.run import Choice, Work
 
-Positions = NDArray[np.int64]
 Numbers = Callable[[Device], list[Positions]]
 """The global indices of a device's block, per dim."""
-
-Work = Callable[[Device, list[Block]], Block]
-"""What a device makes of its blocks of an op's inputs."""
 
 
 def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positions: Positions | None = None) -> Work:
@@ -43,8 +39,8 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Einsum():
             return _einsum(op)
         case Index():
-            told = partial(numbers, op.output, grid, sizes, positions)
-            return partial(index_block, op, sizes, told, choose=choose if op.fn == CHOICE else None)
+            indices = partial(numbers, op.output, grid, sizes, positions)
+            return partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
         case Append():
             return partial(_appended, op, grid, sizes)
         case Max():
@@ -102,7 +98,7 @@ def _einsum(op: Einsum) -> Work:
 def index_block(
     op: Index,
     sizes: Mapping[str, int],
-    told: Numbers,
+    indices_of: Numbers,
     device: Device,
     blocks: list[Block],
     *,
@@ -111,7 +107,7 @@ def index_block(
     """An index array's block: its function of the device's own global indices; a draw is of its name and loops."""
     if op.fn == REACHED:
         return parts_reached(sizes[op.output.dims[-1]], blocks[0])
-    own = told(device)
+    own = indices_of(device)
     if op.fn == COUNTED:
         return np.asarray(blocks[0].sum(axis=(0, 1))[own[0], None])
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
@@ -126,8 +122,8 @@ def numbers(
 ) -> list[Positions]:
     """The global indices of a device's block of an array, per dim; of tokens their positions."""
     parts = grid.window(device, array.type, sizes)
-    held = [positions if dim in TOKENS else None for dim in array.dims]
-    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(held, parts, strict=True)]
+    orders = [positions if dim in TOKENS else None for dim in array.dims]
+    return [np.arange(w.start, w.stop) if at is None else at[w] for at, w in zip(orders, parts, strict=True)]
 
 
 def _pointwise(op: Map, blocks: list[Block]) -> Block:

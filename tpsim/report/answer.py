@@ -1,21 +1,26 @@
-"""What every public function answers with: a document, tidy rows, and a value that prints as its verdict."""
+"""What every public function answers with: a value that prints as its verdict, a document with its schema, rows."""
 
 from __future__ import annotations
 
+import re
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from functools import cached_property
+from inspect import get_annotations, getattr_static, getdoc
+from types import SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from tpsim import __version__
-from tpsim.report.record import Record, plain
+from tpsim.report.record import Of, Record, names, plain
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tpsim.report.bars import Bar
     from tpsim.report.picture import Picture, Pictures
+    from tpsim.report.table import Bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +144,114 @@ class Answer(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        from tpsim.report.frame import frame
+        from tpsim.report.formats import frame
 
         return frame(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as plain data."""
         return {part: plain(getattr(self, part)) for part in DOCUMENT}
+
+
+Schema = dict[str, Any]
+
+PLAIN: Mapping[Any, Schema] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    type(None): {"type": "null"},
+    Any: {},
+}
+
+
+def document_schema(kind: type[Answer], name: str) -> Schema:
+    """The JSON Schema of what `kind` writes, named `name`. Unknown fields are no error to a reader."""
+    named: dict[str, Schema] = {}
+    made = {part: _field(kind, part, named) for part in DOCUMENT if part not in ("schema", "result")}
+    made["schema"] = {"const": kind.schema, "title": "Schema", "type": "string"}
+    made["result"] = _shape(kind, named)
+    whole = _map({part: made[part] for part in DOCUMENT}, DOCUMENT)
+    said = {"description": f"What `tpsim {name}` says.", "title": f"{name.title()}Output"}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{name}.json", "$defs": _sorted(named)}
+    return {**head, **_sorted({**whole, **said})}
+
+
+def _shape(told: Any, named: dict[str, Schema]) -> Schema:
+    """The schema of a type; a record's is put among the named ones, and referred to."""
+    outer, inner = get_origin(told), get_args(told)
+    if outer is Annotated:
+        return {**_shape(inner[0], named), **plain(dict(inner[1:]))}
+    if outer is Literal:
+        return {"type": "string", **({"enum": list(inner)} if len(inner) > 1 else {"const": inner[0]})}
+    if outer in (Union, UnionType):
+        return {"anyOf": [_shape(one, named) for one in inner]}
+    if outer is not None:
+        return _container(outer, inner, named)
+    if isinstance(told, type) and issubclass(told, Record):
+        if told.__name__ not in named:
+            named[told.__name__] = {}
+            named[told.__name__] = _record(told, named)
+        return {"$ref": f"#/$defs/{told.__name__}"}
+    return dict(PLAIN[told])
+
+
+def _container(outer: Any, inner: Sequence[Any], named: dict[str, Schema]) -> Schema:
+    """A list, or a map: with all of the keys where its type names them, else with any."""
+    if outer in (list, tuple, Sequence):
+        return {"type": "array", "items": _shape(inner[0], named)}
+    key, value = inner
+    if get_origin(key) is Literal:
+        return _map({name: _shape(value, named) for name in get_args(key)}, get_args(key))
+    return {"type": "object", "additionalProperties": _shape(value, named) or True}
+
+
+def _record(kind: type[Record], named: dict[str, Schema]) -> Schema:
+    fields = {name: _field(kind, name, named) for name in names(kind)}
+    said = {"description": _paragraph(getdoc(kind) or ""), "title": kind.__name__}
+    return _sorted({**_map(fields, [name for name, always in names(kind).items() if always]), **said})
+
+
+def _map(fields: Mapping[str, Schema], required: Sequence[str]) -> Schema:
+    return {"type": "object", "properties": dict(fields), "required": list(required)}
+
+
+def _field(kind: type[Record], name: str, named: dict[str, Schema]) -> Schema:
+    """The schema of one attribute, with its title and its meaning."""
+    told, meaning = _declared(kind, name)
+    made = _shape(told, named)
+    title = {} if "$ref" in made else {"title": name.title().replace("_", " ")}
+    said = {"description": f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."} if meaning else {}
+    return _sorted({**made, **title, **said})
+
+
+def _declared(kind: type, name: str) -> tuple[Any, str]:
+    """The type of an attribute and its meaning: a docstring, or the class's line."""
+    found = getattr_static(kind, name, None)
+    if isinstance(found, Of):
+        return get_args(found.__orig_class__)[0], found.meaning  # type: ignore[attr-defined]  # of what is subscripted
+    function = {property: "fget", cached_property: "func"}.get(type(found))
+    if function:
+        made = getattr(found, function)
+        return get_type_hints(made, include_extras=True)["return"], _paragraph(getdoc(made) or "")
+    owner = next(one for one in kind.__mro__ if name in get_annotations(one))
+    alone = SimpleNamespace(__annotations__={name: re.sub(r"^ClassVar\[(.*)\]$", r"\1", get_annotations(owner)[name])})
+    told = get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)
+    return told[name], _line(getdoc(owner) or "", name)
+
+
+def _paragraph(doc: str) -> str:
+    """The first paragraph of a docstring in one line."""
+    return " ".join(doc.partition("\n\n")[0].split())
+
+
+def _line(doc: str, name: str) -> str:
+    """What a class's docstring says of a field: ``name, name  the meaning``, with the indented lines below it."""
+    for match in re.finditer(r"^(\w+(?:, \w+)*)  +(\S.*(?:\n +\S.*)*)", doc, re.MULTILINE):
+        if name in match[1].split(", "):
+            return " ".join(match[2].split())
+    return ""
+
+
+def _sorted(schema: Schema) -> Schema:
+    return dict(sorted(schema.items()))

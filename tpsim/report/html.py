@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from tpsim.report.bars import Bar
     from tpsim.report.numbers import Kind
     from tpsim.report.picture import Picture
-    from tpsim.report.table import Document, Line, TableText
+    from tpsim.report.table import Bar, Document, Line, TableText
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -6,18 +6,45 @@ Vega-Lite is a grammar of graphics whose documents are plain data: https://vega.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from json import dumps
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.report.numbers import UnitScale, scale
-from tpsim.report.picture import Curves, Picture, Spans
-from tpsim.report.thin import IN_TURN, MOST_SPANS, thinned
+from tpsim.report.picture import Curves, Picture, Span, Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.report.picture import Curve, Measure
+
+MOST_SPANS = 6000
+"""Spans that a picture has room for, whatever its lanes are."""
+
+IN_TURN = "several in turn"
+"""The sort of a stretch in which several sorts lie, each too short to be seen."""
+
+
+def thinned(lane: Sequence[Span], whole: float, cells: int) -> list[Span]:
+    """A lane as it is, or of more spans than cells what lies in each cell: equal neighbours are one span.
+
+    whole  seconds of all lanes, which the cells share
+    """
+    if len(lane) <= cells:
+        return list(lane)
+    sorts: dict[int, set[str]] = {}
+    for start, end, sort, _ in lane:
+        first = int(start / whole * cells)
+        for at in range(first, max(first + 1, round(end / whole * cells))):
+            sorts.setdefault(at, set()).add(sort)
+    cell = whole / cells
+    alone = {at: here.pop() if len(here) == 1 else IN_TURN for at, here in sorts.items()}
+    between = {at for at in alone if alone.get(at - 1) == alone.get(at + 1) == IN_TURN}
+    seen = [(at, IN_TURN if at in between else sort) for at, sort in sorted(alone.items())]
+    runs = (list(run) for _, run in groupby(enumerate(seen), key=lambda one: (one[1][0] - one[0], one[1][1])))
+    return [Span(run[0][1][0] * cell, min((run[-1][1][0] + 1) * cell, whole), run[0][1][1]) for run in runs]
+
 
 SCHEMA, VERSION = "https://vega.github.io/schema/vega-lite/v5.json", "5.21"
 """Which Vega-Lite: what notebooks draw, and what a report is drawn by."""

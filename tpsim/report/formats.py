@@ -1,0 +1,123 @@
+"""Answers as other programs read them: CSV, JSON, Parquet files and pandas frames."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from importlib import import_module
+from io import StringIO
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from tpsim.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+
+def csv_text(records: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+    """`records` with their keys as header, in the order in which they first appear; None is an empty cell.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+
+    columns  what the header says where there is no record
+    """
+    keys = list(dict.fromkeys(key for record in records for key in record)) or list(columns)
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(keys)
+    writer.writerows([_csv_cell(record.get(key)) for key in keys] for record in records)
+    return out.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return _csv_cell(",".join(map(str, value)))
+    if not isinstance(value, str):
+        return repr(value) if isinstance(value, float) else str(value)
+    said = printable(value)
+    return f"'{said}" if FORMULA.match(said) else said
+
+
+FORMULA = re.compile(r"[=@\t]|[+-](?![\d.][\w .,%/+-]*$)")
+"""How a text begins that a spreadsheet runs; ``-32.4 ms`` is none."""
+
+
+class NoNumber(ValueError):  # noqa: N818  # it says what was found
+    """An infinity or nan, which JSON does not have (RFC 8259, section 6)."""
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """`document` as JSON, what is not printable as an escape. Raises NoNumber, with the place, for infinity or nan."""
+    try:
+        made = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return "\n".join(map(_escaped, made.split("\n")))
+    except ValueError:
+        raise NoNumber(next(_endless(document, ""))) from None
+
+
+def _escaped(line: str) -> str:
+    """A line without what would steer a terminal which it is shown on; JSON itself escapes the first 32."""
+    if line.isprintable():
+        return line
+    escapes = (char.encode("utf-16-be", "surrogatepass").hex() for char in line)
+    return "".join(
+        char if char.isprintable() else "".join(f"\\u{escape[at : at + 4]}" for at in range(0, len(escape), 4))
+        for char, escape in zip(line, escapes, strict=True)
+    )
+
+
+def _endless(value: Any, at: str) -> Iterator[str]:
+    """Where in a document a number is no number, and which: ``result.step.time_s is inf``."""
+    if isinstance(value, float) and not isfinite(value):
+        yield f"{at} is {value}"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, held in items:
+        yield from _endless(held, f"{at}.{key}" if at else str(key))
+
+
+TOLD = b"tpsim"
+"""The key of a file's metadata under which it says what is no row."""
+
+
+def write_parquet(
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], told: Mapping[str, Any]
+) -> None:
+    """Write rows with what is told beside them.
+
+    columns  name -> type as Arrow calls it: int64, double, bool, string
+    """
+    pa, parquet = _arrow()
+    schema = pa.schema(
+        [(name, pa.type_for_alias(kind)) for name, kind in columns.items()], metadata={TOLD: json.dumps(told)}
+    )
+    whole = [{name: row.get(name) for name in columns} for row in rows]
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    parquet.write_table(pa.Table.from_pylist(whole, schema=schema), beside)
+    beside.replace(path)
+
+
+def read_parquet(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of a file, and what it tells beside them."""
+    _, parquet = _arrow()
+    table = parquet.read_table(path)
+    return table.to_pylist(), json.loads(table.schema.metadata[TOLD])
+
+
+def _arrow() -> tuple[Any, Any]:
+    """What reads and writes Parquet: an extra, which has types or not."""
+    return import_module("pyarrow"), import_module("pyarrow.parquet")
+
+
+def frame(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """`records` as a frame: a row each, columns in the order of their keys."""
+    import pandas as pd
+
+    return pd.DataFrame([dict(record) for record in records])
