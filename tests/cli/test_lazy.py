@@ -16,13 +16,18 @@ NUMERIC = {"numpy", "pandas", "sympy", "jinja2", "vl_convert"}
 HEAVY = NUMERIC | {"pydantic", "rich"}
 
 
-def loaded(*commands):
-    """The top-level modules of a process of its own after it has run these command lines."""
+def modules(*commands):
+    """The modules of a process of its own after it has run these command lines."""
     probe = PROBE.format(commands=[command.split() for command in commands])
     out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    codes, modules = json.loads(out.splitlines()[-1])
+    codes, names = json.loads(out.splitlines()[-1])
     assert set(codes) == {0}
-    return {module.partition(".")[0] for module in modules}
+    return set(names)
+
+
+def loaded(*commands):
+    """Their top-level packages."""
+    return {module.partition(".")[0] for module in modules(*commands)}
 
 
 def test_help_loads_no_library():
@@ -49,8 +54,21 @@ def test_the_probe_would_notice():
     assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= drawn
 
 
-def test_a_table_off_a_terminal_needs_no_rich():
-    assert "rich" not in loaded(TABLES[0])
+ELSEWHERE = ("answers.cheapest", "answers.search", "answers.trace", "algebra.search", "layouts", "claims", "guard")
+ELSEWHERE += ("machine.book", "machine.curve", "machine.unstated", "machine.yardstick", "fabric.change", "calibrate")
+ELSEWHERE += ("cost.formula", "cost.launched", "cost.steady", "program.serving", "program.huggingface", "reference")
+"""Of tpsim what other verbs, machines and schedules need: not a plan of one microbatch after the other."""
+
+MOST = 160
+"""Modules of ours that a plan may load."""
+
+
+def test_a_plan_loads_no_rich_off_a_terminal_and_of_tpsim_what_it_runs():
+    there = modules(TABLES[0])
+    ours = {name.removeprefix("tpsim.") for name in there if name.partition(".")[0] == "tpsim"}
+    assert "rich" not in there
+    assert ours.isdisjoint(ELSEWHERE)
+    assert len(ours) <= MOST
 
 
 def test_csv_and_json_need_neither_pandas_nor_rich():

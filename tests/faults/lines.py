@@ -355,8 +355,8 @@ FAULTS = [
     Fault(
         "a layer more is folded than a chunk has",
         peak._in_turn,
-        "times - 1",
-        "times",
+        "range(times)",
+        "range(times + 1)",
         f"verify {STAGES}",
         "bytes at most",
     ),

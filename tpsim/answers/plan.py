@@ -71,8 +71,7 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
     """
-    shelf = shelf or Shelf()
-    question = filled_up(question, shelf)
+    question = filled_up(question, shelf := shelf or Shelf())
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             from tpsim.answers.cheapest import CheapestPath

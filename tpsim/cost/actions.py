@@ -144,7 +144,7 @@ class Actions:
             mine = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
             often = [op for op in mine if op.where.act in acts and op.where.index("microbatches") is not None]
             added = [op for op in mine if once and self._once(op, acts)]
-            self._known[key] = Builder(self, chunk, acts, place, often, added).part(self.ops)
+            self._known[key] = Builder(self, chunk, acts, place, often, added).part()
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
@@ -170,6 +170,16 @@ class Actions:
         if "maker" not in self._known:
             self._known["maker"] = {op.output: op for op in self.ops}
         return self._known["maker"]  # type: ignore[no-any-return]  # put there above
+
+    def readers(self) -> dict[Array, list[Op]]:
+        """The ops of microbatches that read each array."""
+        if "readers" not in self._known:
+            found: defaultdict[Array, list[Op]] = defaultdict(list)
+            for op in self.ops:
+                for x in op.inputs if op.where.index("microbatches") is not None else ():
+                    found[x].append(op)
+            self._known["readers"] = found
+        return self._known["readers"]  # type: ignore[no-any-return]  # put there above
 
     def _runs(self, where: Where, chunk: Chunk) -> bool:
         return bool(where.index("layers") is not None or self.stages.times(where, chunk))

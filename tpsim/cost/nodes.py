@@ -25,6 +25,9 @@ class Calls(Protocol):
     def maker(self) -> dict[Array, Op]:
         """The op of every array."""
 
+    def readers(self) -> Mapping[Array, Sequence[Op]]:
+        """The ops of microbatches that read each array."""
+
     def of(self, op: Op) -> list[Collective]:
         """The calls that an op's moves travel in, the first first."""
 
@@ -63,8 +66,8 @@ class Builder:
     new: dict[str, frozenset[int]] = field(default_factory=dict)
     streaming: set[str] = field(default_factory=set)
 
-    def part(self, ops: Sequence[Op]) -> Part:
-        """All of it; `ops` are the program's."""
+    def part(self) -> Part:
+        """All of it."""
         producer = self.actions.maker()
         come = {op.output for op in self.often if any(call.streamed for call in self.actions.of(op))}
         self.streaming = {op.where.kernel for op in self.often if op.where.kernel and come.intersection(op.inputs)}
@@ -74,21 +77,22 @@ class Builder:
         for op in (*self.often, *(self.once if self.acts != "F" else ())):
             self._add(op, producer)
         lanes = Counter(piece.lane for piece in self.pieces)
-        shared = [replace(piece, share=Fraction(1, lanes[piece.lane])) for piece in self.pieces]
+        shares = {lane: Fraction(1, many) for lane, many in lanes.items()}
+        shared = [replace(piece, share=shares[piece.lane]) for piece in self.pieces]
         nodes = tuple(Node(piece, tuple(sorted(reads))) for piece, reads in zip(shared, self.reads, strict=True))
-        return Part(nodes, frozenset(self.takes), self._gives(ops))
+        return Part(nodes, frozenset(self.takes), self._gives())
 
-    def _gives(self, ops: Sequence[Op]) -> tuple[int, ...]:
+    def _gives(self) -> tuple[int, ...]:
         """The nodes whose results another part of the stack reads in the same phase."""
         if not self.often:
             return ()
-        phase, mine = self.often[0].where.phase, set(map(id, self.often))
-        outside = (
-            op
-            for op in ops
-            if op.where.phase == phase and op.where.index("microbatches") is not None and id(op) not in mine
-        )
-        found = {node for op in outside for x in op.inputs for node in self.made.get(x, ())}
+        phase, mine, readers = self.often[0].where.phase, set(map(id, self.often)), self.actions.readers()
+        found = {
+            node
+            for x, nodes in self.made.items()
+            if nodes and any(op.where.phase == phase and id(op) not in mine for op in readers.get(x, ()))
+            for node in nodes
+        }
         return tuple(sorted(node for node in found if self.acts == "W" or not self.pieces[node].late))
 
     def _add(self, op: Op, producer: Mapping[Array, Op]) -> None:
@@ -178,8 +182,10 @@ class Builder:
 
     def _beside(self, op: Op, reads: frozenset[int]) -> list[int]:
         """The sums of blocks that travel beside the kernel that makes them, issued with its first part."""
-        where, found = op.where, []
-        mine = [one for one in self.often if where.kernel in self.streaming and one.where.act == where.act]
+        where, found = op.where, list[int]()
+        if where.kernel not in self.streaming:
+            return found
+        mine = [one for one in self.often if one.where.act == where.act]
         made = {one.output for one in mine if one.where.kernel == where.kernel}
         for one in (one for one in mine if one.inputs and one.inputs[0] in made):
             for call in self.actions.of(one):

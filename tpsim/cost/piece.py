@@ -92,17 +92,14 @@ class Piece:
     def __post_init__(self) -> None:
         """What follows."""
         lane = LANE[self.call.op] if self.call else COMPUTE
-        told = {
-            "lane": lane,
-            "beside": self.call is not None and not self.blocks,
-            "streamed": self.call is not None and self.call.streamed,
-            "settles": lane == GRADIENTS,
-            "fetches": lane == WEIGHTS,
-            "is_product": any(isinstance(op, Einsum) and op.is_matmul for op in self.ops),
-            "late": self.act == "W",
-        }
-        for name, value in told.items():
-            object.__setattr__(self, name, value)
+        put = object.__setattr__
+        put(self, "lane", lane)
+        put(self, "beside", self.call is not None and not self.blocks)
+        put(self, "streamed", self.call is not None and self.call.streamed)
+        put(self, "settles", lane == GRADIENTS)
+        put(self, "fetches", lane == WEIGHTS)
+        put(self, "is_product", any(op.is_matmul for op in self.ops if isinstance(op, Einsum)))
+        put(self, "late", self.act == "W")
 
     @property
     def may_be_cut(self) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra.moves import MoveKind
-from tpsim.cost import formula
 from tpsim.cost.collectives import Collective, Sent
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Dtype
@@ -121,7 +120,9 @@ class Row(Record):
     @property
     def formula(self) -> str:
         """The wire bytes of one call, in symbols."""
-        return formula.text(self.call.wire_bytes(self.sizes.symbols))
+        from tpsim.cost.formula import text
+
+        return text(self.call.wire_bytes(self.sizes.symbols))
 
 
 def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
@@ -168,11 +169,13 @@ def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
 
     A term per group of axes, since those do not factor together.
     """
+    from tpsim.cost.formula import text
+
     groups: dict[tuple[str, ...], list[Collective]] = {}
     for one in found:
         groups.setdefault(one.axes, []).append(one)
     sums = (total(one.wire_bytes(sizes) * one.count(sizes) for one in group) for group in groups.values())
-    return " + ".join(formula.text(each / per) for each in sums) or "0"
+    return " + ".join(text(each / per) for each in sums) or "0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,12 +115,14 @@ class Placement:
 
     def change(self, move: Move) -> Change | None:
         """Where the blocks go that a permute moves, or each hop of a streamed move; None for any other move."""
-        from tpsim.fabric.change import Change, Shift
-
         if move.streamed:
+            from tpsim.fabric.change import Shift
+
             return Shift(tuple(self.pieces[axis] for axis in move.axes), tuple(range(len(move.axes))))
         if move.kind != "permute":
             return None
+        from tpsim.fabric.change import Change
+
         return Change(tuple(self.pieces[axis] for axis in move.axes), tuple(map(move.axes.index, move.reordered)))
 
     def describe(self) -> list[str]:

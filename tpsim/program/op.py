@@ -165,18 +165,22 @@ class Index(Op):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Einsum(Op):
-    """A product of one or two operands by dim names; dims absent from the output are contracted (summed)."""
+    """A product of one or two operands by dim names; dims absent from the output are contracted (summed).
 
-    @property
-    def contracted(self) -> tuple[str, ...]:
-        """Dims of the operands that the output does not have."""
-        seen = dict.fromkeys(dim for array in self.inputs for dim in array.dims)
-        return tuple(dim for dim in seen if dim not in self.output.dims)
+    contracted  dims of the operands that the output does not have
+    is_matmul   True if real numbers are multiplied and summed: what a matrix unit runs
+    """
 
-    @property
-    def is_matmul(self) -> bool:
-        """True if real numbers are multiplied and summed: what a matrix unit runs."""
-        return bool(len(self.inputs) > 1 and self.contracted and all(a.role != "index" for a in self.inputs))
+    contracted: tuple[str, ...] = field(init=False, repr=False)
+    is_matmul: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """What follows, which is asked for often."""
+        seen, out = dict.fromkeys(dim for array in self.inputs for dim in array.dims), self.output.dims
+        contracted = tuple([dim for dim in seen if dim not in out])
+        real = len(self.inputs) > 1 and all(array.role != "index" for array in self.inputs)
+        object.__setattr__(self, "contracted", contracted)
+        object.__setattr__(self, "is_matmul", bool(real and contracted))
 
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """FLOPs of one device, one run: 2 x the product of all local dims for a matmul, else 0 (not modelled)."""

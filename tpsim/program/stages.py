@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import ALIKE, ONE, counted, stack
@@ -42,10 +42,13 @@ class Stages:
 
     ranks: int
     chunks: tuple[Chunk, ...]
+    _of: dict[int, tuple[Chunk, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, rank: int) -> tuple[Chunk, ...]:
-        """The chunks of a rank."""
-        return tuple(chunk for chunk in self.chunks if chunk.rank == rank)
+        """The chunks of a rank, which every op is asked for: looked for once."""
+        if rank not in self._of:
+            self._of[rank] = tuple(chunk for chunk in self.chunks if chunk.rank == rank)
+        return self._of[rank]
 
     def chunk_layers(self, rank: int) -> tuple[int, ...]:
         """The layers of each chunk of a rank."""

@@ -9,9 +9,8 @@ are chosen by seconds, which are no formulas. numpy and sympy are touched only w
 from __future__ import annotations
 
 import math
-import sys
 from fractions import Fraction
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,26 +31,29 @@ class Size(Protocol):
     def __rtruediv__(self, other: Any, /) -> Any: ...
 
 
-PLAIN = frozenset({int, float, bool, Fraction})
+EXACT = frozenset({int, bool, Fraction})
+"""Types of numbers that are never rounded."""
+
+PLAIN = EXACT | {float}
 """Types of numbers that no package brings."""
 
 
-def _loaded(package: str, value: object) -> bool:
-    """True if `value` is an instance of a type that `package` defines (only then can the package be loaded)."""
-    kind = type(value)
-    return kind not in PLAIN and kind.__module__.partition(".")[0] == package
+@cache
+def _package(kind: type) -> str:
+    """The package that defines a type; asked for by every operation, so no line of Python may run for it twice."""
+    return kind.__module__.partition(".")[0]
 
 
 def _symbolic(*values: object) -> bool:
-    return "sympy" in sys.modules and any(_loaded("sympy", value) for value in values)
+    return "sympy" in map(_package, map(type, values))
 
 
 def _array(*values: object) -> bool:
-    return "numpy" in sys.modules and any(_loaded("numpy", value) for value in values)
+    return "numpy" in map(_package, map(type, values))
 
 
 def _exact(*values: object) -> bool:
-    return all(isinstance(value, int | Fraction) for value in values)
+    return EXACT.issuperset(map(type, values))
 
 
 def _reduced(value: Fraction) -> int | Fraction:
@@ -68,8 +70,8 @@ def over(a: Size, b: Size) -> Any:
         return a // b  # what most sizes do, without a Fraction on the way
     if type(b) is float and type(a) in PLAIN:
         return a / b
-    if isinstance(a, int | Fraction) and isinstance(b, int | Fraction):
-        return _reduced(Fraction(a) / b)
+    if _exact(a, b):
+        return _reduced(Fraction(a) / b)  # type: ignore[call-overload]
     if _symbolic(a, b):
         import sympy
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.op import Program
     from tpsim.question.divisibility import At
-    from tpsim.question.scenario_file import RecomputeFields
+    from tpsim.question.shelf import Shelf
     from tpsim.question.stated import Stated
 
 SELECTIVE = "attention"
@@ -32,20 +32,22 @@ DROPS: Mapping[str, tuple[str, ...]] = {"none": (), "selective": (SELECTIVE,), "
 """`RecomputeFields.base` -> what it drops."""
 
 
-def recomputing(fields: RecomputeFields, practice: Practice, model: Model, laid: Layout, at: At) -> Practice:
+def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, shelf: Shelf) -> Practice:
     """The practice with what the scenario drops, and how that is run once more.
 
     Some layers alone are recomputed whole unless it says what they drop.
 
     Raises InputError for names that a layer does not have, and for layers of which nothing is dropped.
     """
+    fields = read.file.recompute
     if fields.drop:
-        _known(fields.drop, practice, model, laid, at)
+        kernels, arrays = shelf.layer(model, laid, practice, lambda: _names(_program(practice, model, laid)))
+        _known(fields.drop, kernels, arrays, read.at)
     base = fields.base or ("full" if fields.layers and not fields.drop else "none")
     dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
     if fields.layers and not dropped:
         message = f"{fields.layers} layers of each chunk are recomputed, and nothing of them is dropped"
-        raise InputError.one("nothing-dropped", message, at("recompute"), "write base: full, or leave layers out")
+        raise InputError.one("nothing-dropped", message, read.at("recompute"), "write base: full, or leave layers out")
     replay = fields.replay or practice.replay
     return replace(practice, recompute=dropped, recompute_layers=fields.layers, replay=replay)
 
@@ -113,13 +115,17 @@ def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
         raise InputError.one("too-many-layers", message, at("recompute", "layers"), remedy)
 
 
-def _known(names: tuple[str, ...], practice: Practice, model: Model, laid: Layout, at: At) -> None:
-    """Refuse names of nothing that a layer makes."""
-    made = [op for op in _program(practice, model, laid).ops if op.where.act == "F" and op.where.place == "layer"]
+def _names(program: Program) -> tuple[set[str], set[str]]:
+    """The kernels of a layer's forward, and the arrays that it makes."""
+    made = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
     kernels = {op.where.kernel for op in made if op.where.kernel}
     here = {op.output for op in made}
     edges = {op.output for op in made if isinstance(op, Reshard) and not here & {*op.inputs}}
-    arrays = {x.name for x in here - edges if x.role == "activation"}
+    return kernels, {x.name for x in here - edges if x.role == "activation"}
+
+
+def _known(names: tuple[str, ...], kernels: set[str], arrays: set[str], at: At) -> None:
+    """Refuse names of nothing that a layer makes."""
     for name in names:
         if name not in {*kernels, *map(kind, kernels), *arrays}:
             (problem,) = unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays})).problems

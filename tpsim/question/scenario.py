@@ -66,7 +66,7 @@ def resolve(
     workload = inference_of(read, mesh) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = placement_of(read, machine, split)
-    practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
+    practice = levelled(_practice(read, model, split.layout, shelf), split.layout, placement, read.at)
     schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
     question = Question(
         stated=read,
@@ -206,7 +206,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 
-def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
+def _practice(read: Stated, model: Model, laid: Layout, shelf: Shelf) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket", "rows")
@@ -222,7 +222,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
         return served(practice)
     practice = replace(practice, overlap=practice.overlap.at(laid.zero))
     check_shared(practice, laid, model, read.at)
-    practice = recomputing(read.file.recompute, practice, model, laid, read.at)
+    practice = recomputing(read, practice, model, laid, shelf)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))
 
 

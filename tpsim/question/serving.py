@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dims import HELD
 from tpsim.program.layout import Overlap, Practice, Rows
-from tpsim.program.serving import Serving
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.question.divisibility import nearest
 from tpsim.question.question import Inference
@@ -41,6 +40,8 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
     fills = fields.batch == "largest"
     common: dict[str, Any] = {"kind": fields.kind, "fills": fills, "global_batch": fields.batch}
     common |= {"global_batch": mesh.devices} if fills else {}
+    from tpsim.program.serving import Serving
+
     decoding = Serving(phase="decode", sampling=fields.sampling)
     if isinstance(fields, PrefillFields):
         prompt, cached = fields.prompt, fields.cached

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -11,6 +11,7 @@ from tpsim.cost.kernels import kernels
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
+from tpsim.program.layout import Overlap
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
@@ -18,7 +19,7 @@ from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from pathlib import Path
 
     from tpsim.cost.collectives import Collective
@@ -69,6 +70,7 @@ class Shelf:
     models: dict[Hashable, ModelRead] = field(default_factory=dict)
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
+    layers: dict[Hashable, tuple[set[str], set[str]]] = field(default_factory=dict)
 
     def scenario(self, path: Path) -> Document:
         """The scenario file that others extend. Raises InputError."""
@@ -94,6 +96,17 @@ class Shelf:
         if asked not in self.schedules:
             self.schedules[asked] = pipeline_schedule(*asked)
         return self.schedules[asked]
+
+    def layer(
+        self, model: Model, laid: Layout, practice: Practice, found: Callable[[], tuple[set[str], set[str]]]
+    ) -> tuple[set[str], set[str]]:
+        """The kernels of a layer's forward and what they make, by name; it knows no states, and not what overlaps."""
+        table = ((name, *dims.items()) for name, dims in laid.table.items() if name not in ("grad", "state"))
+        asked = replace(practice, overlap=Overlap())
+        key = (*choices(model).items(), model.stack, *table, asked, *practice.rows.levels, bool(laid.stages))
+        if key not in self.layers:
+            self.layers[key] = found()
+        return self.layers[key]
 
     def lowered(self, question: Question) -> Lowered:
         """The program of a question by the book's paths; questions of one structure share it."""
