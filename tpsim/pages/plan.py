@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import percent
 from tpsim.cost.rollup import RECOMPUTED
-from tpsim.pages.plan_facts import ASSUMPTIONS, NOT_MODELLED, PURPOSES, inference_notes, memory_lines, read_at, told
+from tpsim.pages.plan_facts import (
+    ASSUMPTIONS,
+    NOT_MODELLED,
+    PURPOSES,
+    inference_notes,
+    memory_lines,
+    plan_facts,
+    read_at,
+)
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
@@ -93,7 +101,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*told(result, verbose=verbose), *(read_at(result) if verbose else ())),
+        facts=(*plan_facts(result, verbose=verbose), *(read_at(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,

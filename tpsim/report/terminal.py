@@ -242,8 +242,8 @@ def _has_blocks(stream: TextIO) -> bool:
 
     Python writes UTF-8 where the locale says C, too: who says so has a terminal with no more than ASCII.
     """
-    said = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    if next(filter(None, said), None) in ("C", "POSIX"):
+    locales = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    if next(filter(None, locales), None) in ("C", "POSIX"):
         return False
     try:
         "".join(map(chr, IN_ASCII)).encode(stream.encoding or "utf-8")
@@ -275,8 +275,8 @@ def _facts(document: Document, width: int | None) -> Iterator[Text]:
 
 def _foot(document: Document, width: int | None) -> Iterator[Text]:
     """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
-    for line, (label, said) in zip(document.lines, labelled(document.lines), strict=True):
-        for at, text in enumerate(_wrapped(said, width and max(1, width - len(label)))):
+    for line, (label, verdict) in zip(document.lines, labelled(document.lines), strict=True):
+        for at, text in enumerate(_wrapped(verdict, width and max(1, width - len(label)))):
             yield _text((" " * len(label) if at else label) + text, SAID[line.ok])
     for bar in document.bars:
         yield from map(_text, bar.drawn(width))
