@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import hosts
+from accuracy_figures import KB, band, figures, grouped, spread
+from accuracy_generations import as_hopper, generation, generation_sections, held_out_sections
+from accuracy_hosts import HOST, host_sections
 from accuracy_tables import (
     FEW,
     Based,
@@ -28,20 +30,16 @@ from accuracy_tables import (
     held_out,
     load_once,
     more_ranks,
-    other_hosts,
     shipped,
     source,
     tables,
     two_points,
 )
 from page import ROOT, grid, written
-from shared import by_latencies, fitted, latency_factor, scaled
-from tpsim.calibrate import fitted as hw_fit
+from shared import fitted, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from tpsim.machine.profile import Machine
 
 PAGE = ROOT / "docs" / "accuracy.md"
 
@@ -100,19 +98,7 @@ def _shaped(rest: Sequence[Measured], held: Sequence[Measured]) -> list[Based]:
     return [(table, scaled(load_once(table.machine), factors)) for table in held]
 
 
-def generation(table: Measured) -> str:
-    """That of the chips: what they share is unknown where all of them are left out."""
-    return load_once(table.machine).chip.generation
-
-
 # The page --------------------------------------------------------------------------------------------------------
-
-KB = 2**10
-BANDS = {"floor": "floor, to 64 KiB", "middle": "middle, to 1 MiB", "knee": "knee, to 128 MiB", "plateau": "plateau"}
-"""Heads of the bands of sizes that `tpsim hw fit` reports."""
-
-HOST = "l40s-pcie"
-CARD = "L40S"
 
 
 @dataclass(frozen=True)
@@ -132,42 +118,6 @@ class Gate:
         aimed = "yes" if median <= self.aim[0] and high <= self.aim[1] else "no"
         goals = [f"{one[0]:g} / {one[1]:g}" for one in (self.gate, self.aim)]
         return [self.name, spread(self.points), goals[0], met, goals[1], aimed, spread(plain)]
-
-
-def figures(points: Sequence[Point]) -> tuple[float, float, float]:
-    """Median and 90th percentile of the errors' size, and median error, in percent."""
-    errors = 100 * np.array([point.error for point in points])
-    size = np.abs(errors)
-    return float(np.median(size)), float(np.percentile(size, 90)), float(np.median(errors))
-
-
-def spread(points: Sequence[Point]) -> str:
-    """Median / 90th percentile in words."""
-    if not points:
-        return ""
-    median, high, _ = figures(points)
-    return f"{median:.1f} / {high:.1f}"
-
-
-def by(points: Sequence[Point], same: Callable[[Point], str], order: Sequence[str] = ()) -> Iterator[list[str]]:
-    """Rows of one group each: number of points, errors, bias, errors by band."""
-    groups: dict[str, list[Point]] = {name: [] for name in order}
-    for point in points:
-        groups.setdefault(same(point), []).append(point)
-    for name, found in groups.items():
-        if found:
-            bands = [spread([point for point in found if band(point) == one]) for one in BANDS.values()]
-            yield [name, str(len(found)), spread(found), f"{figures(found)[2]:+.1f}", *bands]
-
-
-def band(point: Point) -> str:
-    """The head of the band of sizes that a point lies in."""
-    return BANDS[hw_fit.band(point.size)]
-
-
-def grouped(points: Sequence[Point], what: str, same: Callable[[Point], str]) -> str:
-    """A table of groups."""
-    return grid([what, "points", "median / p90", "bias", *BANDS.values()], by(points, same))
 
 
 def datasheet_sections(measured: Sequence[Measured]) -> Iterator[str]:
@@ -191,113 +141,6 @@ def datasheet_sections(measured: Sequence[Measured]) -> Iterator[str]:
     yield "## Reported, not scored"
     beside = [point for table in measured if not table.scored for point in datasheet(table)]
     yield grouped(beside, "table", lambda point: f"{point.table.name}: {point.table.why}")
-
-
-HELD_OUT = """\
-## Blackwell, each table left out
-
-Tables of `tests/data/measured_holdout.json`: Blackwell in a node, in a rack and across nodes. Which profile predicts
-them stands in `tests/data/holdout_set.yaml`, chosen by whoever had seen them. One constant is fitted to them, the
-factor of NVLink's latencies over those of Hopper (`hardware/chips/blackwell.yaml`), to the two tables that reach down
-to the floor. "Left out" takes what the other one tells; for the tables above the floor that is what ships.
-
-- **Latencies** do not follow the clock, which is Hopper's: over 8 GPUs they are twice as long, up to 64 MiB. Over two
-  nodes 1.2 times would do, and what ships is too slow there: what a plugin's network takes is in it as well.
-- **Rack.** What 72 GPUs reach is 0.48 of their links if they sum in the switch; the profile has the 0.6 that follows
-  from nodes of 8. NCCL counts with 0.59 (0.74 of 40.1 of 50 GB/s per link) whatever their number: nothing but the table
-  itself says less.
-- **Knee.** 4 and 8 MiB on 8 GPUs take as long as 16 MiB: a change of protocol, as on other machines.
-- **Four nodes.** A loop in a framework needs 380 us for 256 KiB over EFA; nccl-tests on two nodes starts at 51 us.
-"""
-
-OLDER = "dgx-h100"
-"""A machine of the generation before."""
-
-
-def as_hopper(table: Measured) -> Machine:
-    """The table's machine with the latencies of the generation before."""
-    machine = load_once(table.machine)
-    older, own = (one.levels[0].hop_latency.value for one in (load_once(OLDER), machine))
-    return by_latencies(machine, older / own)
-
-
-def told(measured: Sequence[Measured]) -> float:
-    """What the tables that reach the floor tell of latencies over those of the generation before."""
-    return latency_factor([(as_hopper(table), [table.run()]) for table in measured if min(table.sizes) <= 64 * KB])
-
-
-def held_out_sections() -> Iterator[str]:
-    """What profiles predict of each table, its latencies told by the others, by all, and by the generation before."""
-    found, rows = held_out(), []
-    for table in found:
-        factor = told([other for other in found if other is not table])
-        left, older = table.errors(by_latencies(as_hopper(table), factor)), table.errors(as_hopper(table))
-        cells = [
-            cell
-            for points in (left, datasheet(table), older)
-            for cell in (spread(points), f"{figures(points)[2]:+.1f}")
-        ]
-        rows.append(
-            [
-                f"{table.name}: {table.machine}, {table.ranks} ranks",
-                str(len(left)),
-                *cells[:2],
-                f"{factor:.2f}",
-                *cells[2:],
-            ]
-        )
-    yield f"{HELD_OUT.rstrip()}\n\nBoth together tell a factor of {told(found):.2f}."
-    heads = ["left out", "bias", "factor told", "as shipped", "bias", "with Hopper's latencies", "bias"]
-    yield grid(["table", "points", *heads], rows)
-    shipped = [point for table in found for point in datasheet(table)]
-    yield grouped(shipped, "as shipped", lambda point: point.table.name)
-
-
-HOSTS = """\
-## GPUs on PCIe: one card, several hosts
-
-Tables of `tests/data/measured_hosts.json`: the L40S of the scored host A in two more hosts and there again, and another
-card. No figure of them stands in a profile; which profile predicts a host is said in `tests/data/hosts_set.yaml`, by
-whoever had seen the tables. GB/s of all GPUs together, all-reduce, largest size:
-"""
-
-LAWS = """\
-What a law says many GPUs reach, given what few of the same host reach: over measured less 1, in percent.
-"""
-
-REPEATED = """\
-- **No law fits all hosts.** Where cards write to one another (C; E and G, below PCIe switches), each has a path of its
-  own: `l40s-switch` and `rtx-pro-6000`. Where they stage in memory (A, B), eight reach together what four do, but for
-  the slow run of A: `l40s-pcie`. Four passes from five GPUs on would fit that run, and miss B and the other by half.
-  On F, two sockets without switches, NCCL's search settles on two channels of 15 GB/s (its pull request 2127); D, which
-  does not tell its wiring, reaches as little.
-- **The host decides.** An all-reduce of 512 MiB over 8 L40S takes 649 and 441 ms on A, 480 on B, 45 on C. Other hosts:
-  four L40S below one switch reach 22 GB/s each, as two do (nccl issue 1202); RTX 5090 under two Xeon 8480 reach 35
-  each by four and 28 by eight (1639).
-- **What sets a host apart** stands in no datasheet. GPUs write to one another below a common switch, and two of them
-  under AMD; else they stage in the receiver's memory (src/graph/paths.cc, src/transport/shm.cc). That is said to be
-  slow where a socket of EPYC is less than four NUMA nodes (nccl-tests issue 74, nccl 1285), and where buffers of 4 MiB
-  per channel leave the processor's cache (nccl 285; with 1 MiB eight RTX 4090 no longer slow down, 1530). Eight cards
-  below one root read 73 GB/s from memory, below two 114 (the source of E). A to D tell none of this.
-- **Host A does not repeat itself.** The same bytes in another dtype, all-gather and all-to-all from 64 KiB on, took
-"""
-
-
-def host_sections() -> Iterator[str]:
-    """What hosts make of a card, laws of it, and what the shipped profiles predict."""
-    here = [table for table in tables() if table.scored and table.machine == HOST]
-    there = other_hosts()
-    found = hosts.sums([*here, *there], f"{CARD}, host A")
-    yield HOSTS.rstrip()
-    yield grid(["host", *(f"{n} GPUs" for n in hosts.COUNTS)], hosts.sums_rows(found))
-    yield LAWS.rstrip()
-    several = {host: known for host, known in found.items() if len(known) > 1}
-    yield grid(["law", "GPUs", *several], hosts.law_rows(several))
-    again = hosts.repeated(here, [table for table in there if table.machine == HOST])
-    off = ", ".join(f"{np.median(one):.1f} / {np.percentile(one, 90):.1f} % on {n}" for n, one in again.items())
-    yield f"{REPEATED.rstrip()}\n  other times: off by {off} GPUs."
-    points = [point for table in there for point in datasheet(table)]
-    yield grouped(points, "host", lambda point: f"{point.table.why}: {point.table.machine}, {point.table.ranks} GPUs")
 
 
 Goal = tuple[tuple[float, float], tuple[float, float]]
@@ -409,8 +252,7 @@ fixed in `tests/data/scored_set.yaml` before any form or constant was tuned: mac
 inputs of a prediction; custom kernels, tables with guessed or unstated figures and tables under five rows are
 reported, not scored. A profile of the library knows datasheets, what libraries state of themselves (also by what they
 choose among their ways), and a handful of shape constants that all machines share: bandwidths scale with a chip's links
-and memory; latencies between GPUs are those of their generation (`hardware/chips`), which from A100 to H100 and MI300X
-are as their clocks, and on Blackwell are not.
+and memory; latencies between GPUs are those of their generation (`hardware/chips`): see the section on them.
 What is fitted is fitted as `tpsim hw fit` does it, starting from the profile.
 """
 
@@ -430,16 +272,20 @@ NOTES = """\
   datasheet's constants, 3 / 14; a curve over times instead of sizes, 3.5 / 15.4. The tables themselves scatter by
   2.4 / 11.2 (see below). Eight ranks from two and four: laws of hosts that stage (see below); the one that fits
   the slow run, four passes instead of two, comes to 6.7 / 26.8 and is twice too slow on hosts measured beside it.
+- **Two points** are at 16 KiB and 32 MiB. Beyond them the curve comes back to the constants, by half in 5.5 octaves, as
+  the covariance says that it rests on. Before, the last ratio held, which made plateaus worse than the datasheet has
+  them (8 / 18 % off for 2.5 / 7.8) and floors too fast: 7.4 / 19.3 in all, a generation left out. The errors of these
+  tables by size were seen first; the reach of 8 octaves stood before, and the tables of all generations but one say 5
+  to 8 of it by likelihood, whichever is left out.
 - **MI300X** measures 17 to 23 us below 512 bytes and 14 us from 1 KiB on, which no form may follow: time never falls.
   From 388 kB on RCCL counts less for Simple; what that takes there, 25 us and more, is not predicted.
-- **What a chip nobody measured is scaled by.** Latencies are its generation's, or those of the one before: A100's and
-  MI300X's are still as Hopper's by their clocks, Blackwell's are not. The own share goes through memory at 0.75 of its
-  bandwidth: with a generation left out, plateaus of A100 and Hopper are 1.7 / 7.1 off; with 1 TB/s for both instead, to
-  which either alone is nearer (0.92 of A100's memory, 0.62 of Hopper's), 3.6 / 11.7. Sums in the switch between 2 and
-  64 MiB: of two tables of 8 H100 one is predicted 16 % too slow at 4 MiB and the other 10 % too fast, so that no start
-  of theirs fits both; 8 Blackwell take a third longer than predicted at 4 and 8 MiB. What links between two MI300X
-  reach (0.75) is AMD's own figure: plateau 2.1 / 3.5. The 0.8 of RoCE is of one cluster of H100; the one table over
-  RoCE, of another cluster and other chips, has a plateau 8.4 / 11.5 off.
+- **What a chip nobody measured is scaled by.** Latencies are its generation's, or those of the one before. The own
+  share goes through memory at 0.75 of its bandwidth: with a generation left out, plateaus of A100 and Hopper are 1.7 /
+  7.1 off; with 1 TB/s for both instead, to which either alone is nearer (0.92 of A100's memory, 0.62 of Hopper's), 3.6
+  / 11.7. Sums in the switch between 2 and 64 MiB: of two tables of 8 H100 one is predicted 16 % too slow at 4 MiB and
+  the other 10 % too fast, so that no start of theirs fits both; 8 Blackwell take a third longer than predicted at 4 and
+  8 MiB. What links between two MI300X reach (0.75) is AMD's own figure: plateau 2.1 / 3.5. The 0.8 of RoCE is of one
+  cluster of H100; the one table over RoCE, of another cluster and other chips, has a plateau 8.4 / 11.5 off.
 - **Across nodes** the floor of a network is its plugin's. Over Slingshot messages above 4 KiB wait for their receiver:
   the 3.1 us per step that CSCS publishes of it are at most half of what NCCL's times rise by from 4 KiB on. Nothing
   published tells of its 0.9 ms for 1 MiB over two nodes, where 2 MiB take 0.13 ms. The 16 ranks over RoCE and over
@@ -468,6 +314,7 @@ def page() -> str:
         NOTES.rstrip(),
         *datasheet_sections(measured),
         *scatter(measured),
+        *generation_sections(),
         *held_out_sections(),
         *host_sections(),
         *validation(measured),

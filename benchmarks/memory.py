@@ -135,9 +135,10 @@ own for `megatron`, none for `fsdp2`), "its own list" the one of that stack.
 **The lists were found by looking at the runs of their stack**: what they reach there shows that states, layers and
 microbatches in flight are counted right, and is no forecast. What the list of `megatron` says of nanotron's and
 SimuMax's runs, which it was not found by, is one; the margin of a plan's verdict is its 90th percentile. A stack that
-nobody has looked at comes out as the column of kernels alone. Two lists follow from sources: torchtitan's loss is read
-off its code; and gradients of weights have no bytes of their own under Transformer Engine, whose products add them up
-where they lie (fused accumulation) and hand on an empty one of every shape instead (get_dummy_wgrad).
+nobody has looked at comes out as the column of kernels alone. Lists that follow from sources: torchtitan's losses are
+read off its code and PyTorch's; and gradients of weights have no bytes of their own under Transformer Engine, whose
+products add them up where they lie (fused accumulation) and hand on an empty one of every shape instead
+(get_dummy_wgrad).
 """
 
 EXPERTS = """\
@@ -153,16 +154,20 @@ RESERVED = """\
 
 Reserved bytes of published runs over planned peaks, with the list of the stack: what fragmentation, rounding and
 communication buffers of the framework add. Of the runs of torchtitan most state nothing else; some were compiled or
-in fp8, of which the plan knows nothing, so that this band is wide.
+in fp8, of which the plan knows nothing, so that this band is wide. How their cross entropy ran is read off the code at
+their commit (`loss` in the data, with its list): eager, compiled from pull request 1033 on (in December 2024 that was
+turned off), or, under tensor parallelism, PyTorch's parallel loss. It was looked up after four of 26 lay outside.
 """
 
 
 def lists() -> Iterator[str]:
     """What each stack keeps besides, in words."""
     for name, one in chosen()["stacks"].items():
-        keeps = one["practice"]["keeps"]
-        listed = ", ".join(map(str, KEEPS[keeps])) or "nothing"
-        yield f"- {name} ({one['ran']}): {keeps}: {listed} ({KEEPS_SOURCES[keeps]})."
+        lists = {one["ran"]: one["practice"]["keeps"]}
+        lists |= {f"its loss {ran}": keeps for ran, keeps in one.get("losses", {}).items()}
+        for ran, keeps in lists.items():
+            listed = ", ".join(map(str, KEEPS[keeps])) or "nothing"
+            yield f"- {name} ({ran}): {keeps}: {listed} ({KEEPS_SOURCES[keeps]})."
 
 
 LISTED = ("kernels alone", "bundle", "its own list", "states alone")

@@ -50,8 +50,10 @@ class Run:
 
     @property
     def listed(self) -> float:
-        """Tpsim's with the list that was found by looking at runs of this stack, bytes."""
-        return float(self.planned(keeps=self.stack["practice"]["keeps"]).peak_bytes)
+        """Tpsim's with the list of this stack, or of how this run's loss ran, bytes."""
+        eager = self.stack["practice"]["keeps"]
+        keeps = self.stack["losses"][self.row["loss"]] if "loss" in self.row else eager
+        return float(self.planned(keeps=keeps).peak_bytes)
 
     @property
     def states(self) -> float:

@@ -188,9 +188,10 @@ the step at the tenth and the ninetieth of such launches, as `tpsim hw fit` lets
 
 COVERED = """\
 How many runs of a set lie in the band that other sets give, neither its width nor the constants beneath it having
-seen that set: 80 % is what it should be, with the binomial interval of so many runs. Sets weigh alike in the last
-column. Runs of one set are wrong alike, so that these intervals are narrower than what is known. Above 80 % a band is
-wider than it had to be.
+seen that set: 80 % is what it should be. Intervals are of 95 %: the binomial one, as if each run were one of its own,
+and that of sets, as runs of one set are wrong alike; 80 lies in each of the latter. Sets weigh alike in the last
+column. Above 80 % a band is wider than it had to be: over many nodes it reaches 1.48 deviations to either side, where
+that of a normal variable reaches 1.28, because six sets hardly tell how levels of sets scatter.
 """
 
 
@@ -277,7 +278,7 @@ def page() -> str:
         BANDS.rstrip(),
         grid(["kind", "runs", "sets", "low", "high"], kinds()),
         COVERED.rstrip(),
-        grid(["kind", "runs", "sets", "inside, %", "95 % interval", "sets alike, %"], covered()),
+        grid(["kind", "runs", "sets", "inside, %", "of runs", "of sets", "sets alike, %"], covered()),
         "## Changes",
         CHANGES.format(all=len(found), right=right, near=near, factor=NEAR),
         grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),

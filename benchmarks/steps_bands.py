@@ -13,7 +13,7 @@ from steps_runs import Run, by_set, chosen
 from tpsim.calibrate import shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     Logs = np.ndarray[Any, np.dtype[np.float64]]
     Ends = tuple[float, float]
@@ -26,6 +26,9 @@ NODE = 8
 
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 """The ninetieth of a hundred of Student's t with one to nine degrees of freedom."""
+
+STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5th of a hundred of the same."""
 
 NORMAL = 1.2816
 """The ninetieth of a hundred of a normal variable."""
@@ -130,7 +133,7 @@ def by_launch(name: str, kind: str) -> tuple[Logs, Logs]:
 def covered() -> Iterator[list[str]]:
     """Of each set of each kind the share of runs inside the band that others give, and whose guesses widen it."""
     for kind in KINDS:
-        inside, shares_ = [], []
+        inside = []
         for name, own in of_kind(kind).items():
             low, high = band(kind, name)
             least, most = by_launch(name, kind)
@@ -138,13 +141,28 @@ def covered() -> Iterator[list[str]]:
                 least = most = np.zeros(1)
             there = (-np.hypot(low, least) <= own) & (own <= np.hypot(high, most))
             # Of a calibrated set every draw counts as its part of a run.
-            inside.append((there.mean(), len(by_set()[name]) if kind == "calibrated" else len(own)))
-        total = sum(many for _, many in inside)
-        share = sum(part * many for part, many in inside) / total
-        spread = 1.96 * (share * (1 - share) / total) ** 0.5
+            inside.append((float(there.mean()), len(by_set()[name]) if kind == "calibrated" else len(own)))
+        share, alone, together = coverage(inside)
         mean = np.mean([part for part, _ in inside])
-        shares_ = [f"{100 * share:.0f}", f"{100 * (share - spread):.0f} to {100 * (share + spread):.0f}"]
-        yield [words(kind), str(total), str(len(inside)), *shares_, f"{100 * mean:.0f}"]
+        total = sum(many for _, many in inside)
+        ends_ = [f"{100 * max(share - by, 0):.0f} to {100 * min(share + by, 1):.0f}" for by in (alone, together)]
+        yield [words(kind), str(total), str(len(inside)), f"{100 * share:.0f}", *ends_, f"{100 * mean:.0f}"]
+
+
+def coverage(inside: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
+    """The share of runs inside, and half of its 95 % interval: were each run one of its own, and each set.
+
+    inside  of each set the share of its runs, and their number
+
+    The first is the binomial one; the second that of a ratio over clusters, with Student's t for so many (Cochran,
+    Sampling Techniques, 1977, section 9A).
+    """
+    total = sum(many for _, many in inside)
+    share = sum(part * many for part, many in inside) / total
+    off = sum(((part - share) * many) ** 2 for part, many in inside)
+    sets = len(inside)
+    together = STUDENT_95[sets - 2] * (sets / (sets - 1) * off) ** 0.5 / total
+    return share, 1.96 * (share * (1 - share) / total) ** 0.5, together
 
 
 def words(kind: str) -> str:

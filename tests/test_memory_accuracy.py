@@ -41,7 +41,9 @@ def test_the_margin_of_a_known_stack_is_what_its_list_reaches_on_runs_it_was_not
 
 
 def test_a_list_is_what_the_page_says_that_it_was_found_by():
-    assert {one["practice"]["keeps"] for one in memory.chosen()["stacks"].values()} == set(KEEPS) - {"none"}
+    stacks = memory.chosen()["stacks"].values()
+    losses = {keeps for one in stacks for keeps in one.get("losses", {}).values()}
+    assert {one["practice"]["keeps"] for one in stacks} | losses == set(KEEPS)
     assert set(KEEPS) == set(KEEPS_SOURCES)
 
 
@@ -62,7 +64,7 @@ def test_experts_padded_to_capacity_are_within_2_percent_in_the_median_and_5_at_
     assert (median < 2, largest < 5) == (True, True)
 
 
-@pytest.mark.parametrize(("stacks", "share"), [("Megatron and nanotron", 0.95), ("torchtitan", 0.8)])
+@pytest.mark.parametrize(("stacks", "share"), [("Megatron and nanotron", 0.95), ("torchtitan", 0.9)])
 def test_what_allocators_reserve_lies_in_its_band_over_what_is_planned(stacks, share):
     assert memory_more.inside(stacks) >= share
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import steps
+import steps_bands
 import tpsim
 from steps_runs import by_set, chosen, runs
 from tpsim.guard.lock_of_plans import asked_facts
@@ -87,11 +88,20 @@ def test_bands_are_those_of_the_page_and_lie_about_the_step():
     assert all(one.low < 1 < one.high for one in evidence().steps)
 
 
-def test_no_kind_of_runs_lies_in_its_band_by_less_than_80_percent_beyond_chance():
-    """Nor far more: the least that the interval of so many runs allows is at most a tenth above."""
-    for kind, (_, _, inside, interval, _) in parts("Bands")[1].items():
-        low, high = map(float, interval.split(" to "))
-        assert (low - 5 <= 80 <= high, 70 <= float(inside) <= 90) == (True, True), kind
+def test_80_percent_lies_in_the_interval_of_sets_of_every_kind():
+    """Nor is any coverage far off itself. The binomial interval beside it takes runs that are wrong alike for many."""
+    for kind, (_, _, inside, _, sets, _) in parts("Bands")[1].items():
+        low, high = map(float, sets.split(" to "))
+        assert (low <= 80 <= high, 70 <= float(inside) <= 90) == (True, True), kind
+
+
+def test_the_interval_of_sets_is_the_binomial_one_of_so_many_where_runs_of_a_set_are_all_alike():
+    """Ten sets of ten runs, of which eight lie inside wholly: as if ten runs had been seen."""
+    share, alone, together = steps_bands.coverage([(1.0, 10)] * 8 + [(0.0, 10)] * 2)
+    assert share == pytest.approx(0.8)
+    assert alone == pytest.approx(1.96 * (0.8 * 0.2 / 100) ** 0.5)
+    assert together == pytest.approx(2.262 * (0.8 * 0.2 / 9) ** 0.5)
+    assert steps_bands.coverage([(0.8, 10)] * 10)[2] == pytest.approx(0, abs=1e-9)
 
 
 def test_own_runs_better_a_set_and_a_single_one_makes_none_of_a_known_generation_worse_than_its_noise():

@@ -14,7 +14,9 @@ def main() -> None:
     try:
         from tpsim.cli.main import run
 
-        sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+        gc.freeze()  # when Python ends it would look through all that is there, several times over
+        sys.exit(code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -29,7 +29,7 @@ def test_steps_of_unlike_work_are_not_ranked_by_their_seconds(field):
 
 
 def test_a_schedule_that_deadlocks_is_counted_as_refused_and_the_search_goes_on():
-    vary = ["microbatches=8", "zero=1", "tp=4", "pp=2", "schedule=1f1b,interleaved"]
+    vary = ["microbatches=8", "zero=1", "tp=4", "pp=2", "schedule=1f1b,zb-h2"]
     found = search(SMALL, vary=vary, recompute="full", overrides=["practice.overlap.stages=none"], top=20)
     assert {row.schedule for row in found.rows} == {"1f1b"}
     refused = {one.reason: one.layouts for one in found.refused}

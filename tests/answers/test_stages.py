@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import reduce
 
 import pytest
@@ -102,6 +103,46 @@ def test_interleaved_stages_block_in_warm_up_and_flush_unless_they_are_told_othe
     for stage in usual.pipeline.step.stages:
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
         assert parts == pytest.approx(usual.step.time_s, rel=1e-12)
+
+
+def test_what_a_rank_waits_for_on_its_way_is_of_the_send_that_brings_it():
+    step = plan(GPT3, **STAGES).pipeline.step
+    for stage in step.stages[1:-1]:
+        flights = Counter()
+        for message, flight_s, _ in step.ran.gaps(stage.rank):
+            flights[message.channel.act] += flight_s
+        sends = {row.call.where.act: row.exposed_s for row in stage.rows if row.collective == "send"}
+        assert sends == pytest.approx(flights)
+        assert flights["F"] != flights["B"]
+
+
+def test_gradients_of_a_chunk_wait_for_those_of_the_chunk_before_it_on_their_lane():
+    """Links so slow that gradients alone matter: the first are ready when the first chunk has made its own."""
+    slow = {"nvlink": {"link": {"bandwidth": {"value": "30 MB/s", "kind": "guess"}}}}
+    step = plan(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": "gpt-tiny", "layers": 8},
+            "hardware": {"extends": "dgx-h100", "levels": slow},
+            "chips": 4,
+            "mesh": {"pipe": 2, "data": 2},
+            "layout": {"pp": "pipe", "dp": "data"},
+            "pipeline": {"schedule": "interleaved", "chunks": 2},
+            "practice": {"base": "fsdp2", "clip": "none"},
+            "workload": {"seq": 16, "global_batch": 16, "microbatches": 4},
+        }
+    ).pipeline.step
+    for stage in step.stages:
+        order, starts = step.ran.schedule.orders[stage.rank], step.ran.starts[stage.rank]
+        first = min(at for at, action in enumerate(order) if action[-1].act == "W" and action[-1].microbatch == 3)
+        sent = sum(row.busy_s for row in stage.rows if row.op == "gradient" and not row.call.shared)
+        assert starts[first] + sent < stage.own_s < starts[first + 1] + sent
+
+
+def test_new_weights_are_gathered_before_the_first_microbatch_alone():
+    new_weights = plan(GPT3, **STAGES, zero=1, overrides=("practice.overlap.weights=beside",)).pipeline.step
+    odd = {name.partition("_of_")[2] for name in new_weights.counts if name.startswith("F")} - {""}
+    assert odd == {"0"}
 
 
 def test_sequence_parallelism_sends_a_shard():

@@ -134,6 +134,12 @@ def test_a_step_that_no_share_explains_is_named(here):
             "unusable-run",
             (1, "give --base tpu-v4, or a list of its own to each machine"),
         ),
+        (
+            "scenario,seconds",
+            ["megatron-22b-a100,1.1", "megatron-22b-a100,1.1 ms"],
+            "unusable-run",
+            (19, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms"),
+        ),
         ("scenario,seconds", ["megatron-22b-a100,1", "small.yaml,1"], "unusable-run", (1, "give a list to each host")),
     ],
 )

@@ -368,6 +368,7 @@ STAGES = "layout: {tp: tensor, dp: data, pp: spare, zero: 1}\npipeline: {schedul
         ("1f1b", "gpipe", "scenario pipeline.schedule 1f1b -> gpipe; "),
         ("recompute: none", "recompute: full", "scenario practice.recompute none -> full (new); "),
         ("{clip: none}", "{clip: none, overlap: {tensor: none}}", "scenario practice.overlap.tensor beside -> none; "),
+        ("{clip: none}", "{clip: deferred}", "scenario practice.clip none -> deferred; "),
     ],
 )
 def test_a_schedule_recompute_and_overlap_are_causes(tpsim, folder, old, new, said):

@@ -45,7 +45,12 @@ def test_a_table_loads_no_numerics_and_nothing_that_draws():
 
 
 def test_the_probe_would_notice():
-    assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= loaded(f"{TABLES[0]} -v", f"{TABLES[1]} -f html")
+    drawn = loaded(f"{TABLES[0]} -v --color always", f"{TABLES[1]} -f html")
+    assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= drawn
+
+
+def test_a_table_off_a_terminal_needs_no_rich():
+    assert "rich" not in loaded(TABLES[0])
 
 
 def test_csv_and_json_need_neither_pandas_nor_rich():

@@ -202,6 +202,14 @@ def test_what_is_not_stated_is_named_on_the_page(tpsim):
     ) in out
 
 
+@pytest.mark.parametrize("name", ["gpt3-175b-a100-tp8", "gpt3-175b-a100-pipeline", "llama3-70b-h100-decode"])
+def test_what_is_not_modelled_stands_on_the_page(tpsim, name):
+    said = "not modelled: kernels that slow collectives beside them, and each other; jitter, stragglers, "
+    page = tpsim("plan", name).out
+    assert f"\n{said}" in page
+    assert "\nNot modelled\n" in tpsim("plan", name, "-v").out
+
+
 def test_a_demand_on_memory_says_what_it_counts(tpsim):
     out = tpsim("plan", "llama3-70b-h100", "--set", "require={memory: < 60 GB}").out
     assert "\nrequire memory < 60 GB: holds (56.23 GB of states)\n" in out

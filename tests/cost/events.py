@@ -141,6 +141,14 @@ class Ranks:
         closing = not any(act == "F" for action in order[i - 2 :] for act, _, _ in action) and i > 1
         return (opening and bool(former) and i < len(order)) or closing
 
+    def seconds_of_pairs(self, rank: int) -> set[int]:
+        """Actions right before which nothing is sent or taken, where orders of several chunks block."""
+        forward = [all(act == "F" for act, _, _ in action) for action in self.orders[rank]]
+        warm = forward.index(False)
+        if self.blocking is not True or self.last < len(self.orders) or not any(forward[warm:]):
+            return set()
+        return {i for i in range(1, len(forward)) if forward[i - 1] and not forward[i]}
+
     def exchange(self, outbox: Sequence[Pass], inbox: Sequence[Pass], held: bool) -> Process:
         """Hand over what is to be sent, ask for what is to come, and wait."""
         for one in outbox:
@@ -151,15 +159,19 @@ class Ranks:
 
     def rank(self, rank: int) -> Process:
         outbox: list[Pass] = []
-        for i, action in enumerate(self.orders[rank]):
+        order, second = self.orders[rank], self.seconds_of_pairs(rank)
+        for i, action in enumerate(order):
             takes = [made for one in action if (made := needed(one, self.last)) and made not in action]
-            yield from self.exchange(outbox, self.far(rank, action), self.stands(rank, i))
+            if i not in second:
+                both = [*action, *(order[i + 1] if i + 1 in second else ())]
+                yield from self.exchange(outbox, self.far(rank, both), self.stands(rank, i))
+                outbox = []
             yield from [self.done[made] for made in takes if made[1] % len(self.orders) == rank]
             yield sum(self.seconds[chunk, act] for act, chunk, _ in action)
             self.world.happen(self.ends[rank, i])
             for one in action:
                 self.world.happen(self.done[one])
-            outbox = [one for one in action if one in self.receiver]
+            outbox += [one for one in action if one in self.receiver]
         yield from self.exchange(outbox, (), self.stands(rank, len(self.orders[rank])))
 
     def channel(self, messages: Sequence[Pass]) -> Process:
@@ -193,7 +205,8 @@ def pipeline(
     seconds   of a pass, by (chunk, act)
     flights   of the message that a pass leaves behind, by (chunk, act); one message at a time from rank to rank and act
     blocking  what a rank sends and receives between two actions holds it up from its entry until the last has arrived,
-              and a message flies when sender and receiver have entered; "steady": but for those in whose way a rank is
+              and a message flies when sender and receiver have entered; of several chunks not between a forward and the
+              backward behind it, unless all forwards come first; "steady": but for those in whose way a rank is
               neither among the forwards that its order begins with nor among what comes behind its last forward
     """
     return Ranks(orders, seconds, flights, blocking=blocking).run()

@@ -65,7 +65,16 @@ def test_a_step_ends_when_the_worked_example_says(one, seconds, c, end):
 
 
 @pytest.mark.parametrize(
-    ("p", "seconds", "bubble"), [(4, (1, 1, 1), 0), (8, (1, 1, 1), 0), (4, (1, 1.2, 0.8), 1.8), (8, (1, 1.2, 0.8), 4.2)]
+    ("p", "seconds", "bubble"),
+    [
+        (4, (1, 1, 1), 0),
+        (8, (1, 1, 1), 0),
+        (16, (1, 1, 1), 0),
+        (4, (1, 1.2, 0.8), 1.8),
+        (8, (1, 1.2, 0.8), 4.2),
+        (4, (2, 3, 1), 9),
+        (8, (2, 3, 1), 21),
+    ],
 )
 def test_h2_leaves_the_bubble_of_a_parallelogram(p, seconds, bubble):
     assert ran("zb-h2", p, 3 * p, seconds).span - 3 * p * sum(seconds) == pytest.approx(bubble, abs=1e-9)
@@ -119,14 +128,20 @@ def test_with_fewer_microbatches_than_ranks_only_zero_bubble_orders_save(p, m, f
 
 @given(st.integers(2, 6), st.integers(2, 3), st.integers(2, 3), st.tuples(durations, durations, durations))
 def test_sends_lengthen_each_schedule_by_those_on_its_critical_path(p, v, times, seconds):
-    """c small: 1F1B (2m(p-1)/p + 2(p-2)) c, GPipe 2(p-1) c, interleaved 2(pv-1) c; ZB-H1 4(p-1) c at F = B = W."""
-    m, c = p * times, min(seconds) / 1000
-    for name, counted, chunks in (
-        ("1f1b", 2 * m * (p - 1) / p + 2 * (p - 2), 1),
-        ("gpipe", 2 * (p - 1), 1),
-        ("interleaved", 2 * (p * v - 1), v),
+    """c small: 1F1B (2m(p-1)/p + 2(p-2)) c, GPipe 2(p-1) c, interleaved 2(pv-1) c.
+
+    ZB-H1 4(p-1) c where W is the shortest; ZB-H2 (p-1) c to the end where F = B = W.
+    """
+    f, b, _ = seconds
+    m, c, shortest = p * times, min(seconds) / 1000, (f, b, min(seconds))
+    for name, counted, chunks, passes in (
+        ("1f1b", 2 * m * (p - 1) / p + 2 * (p - 2), 1, seconds),
+        ("gpipe", 2 * (p - 1), 1, seconds),
+        ("interleaved", 2 * (p * v - 1), v, seconds),
+        ("zb-h1", 4 * (p - 1), 1, shortest),
+        ("zb-h2", p - 1, 1, (f, f, f)),
     ):
-        still, sent = (ran(name, p, m, seconds, each, v=chunks).end for each in (0, c))
+        still, sent = (ran(name, p, m, passes, each, v=chunks).end for each in (0, c))
         assert sent - still == pytest.approx(counted * c, rel=1e-6), name
 
 
@@ -144,6 +159,13 @@ def test_sends_that_block_are_exchanged_in_pairs():
     seconds = (18.522, 18.086, 9.337)
     assert ran("1f1b", 8, 24, seconds, 0.6).end == pytest.approx(31 * sum(seconds) + 54 * 0.6, rel=1e-12)
     assert round(ran("1f1b", 8, 24, seconds, 0.6, blocking=True).end, 1) == 1459.7
+
+
+@pytest.mark.parametrize(("p", "v"), [(2, 2), (4, 2), (4, 3), (8, 2)])
+def test_interleaved_stages_that_block_exchange_once_for_each_pair_of_passes(p, v):
+    """Megatron-LM before May 2023: a microbatch more takes F + B + W and a message for each of its chunks."""
+    c, step = 0.05, [ran("interleaved", p, p * k, (1, 1.2, 0.8), 0.05, v=v, blocking=True).end for k in (3, 4, 5)]
+    assert step[2] - step[1] == pytest.approx(step[1] - step[0], rel=1e-9) == pytest.approx(p * (3 + v * c), rel=1e-9)
 
 
 def test_blocking_sends_that_deadlock_are_refused_with_what_every_rank_waits_for():

@@ -180,6 +180,8 @@ def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, over
     for stage in step.stages:
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
         assert parts == pytest.approx(step.time_s, rel=1e-11)
+        mine = [row for row in stage.rows if row.call.where.place != "cut"]
+        assert all(row.exposed_s <= row.busy_s * (1 + 1e-9) for row in mine)  # nothing is waited for twice
 
 
 # A host that launches kernels one by one ------------------------------------------------------------------------------

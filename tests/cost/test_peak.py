@@ -14,7 +14,7 @@ from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
 from tpsim.program.counts import parameter_count
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.layout import PRACTICES, Ahead, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import linear
@@ -145,16 +145,21 @@ def test_without_a_pipeline_memory_is_that_of_one_rank_and_does_not_grow_with_mi
     assert one == many
 
 
-def test_gathered_weights_are_those_of_a_layer_and_of_the_next():
-    """ZeRO-3 with tokens so few that weights are what a peak is made of."""
+@pytest.mark.parametrize(
+    ("ahead", "weights", "held"), [(0, "beside", 1), (1, "beside", 2), (3, "beside", 4), (3, "none", 1)]
+)
+def test_gathered_weights_are_those_of_a_layer_and_of_those_ahead_of_it(ahead, weights, held):
+    """ZeRO-3 with tokens so few that weights are what a peak is made of. What blocks is not gathered ahead."""
     sizes = Sizes(LLAMA.dims(sequences=4, seq=1), {"D": 4}, loops(8))
-    program = lower(LLAMA, layout(dp=("D",), zero=3), PRACTICES["fsdp2"], Dtypes(), ("D",))
+    fsdp2 = PRACTICES["fsdp2"]
+    practice = replace(fsdp2, ahead=Ahead(layers=ahead), overlap=replace(fsdp2.overlap, weights=weights))
+    program = lower(LLAMA, layout(dp=("D",), zero=3), practice, Dtypes(), ("D",))
     chunk = replace(linear((8,), 1).chunks[0], first=False, last=False)
     chunks = [replace(chunk, stack=(("layers", n),)) for n in (0, 1, 2, 9)]
-    weights = [Courses(program, sizes).of(one, "F").most["weights"] for one in chunks]
+    found = [Courses(program, sizes).of(one, "F").most["weights"] for one in chunks]
     layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in layer_parameters(LLAMA, *LLAMA.kinds.values()))
     read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
-    assert weights == [0, layer - read, 2 * layer - read, 2 * layer - read]
+    assert found == [0, *(min(n, held) * layer - read for n in (1, 2, 9))]
 
 
 def test_weights_that_are_not_sharded_are_not_gathered():

@@ -13,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.answers.test_verdict import SHARDED
+from tests.cost.conftest import array, typed
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
+from tpsim.cost.actions import FEW, Actions
+from tpsim.cost.issue import Issue, gathered
 from tpsim.cost.orders import run as pass_over
-from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Piece
-from tpsim.cost.segments import Step
+from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Node, Piece
+from tpsim.cost.segments import Step, runs
 from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
+from tpsim.program.op import Einsum, Where
 from tpsim.program.schedules import pipeline_schedule
 
 NONE = "practice.overlap={tensor: none, gradients: none, weights: none}"
@@ -29,6 +33,16 @@ SCENARIOS = sorted(one.stem for one in Path("scenarios").glob("*.yaml") if not o
 
 
 planned = cache(plan)
+
+
+class _Call:
+    streamed = False
+
+    def __init__(self, op):
+        self.op = op
+
+
+CALL, GATHER = _Call("gradient"), _Call("param")
 
 
 def compute(seconds, *after):
@@ -63,17 +77,24 @@ def test_forward_of_sharded_weights_waits_for_the_first_gather_and_the_longer_of
     assert end(tasks) == seconds == g + 31 * max(f, g) + f
 
 
+@pytest.mark.parametrize(
+    ("f", "g", "ahead", "seconds"), [(10, 6, 0, 512), (10, 6, 1, 326), (10, 14, 1, 458), (10, 6, 3, 326)]
+)
+def test_as_many_layers_are_gathered_ahead_as_the_practice_says(f, g, ahead, seconds):
+    x, w, y = (array(name, typed(dims)) for name, dims in (("x", "sh"), ("w", "hf"), ("y", "sf")))
+    gather, product = Piece("F", (), GATHER, blocks=False), Piece("F", (Einsum((x, w), y, Where("F", "mlp", "layer")),))
+    nodes = [one for at in range(0, 64, 2) for one in (Node(gather, ()), Node(product, (at,)))]
+    order = list(gathered(nodes, Issue(nodes).order(), ahead, lambda _: 1))
+    held = [len([one for one in order[:place] if not one % 2]) for place, at in enumerate(order) if at % 2]
+    assert max(begun - at for at, begun in enumerate(held)) == ahead + 1
+    action = Action(tuple(runs(nodes, order, range(0, 64, 2))))
+    assert action.timed(lambda piece: g if piece.call else f).through.seconds == seconds
+
+
 def bucketed(k, r, layers=32, *, blocks=False):
     segment = (Step((Piece(),), ()), Step((Piece("W", (), CALL, blocks=blocks),), ()))
     seconds = {False: k, True: r}
     return Action(((segment, layers),)).timed(lambda piece: seconds[piece.call is not None])
-
-
-class _Call:
-    op, streamed = "gradient", False
-
-
-CALL = _Call()
 
 
 @pytest.mark.parametrize(("r", "exposed"), [(6, 6), (26, 212)])
@@ -82,6 +103,30 @@ def test_of_gradients_by_layer_the_last_is_exposed_or_all_that_is_longer_than_co
     timed = bucketed(20, r)
     assert timed.through.seconds == 32 * 20
     assert timed.tail.seconds - timed.through.seconds == exposed
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "told"),
+    [
+        ("llama3-70b-h100", {}, {True}),
+        ("gpt-neox-20b-a100", {"zero": 2, "practice": "deepspeed"}, {True, False}),
+        ("gemma-7b-v5e", {"zero": 3}, {True, False}),
+        ("llama3-8b-b200-fsdp", {}, {True, False}),
+    ],
+)
+def test_a_few_layers_tell_the_tasks_of_all_or_nothing(name, flags, told, monkeypatch):
+    """Buckets that fill over several layers, and gathers further ahead than a few of them, leave no layer alike."""
+    issued, found = Actions._issued, set()
+
+    def both(actions, chunk, parts, _most):
+        few, whole = (issued(actions, chunk, parts, some) for some in (FEW, 1000))
+        found.add(few is not None)
+        assert few is None or few.runs == whole.runs
+        return whole
+
+    monkeypatch.setattr(Actions, "_issued", both)
+    plan(name, **flags)
+    assert found == told
 
 
 @pytest.mark.parametrize("r", [6, 26])
@@ -102,6 +147,18 @@ def test_gradients_on_a_lane_of_their_own_never_delay_a_pipeline(gradients, buck
         step.append(start + end(tasks))
     assert max(step) == own
     assert ran.end + gradients == {40: 1440, 120: 1520}[gradients], "one call behind the last backward"
+
+
+@pytest.mark.parametrize(("beside", "seconds"), [(False, 304), (True, 196)])
+def test_buckets_over_the_network_hold_no_tensor_call_of_their_layers_up(beside, seconds):
+    """Twenty layers of 8 s with two calls of 0.6 s over tensor, 12 s of buckets behind every second: 184 + 12."""
+    tasks = []
+    for layer in range(20):
+        for _half in range(2):
+            tasks.append(compute(4))
+            tasks.append(call(TENSOR, 0.6, len(tasks) - 1, blocks=True))
+        tasks += [call(GRADIENTS, 12, len(tasks) - 1, blocks=not beside)] if layer % 2 else []
+    assert end(tasks) == pytest.approx(seconds, rel=1e-12)
 
 
 # Random lists of tasks: B, W and calls of three sorts, each of which may run beside compute ---------------------------
@@ -138,8 +195,8 @@ def test_a_longer_task_ends_nothing_sooner(drawn, beside, which, more):
 def test_tasks_of_arrays_end_as_tasks_of_numbers(drawn, beside):
     tasks = tasks_of(drawn, beside)
     many = [task._replace(seconds=np.array([task.seconds, 2 * task.seconds])) for task in tasks]
-    for number, array in zip(run(tasks).ends, run(many).ends, strict=True):
-        assert array == pytest.approx([number, 2 * number], rel=1e-12)
+    for number, several in zip(run(tasks).ends, run(many).ends, strict=True):
+        assert several == pytest.approx([number, 2 * number], rel=1e-12)
 
 
 exact = st.fractions(Fraction(1, 100), 10)

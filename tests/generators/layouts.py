@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from tpsim.program.keeps import KEEPS
-from tpsim.program.layout import Practice, layout
+from tpsim.program.layout import Ahead, Overlap, Practice, layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,4 +118,6 @@ def practices() -> st.SearchStrategy[Practice]:
         recompute_layers=st.sampled_from([None, 1, 2]),
         replay=st.sampled_from(["whole", "needed"]),
         keeps=st.sampled_from([KEEPS["none"], KEEPS["nanotron"]]),
+        overlap=st.builds(Overlap, weights=st.sampled_from(["none", "beside"])),
+        ahead=st.builds(Ahead, layers=st.integers(0, 3)),
     )

@@ -57,6 +57,17 @@ SPACES = {
         ["schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", *KINDS],
         7,
     ),
+    "a norm that comes behind the update": (
+        {
+            "model": {"extends": "gpt3-175b", "layers": 4, "tie_embeddings": False},
+            "practice": {"clip": "deferred"},
+            **H100,
+        },
+        WORK,
+        4,
+        ["pp=4", "schedule=zb-h2", "microbatches=4,8,16", "zero=0,1", "recompute=none,full"],
+        1,
+    ),
     "products cut to run beside gathers": (
         {
             "model": {"extends": "llama-3-8b", "layers": 4},

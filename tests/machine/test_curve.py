@@ -16,7 +16,7 @@ from tpsim.calibrate.calibrate import adjusted, calibrate
 from tpsim.calibrate.run import Run
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
-from tpsim.machine.curve import NOISE, Knot, MeasuredCurve, isotonic, smoothed
+from tpsim.machine.curve import NOISE, REACH, Knot, MeasuredCurve, isotonic, smoothed
 from tpsim.machine.curve_file import exact, fields_of
 from tpsim.machine.profile import load
 from tpsim.machine.timing import predicted_by_constants
@@ -149,6 +149,28 @@ def test_beyond_the_knots_the_ratio_of_the_last_one_holds():
     made = curve()
     assert made.seconds(KIB, 10e-6) == pytest.approx(10e-6 * 20 / 15)
     assert made.seconds(2**33, 9e-3) == pytest.approx(9e-3 * 260 / 200)
+
+
+def test_away_from_what_was_measured_a_curve_comes_back_to_the_constants():
+    def predict(V):
+        return 1e-6 + V * 1e-9
+
+    made = curve().scaled_to(predict)
+    for knot, octaves in ((made.knots[0], -REACH), (made.knots[-1], REACH), (made.knots[-1], 2 * REACH)):
+        V = knot.V * 2**octaves
+        predicted = predict(V)
+        left = np.log(made.seconds(V, predicted) / predicted) / np.log(knot.fitted / knot.predicted)
+        assert left == pytest.approx(np.exp(-abs(octaves) / REACH))
+
+
+def test_ends_never_take_less_for_more_bytes():
+    def ends(least, took):
+        knots = tuple(Knot(V, 10e-6, took) for V in (least, 2 * least))
+        return [[knot.fitted for knot in one] for one in curve(knots=knots).beside(lambda _: 10e-6).ends]
+
+    assert ends(MIB, 6e-6)[0] == [6e-6] * 3  # coming back would take more for fewer bytes
+    assert ends(MIB, 15e-6)[1] == [15e-6] * 3  # and here less for more
+    assert len(ends(16, 15e-6)[0]) == 1  # of less than a byte there is nothing to say
 
 
 def test_between_knots_the_predicted_time_brings_its_rise_and_the_size_the_rest():

@@ -73,5 +73,38 @@ def test_frameworks_clip_unless_they_are_told_not_to(practice, clip):
     assert PRACTICES[practice].clip == clip
 
 
+UNTIED = "model={extends: gpt3-175b, tie_embeddings: false}"
+
+
+def test_a_norm_that_comes_behind_the_update_lets_every_stage_begin_its_next_step_alone():
+    """Qi et al. 2024, section 4: ZB-H2's step is the parallelogram, and the same numbers come out."""
+    way = {"schedule": "zb-h2", **STAGES}
+    whole, apart, free = (
+        plan("gpt3-175b-a100-tp8", overrides=(UNTIED, f"practice.clip={clip}"), **way)
+        for clip in ("norm", "deferred", "none")
+    )
+    assert apart.step.time_s < 0.98 * whole.step.time_s
+    assert apart.pipeline.step.time_s < apart.pipeline.step.ended_s < whole.step.time_s
+    (sum_over_stages,) = (row for row in apart.rows if row.block == "clip" and row.axis == "pipe")
+    assert (sum_over_stages.exposed_s, sum_over_stages.busy_s > 0) == (0, True)
+    for result in (apart, free):
+        for stage in result.pipeline.step.stages:
+            parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+            assert parts == pytest.approx(result.step.time_s, rel=1e-12)
+            assert stage.bubble_s >= 0
+    assert any("takes back" in one for one in apart.not_modelled)
+    assert any("which takes longest: each begins the next step" in one["text"] for one in apart.assumptions)
+    assert verify("gpt3-175b-a100-tp8", overrides=("practice.clip=deferred",), **way).ok
+
+
+def test_a_shared_embedding_makes_the_first_and_the_last_stage_wait_for_each_other_all_the_same():
+    way = {"schedule": "zb-h2", **STAGES}
+    whole, apart = (
+        plan("gpt3-175b-a100-tp8", overrides=(f"practice.clip={clip}",), **way) for clip in ("norm", "deferred")
+    )
+    (waited,) = (row.busy_s for row in whole.rows if row.block == "clip" and row.axis == "pipe")
+    assert apart.step.time_s == pytest.approx(whole.step.time_s - waited, rel=1e-12)
+
+
 def test_cheaper_paths_leave_what_stages_owe_together_as_it_is():
     assert plan("gpt3-175b-a100-tp8", overrides=(CLIPPED,), **STAGES).to_json()["result"]["step"]["time_s"] > 0

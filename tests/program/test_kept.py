@@ -9,9 +9,11 @@ import pytest
 import sympy
 
 from tests.models import GPT, LLAMA, blocks
+from tpsim.cost.pipeline import in_flight
 from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Layout, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Rename, Reshard
+from tpsim.program.schedules import pipeline_schedule
 
 TP = layout(tp=("X",))
 SP = layout(tp=("X",), sequence_parallel=True)
@@ -88,6 +90,49 @@ def test_a_layer_keeps_the_bytes_of_the_sequence_parallelism_paper(where, practi
         assert sympy.expand(together(derive(model, where, practice), GPT_SIZES, split) - expected - means - sums) == 0
 
 
+LAYER_MB = {
+    "nothing split": 7080,
+    "t": 1325.4,
+    "t + sp": 885.0,
+    "t + selective": 654.3,
+    "t + sp + selective": 213.9,
+    "full": 100.7,
+}
+FIRST_RANK_GIB = {
+    "22B": ((6144, 64, 4, 48), (1, 1, 4), 59.25, 9.56),
+    "175B": ((12288, 96, 1, 96), (8, 3, 24), 66.84, 12.35),
+    "530B": ((20480, 128, 1, 105), (35, 3, 105), 114.02, 23.08),
+    "1T": ((25600, 160, 1, 128), (64, 1, 64), 131.25, 26.56),
+}
+"""Korthikanti et al. 2022, sections 4 and 5: h, heads, sequences, layers; stages, chunks, microbatches; t 8, s 2048."""
+
+
+@pytest.fixture(scope="module")
+def kept_by_rows():
+    """Bytes of a layer by the rows of table 2, with dropout, as the paper's models have it."""
+    rows = {row: TABLE_2[row] for row in LAYER_MB}
+    return {
+        row: together(derive(DROPPING, where, practice), GPT_SIZES, t if where.table["*"]["f"] else 1)
+        for row, (where, practice, *_) in rows.items()
+    }
+
+
+@pytest.mark.parametrize("row", LAYER_MB)
+def test_a_layer_of_the_22b_keeps_the_megabytes_of_the_paper(row, kept_by_rows):
+    found = kept_by_rows[row].subs({a: 64, b: 4, s: 2048, h: 6144, t: 8})
+    assert float(found) == pytest.approx(1e6 * LAYER_MB[row], rel=1e-3)
+
+
+@pytest.mark.parametrize(("model", "order", "plain", "least"), FIRST_RANK_GIB.values(), ids=FIRST_RANK_GIB)
+def test_the_first_rank_keeps_the_activations_that_the_paper_says(model, order, plain, least, kept_by_rows):
+    (hidden, heads, sequences, layers), (p, v, m) = model, order
+    flying = in_flight(pipeline_schedule("interleaved" if v > 1 else "1f1b", p, v, m), 0)
+    at = {a: heads, b: sequences, s: 2048, h: hidden, t: 8}
+    for row, gib in (("t", plain), ("t + sp + selective", least)):
+        each = float(kept_by_rows[row].subs(at))
+        assert each * flying * layers / p / 2**30 == pytest.approx(gib, rel=1e-3)
+
+
 def test_masks_of_dropout_are_a_byte_per_element_and_a_fused_kernel_draws_its_own_again():
     masks, drawn = (
         {x.name: x.dtype for x in kept(derive(DROPPING, layout(), practice), GPT_SIZES) if "mask" in x.name}
@@ -132,6 +177,15 @@ def test_what_waits_for_w_is_inputs_of_products_and_cotangents_of_their_outputs(
     found = {made: sum(kept(program, GPT_SIZES, made=made, read="W").values()) for made in "FB"}
     assert sympy.expand(found["F"] - from_forward * s * b * h) == 0
     assert sympy.expand(found["B"] - from_b * s * b * h) == 0
+
+
+@pytest.mark.parametrize(("practice", "share"), [(FUSED, 0.94), (PLAIN, 0.28)], ids=["fused", "plain"])
+def test_of_what_waits_for_b_a_share_goes_on_to_w(practice, share):
+    """M_W over M_B = 32/(34 + 5as/h) of GPT-3, or without the scores of plain attention."""
+    program = derive(DROPPING, layout(), practice)
+    at = {a: 96, b: 1, s: 2048, h: 12288}
+    waits = sum(sum(kept(program, GPT_SIZES, made=made, read="W").values()) for made in "FB")
+    assert float((waits / together(program, GPT_SIZES)).subs(at)) == pytest.approx(share, abs=5e-3)
 
 
 def has_rows_and_columns(op):
@@ -183,6 +237,9 @@ def test_selective_recompute_runs_attentions_two_products_once_more():
     assert sympy.expand(more - SCORES) == 0
     share = more / sum(flops(GPT, PLAIN).values())
     assert sympy.simplify(share - s / (18 * h + 3 * s)) == 0
+    stated = 1 + 3 * more / (3 * LINEAR)  # of linear products, three times: as the paper has it
+    for hidden, ratio in ((12288, 1.028), (20480, 1.017)):
+        assert float(stated.subs({s: 2048, h: hidden})) == pytest.approx(ratio, abs=5e-4)
 
 
 def test_scores_that_fused_attention_settles_are_settled_again_not_kept():

@@ -26,7 +26,7 @@ def asked(draw):
 
 
 @given(asked())
-def test_every_order_has_every_pass_of_its_rank_once(one):
+def test_every_order_can_be_run_and_has_every_pass_of_its_rank_once(one):
     name, p, v, m = one
     made = pipeline_schedule(name, p, v, m)
     for rank, order in enumerate(made.orders):
@@ -34,6 +34,7 @@ def test_every_order_has_every_pass_of_its_rank_once(one):
         due = {Pass(act, chunk * p + rank, j) for act in "FBW" for chunk in range(v) for j in range(m)}
         assert len(passes) == len(due)
         assert set(passes) == due
+    assert checked(made) is made
 
 
 def moved(schedule, rank, old, new):

@@ -229,11 +229,11 @@ def test_overlap_by_mesh_axes_is_refused_with_the_switch_that_replaces_it(tmp_pa
 
 
 def test_overlap_that_is_not_modelled_yet_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as clip:
-        asked(tmp_path, ("practice: megatron", "practice: {clip: deferred}"))
-    assert "error[not-supported-yet]: clip: deferred (" in str(clip.value)
-    assert "write none or norm" in str(clip.value)
-    assert "is not modelled yet" in str(clip.value)
+    with pytest.raises(InputError) as rows:
+        asked(tmp_path, ("practice: megatron", "practice: {rows: {overlap: pair}}"))
+    said = "error[not-supported-yet]: overlap of rows: pair (exchanges beside another microbatch) is not modelled yet"
+    assert said in str(rows.value)
+    assert "write none or beside" in str(rows.value)
 
 
 @pytest.mark.parametrize(("zero", "beside"), [(1, "none"), (2, "none"), (3, "beside")])

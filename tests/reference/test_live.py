@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import LAYERS, PRACTICES, Dtypes, Layout, Practice, layout
+from tpsim.program.layout import LAYERS, PRACTICES, Ahead, Dtypes, Layout, Practice, layout
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf, Program
@@ -79,6 +81,19 @@ def test_the_fold_of_one_layer_is_what_devices_hold_after_every_action(data, nam
         reject()
     assert as_counted(claimed) == counted(run(asked))
     assert {course[-1][2] for course in claimed.values()} == {0}
+
+
+@pytest.mark.parametrize(("ahead", "weights"), [(1, "beside"), (2, "beside"), (2, "none")])
+def test_devices_hold_the_weights_of_as_many_layers_as_are_gathered_ahead(monkeypatch, ahead, weights):
+    where, base = layout(dp=("Y",), pp=("pipe",), zero=3), PRACTICES["fsdp2"]
+    practice = replace(base, ahead=Ahead(layers=ahead), overlap=replace(base.overlap, weights=weights))
+    mesh = Mesh({"pipe": 2, "Y": 4})
+    asked = (LLAMA, where, practice, mesh, pipeline_schedule("1f1b", 2, 1, 2), (4, 3))
+    counts = counted(run(asked))
+    assert as_counted(folded(asked)) == counts
+    for other in {0, 1, 2} - {practice.layers_ahead}:  # the first rank's weights are more than its activations
+        monkeypatch.setattr(Practice, "layers_ahead", other)
+        assert as_counted(folded(asked))[0] != counts[0]
 
 
 TP = layout(tp=("X",), dp=("Y",), pp=("pipe",))

@@ -6,13 +6,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import idle, move
-from tpsim.algebra.search import Graph, Search
 from tpsim.algebra.sharding import Sharding, ShardingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tpsim.algebra.moves import Move, MoveKind
+    from tpsim.algebra.search import Graph, Search
 
 
 def book_path(
@@ -148,6 +148,8 @@ class Routes:
 
         Never dearer than the book's. Raises ShardingError if no path exists, or only ones of infinite price.
         """
+        from tpsim.algebra.search import Graph, Search
+
         reachable(src, dst)
         if src not in self._searches:
             graph = self._graphs.setdefault(src.dims, Graph(src.dims, self._order, self._price, self._even))

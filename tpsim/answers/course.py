@@ -68,8 +68,8 @@ def updates(step: Pipelined, stage: Stage) -> Iterator[Lasting]:
 
 
 def _together(stage: Stage) -> Any:
-    """Seconds of the calls of the step that several stages have together."""
-    return sum(row.busy_s for row in stage.rows if row.call.shared and not row.call.per_microbatch)
+    """Seconds of the calls of the step that several stages have together, and wait for."""
+    return sum(row.exposed_s for row in stage.rows if row.call.shared)
 
 
 def memory(step: Pipelined, rank: int, chip: ChipMemory) -> Iterator[Holding]:

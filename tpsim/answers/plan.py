@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.band import Band, band
 from tpsim.answers.changes import FieldChange, best_change
-from tpsim.answers.cheapest import CheapestPath
 from tpsim.answers.memory import ChipMemory, fullest
-from tpsim.answers.plan_columns import asked_columns
 from tpsim.answers.plan_limits import assumed, not_modelled
 from tpsim.answers.plan_step import PlanStep, Requirement
 from tpsim.answers.run import TrainingRun, run_of
@@ -76,6 +74,8 @@ def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | No
     question = filled_up(question, shelf)
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
+            from tpsim.answers.cheapest import CheapestPath
+
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
             free = lowered(question, path := CheapestPath(question))
@@ -122,7 +122,7 @@ class PlanResult(Answer):
     compute, memory  see `tpsim.cost`
     lowered  the program
     shelf    what the request has read and lowered, for what is asked beside it
-    pipeline  with stages: then rows, compute and step are those of the rank that ends last, and memory is that of
+    pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
               the rank with the least room
     host_s   what the rank's actions take longer since its host launches them
     """
@@ -150,7 +150,7 @@ class PlanResult(Answer):
 
     @cached_property
     def collectives(self) -> tuple[Row, ...]:
-        """The rows, and those of other ranks: none of these is exposed to the rank that ends last."""
+        """The rows, and those of other ranks: none of these is exposed to the rank that the step hangs on."""
         return (*self.rows, *(self.pipeline.elsewhere if self.pipeline else ()))
 
     @property
@@ -295,5 +295,7 @@ class PlanResult(Answer):
 
         Each ends with what was asked, so that rows of several plans can be put together.
         """
+        from tpsim.answers.plan_columns import asked_columns
+
         columns = asked_columns(self)
         return [{**row, **columns} for row in self.collectives]

@@ -19,24 +19,26 @@ if TYPE_CHECKING:
 
 NOT_MODELLED = (
     "kernels that slow collectives beside them, and each other",
+    "jitter, stragglers, data loading, checkpoints, failures",
     "memory that stands in no list of arrays: buckets of gradients, what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "jitter, stragglers, data loading, checkpoints, failures",
 )
-"""What a plan leaves out, so that nobody takes its seconds for a promise."""
+"""What a plan leaves out, so that nobody takes its seconds for a promise: every page names the first ones."""
 
 NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
 
 NOT_FORWARDED = "copies of tokens that go on inside a node while others still come to it: levels take turns"
 
+TAKEN_BACK = "updates that a norm which comes behind them takes back, and does once more: practice.clip: deferred"
+
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
 NOT_SERVED = (
     "kernels that slow collectives beside them, and each other",
+    "jitter, stragglers, failures",
     "memory that stands in no list of arrays: what a library works in, graphs, blocks of a cache that are not full",
     "queues, prompts and decoding in one step, speculation, sequences of unlike lengths",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
-    "jitter, stragglers, failures",
 )
 """The same of a plan of inference."""
 
@@ -73,7 +75,7 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
     if question.inference:
         return (*NOT_SERVED, *host, *forwarded)
-    norm = (NO_NORM,) if question.schedule and question.practice.clip == "none" else ()
+    norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
     return (*NOT_MODELLED, *host, *norm, *forwarded, *_reach(question))
 
 

@@ -187,7 +187,7 @@ POINTS = 200
 
 def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tuple[float, float]]:
     """A curve that holds until the step's end; of many points in a cell the least, the most and the last."""
-    end = float(step.time_s)
+    end = float(step.ended_s)
     cells: dict[int, list[tuple[float, float]]] = {}
     for at_point in points:
         cells.setdefault(int(at_point[0] / end * POINTS), []).append(at_point)

@@ -26,7 +26,7 @@ class PlanStep(Step):
     """The step as a whole."""
 
     told: ClassVar[tuple[str, ...]] = (
-        *(*Step.told, "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
+        *(*Step.told, "update_s", "tokens_per_s", "mfu", "hfu", "flops_counted", "flops_per_device", "useful_flops"),
         *("breakeven_tokens_per_chip", "breakeven", "cheapest_saves_s"),
     )
 
@@ -34,6 +34,11 @@ class PlanStep(Step):
 
     flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
     useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
+
+    @property
+    def update_s(self) -> Seconds:
+        """Seconds of compute_s in which the optimizer updates its weights; 0 of inference."""
+        return float(self.compute.seconds.get("update", 0))
 
     @property
     def tokens_per_s(self) -> float:
@@ -58,12 +63,16 @@ class PlanStep(Step):
         peak = question.machine.peak(question.products).value
         return float(self.counted[1] / (self.time_s * peak))
 
-    @cached_property
+    @property
     def counted(self) -> tuple[Any, Any]:
         """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
+        full = self.plan.question.assume.mfu == "full"
+        return (self.compute.useful_flops, self.compute.flops) if full else self.unmasked
+
+    @cached_property
+    def unmasked(self) -> tuple[Any, Any]:
+        """Useful FLOPs of all chips, and those that one runs, without what masks hide."""
         plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
-        if plan.question.assume.mfu == "full":
-            return useful, run
         masked, stages = [one for one in plan.lowered.kernels if one.mask], plan.question.stages
         each = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
         whole = [(one.useful_flops(plan.sizes), one, total(map(one.count, each))) for one in masked]

@@ -44,7 +44,7 @@ class Described:
 
 DESCRIBED: tuple[Described, ...] = (
     Described("hardware", "file", "tpsim.machine.profile_fields", "HardwareFile", "a machine"),
-    Described("model", "file", "tpsim.program.model_file", "ModelFiles", "a model"),
+    Described("model", "file", "tpsim.program.model_schema", "ModelFiles", "a model"),
     Described("scenario", "file", "tpsim.question.serving_file", "AnyScenario", "a scenario"),
     Described(
         "chip", "file", "tpsim.machine.profile_fields", "ChipFile", "a chip that machines are made of", part=True

@@ -71,7 +71,7 @@ class Pipeline(Record):
     ranks = Of[Count]("orders.ranks", "stages of the pipeline")
     chunks = Of[Count]("orders.chunks", "of layers on each rank")
     microbatches = Of[Count]("orders.microbatches", "that go through")
-    pacing_rank = Of[Count]("step.pacing.rank", "the rank that ends last: sums of the plan are its own")
+    pacing_rank = Of[Count]("step.pacing.rank", "the rank that the step hangs on: sums of the plan are its own")
     bubble_s = Of[Seconds]("step.pacing.bubble_s", "what this rank waits for others")
     formula = Of[str]("step.formula", "how often each pass, and each send, stands on the critical path")
     parts_s = Of[Mapping[str, Seconds]]("step.seconds", "seconds of one of each")
@@ -108,9 +108,11 @@ class Pipeline(Record):
             "beside compute": "run beside compute and delay only who waits for them",
             "blocking in warm-up and flush": "hold up stages in warm-up and flush, and delay others where they wait",
         }
+        apart = self.step.ended_s > self.step.time_s
+        why = "which takes longest: each begins the next step as it ends its own" if apart else "which ends last"
         return (
             f"sends between stages {how[self.sends]}",
-            f"sums and the step are those of rank {self.pacing_rank}, which ends last",
+            f"sums and the step are those of rank {self.pacing_rank}, {why}",
         )
 
 

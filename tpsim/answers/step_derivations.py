@@ -60,7 +60,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         + _waiting(result),
         "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
         "exposed_s": "communication - what runs beside compute, as practice.overlap states",
-        "bubble_s": "of the rank that ends last: from the step's start to its end, what others keep it waiting"
+        "bubble_s": "of the rank that the step hangs on: from a step's start to the next, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",

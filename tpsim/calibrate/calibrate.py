@@ -192,7 +192,8 @@ def _curves(machine: Machine, runs: Sequence[Run]) -> Iterator[MeasuredCurve]:
         if len(set(sizes)) > 1:
             predicted = [float(by) for run in several for by in run.predicted(machine)]
             knots = smoothed(sizes, predicted, [took for run in several for took in run.seconds])
-            yield MeasuredCurve(first.kind, _busy(first.route), first.launch, "", knots)  # type: ignore[arg-type]  # priced ones are moves
+            curve = MeasuredCurve(first.kind, _busy(first.route), first.launch, "", knots)  # type: ignore[arg-type]  # priced ones are moves
+            yield curve.extended(partial(predicted_by_constants, machine, curve))
 
 
 def _kept(base: Machine, moved: Machine, fresh: Sequence[MeasuredCurve]) -> Iterator[MeasuredCurve]:

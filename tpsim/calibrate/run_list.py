@@ -39,11 +39,13 @@ class Listed:
     """One measured step.
 
     scenario    as the list names it: of the library, or a path from the list's folder
+    stated      what the list says of the seconds of a step
     seconds     of a step
     peak_bytes  of a chip; None if it was not measured
     """
 
     scenario: Cell
+    stated: Cell
     seconds: float
     peak_bytes: float | None
 
@@ -105,8 +107,9 @@ def _listed(row: Mapping[str, Cell]) -> Listed:
     scenario, memory = row["scenario"], row.get("memory")
     if not scenario.text:
         _wrong("no-scenario", "the line names no scenario", scenario, "name one of the library, or a .yaml")
-    seconds = _quantity(row["seconds"], "seconds")
-    return Listed(scenario, seconds, _quantity(memory, "bytes") if memory and memory.text else None)
+    stated = row["seconds"]
+    seconds = _quantity(stated, "seconds")
+    return Listed(scenario, stated, seconds, _quantity(memory, "bytes") if memory and memory.text else None)
 
 
 def _quantity(cell: Cell, dimension: Dimension) -> float:

@@ -19,6 +19,7 @@ from tpsim.machine.evidence import evidence
 from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
 from tpsim.question.question import relaunched
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf
@@ -55,6 +56,8 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     shelf = Shelf()
     folder = Path() if log.path == "-" else Path(log.path).parent
     asked = [_question(one.scenario, folder, machine, base, shelf) for one in listed]
+    for one, question in zip(listed, asked, strict=True):
+        _at_most_the_peak(one, question, shelf)
     starts, launched = _starts(machine), _launch(asked, listed)
     known = evidence().shares
     likely = scatter(known, machine.chip.generation, _spread(launched, known))
@@ -90,6 +93,19 @@ def _question(cell: Cell, folder: Path, machine: Machine, base: str, shelf: Shel
             f"give --base {question.machine.name}, or a list of its own to each machine",
         )
     return question
+
+
+def _at_most_the_peak(one: Listed, question: Question, shelf: Shelf) -> None:
+    """Raise InputError for a step whose useful FLOPs, without what masks hide, need longer at the whole peak."""
+    plan = priced(question, shelf)
+    peak = question.machine.peak(question.products).value
+    least = float(plan.step.unmasked[0] / (plan.chips * peak))
+    if one.seconds < least:
+        needs = show(least, "seconds")
+        message = (
+            f"{one.scenario.text} cannot take {one.stated.text}: its products alone need {needs} at the whole peak"
+        )
+        _refuse(one.stated, message, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms")
 
 
 def _refuse(cell: Cell, message: str, remedy: str) -> NoReturn:

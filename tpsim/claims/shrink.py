@@ -20,7 +20,7 @@ from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import forward_only, pipeline_schedule
+from tpsim.program.schedules import checked, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
 from tpsim.question.scenario_file import CopiesFields
@@ -125,7 +125,7 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
         return forward_only(ranks)
     rounds = ranks * max(1, had // question.schedule.ranks)
     parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
-    return pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts)
+    return checked(pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts))
 
 
 def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from tpsim.cost.rollup import ROWS
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
+from tpsim.program.update import CLIP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Practice
     from tpsim.program.op import Array, Op, Where
     from tpsim.program.stages import Chunk, Stages
+
+
+FEW = 6
+"""Runs of a part from which those of many more are told: those at its ends, and two alike between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +84,56 @@ class Actions:
         return (call.per_microbatch and self.beside(call)) or self.beside_once(call)
 
     def beside_once(self, call: Collective) -> bool:
-        """True for a call of the whole step that its first or its last microbatch runs beside compute."""
+        """True for a call of the whole step that its first or its last microbatch runs beside compute.
+
+        Of a norm that the update does not wait for what stages sum follows them in the next step's first microbatches.
+        """
         lanes = (GRADIENTS, WEIGHTS)
-        return not call.per_microbatch and not call.shared and LANE[call.op] in lanes and self.beside(call)
+        if call.shared:
+            return call.block == CLIP and self.practice.clip == "deferred"
+        return not call.per_microbatch and LANE[call.op] in lanes and self.beside(call)
+
+    def counts(self, call: Collective) -> bool:
+        """True for a call that may wait until so many elements are ready, or be early by so many."""
+        return LANE[call.op] in (GRADIENTS, WEIGHTS)
 
     def _has(self, lane: str) -> bool:
         return any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
-        """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead."""
+        """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead.
+
+        Of a part that follows itself often, a few runs tell what all of them are; where they do not, all are issued.
+        """
+        places = _places(chunk, acts)
+        parts = [(self._part(chunk, acts, place, once=once), times) for place, times in places]
+        most = max(times for _, times in places)
+        return self._issued(chunk, parts, FEW) or self._issued(chunk, parts, most)  # type: ignore[return-value]
+
+    def _issued(self, chunk: Chunk, parts: Sequence[tuple[Part, int]], most: int) -> Action | None:
+        """The tasks, of parts that run at most so often; None where these do not tell what those beyond are."""
         nodes: list[Node] = []
         starts: list[int] = []
+        unseen: list[tuple[range, int]] = []
         gives: tuple[int, ...] = ()
-        for place, times in _places(chunk, acts):
-            part = self._part(chunk, acts, place, once=once)
-            for _ in range(times):
-                if part.nodes:
-                    starts.append(base := len(nodes))
-                    nodes += [
-                        Node(piece, (*(one + base for one in reads), *(gives if at in part.takes else ())))
-                        for at, (piece, reads) in enumerate(part.nodes)
-                    ]
-                    gives = tuple(one + base for one in part.gives)
+        for part, times in parts:
+            begin, own = len(nodes), len(part.nodes)
+            for _ in range(min(times, most) if own else 0):
+                starts.append(base := len(nodes))
+                nodes += [
+                    Node(piece, (*(one + base for one in reads), *(gives if at in part.takes else ())))
+                    for at, (piece, reads) in enumerate(part.nodes)
+                ]
+                gives = tuple(one + base for one in part.gives)
+            if own and times > most:
+                unseen.append((range(begin, len(nodes), own), times - most))
         bucket, ahead = self.practice.bucket, self.practice.ahead
         order = Issue(nodes).order()
         limit = bucket.limit(shards=self.shards, first=chunk.first)
         order = list(bucketed(nodes, order, limit, self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
-        return Action(tuple(runs(nodes, order, starts)))
+        told = runs(nodes, order, starts, unseen)
+        return None if told is None else Action(told)
 
     def _size(self, in_elements: bool) -> Callable[[Piece], Any]:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share

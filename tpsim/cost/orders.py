@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.steady import Steady
 from tpsim.cost.turns import Turns
 from tpsim.program.schedules import uncollected
 from tpsim.quantity.errors import InputError
@@ -43,5 +42,12 @@ def run(
     blocking = schedule.blocking if blocking is None else blocking
     with uncollected():
         lasts = [seconds(action) for action in schedule.kinds.examples]
-        sort = Steady if blocking == "steady" else Turns
-        return sort(schedule, blocking, lasts, sends).ran()
+        if blocking == "steady":
+            from tpsim.cost.steady import Steady
+
+            return Steady(schedule, blocking, lasts, sends).ran()
+        if blocking and schedule.chunks > 1:
+            from tpsim.cost.paired import Paired
+
+            return Paired(schedule, blocking, lasts, sends).ran()
+        return Turns(schedule, blocking, lasts, sends).ran()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, zip_longest
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -156,7 +156,8 @@ class Courses:
         before = [op for op in here if _is_ahead(op, traced=self.lives.turns[op] < first)]
         got, sent = self._messages(chunk, acts)
         yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
-        for ops, times in ((before, 1), *_in_turn(layers), ([op for op in here if op not in before], 1)):
+        after = [op for op in here if op not in before]
+        for ops, times in ((before, 1), *_in_turn(layers, self.program.ahead), (after, 1)):
             yield [change for op in ops for change in self._changes(op, acts)], times
         yield [change for op in sent for change in self._freed(op, acts)], 1
 
@@ -214,13 +215,13 @@ class Courses:
         return "logits" if {"b", "v"} <= set(array.dims) else "activations"
 
 
-def _in_turn(layers: Sequence[tuple[tuple[list[Op], list[Op]], int]]) -> Iterator[tuple[list[Op], int]]:
-    """The ops of layers, and how often they follow themselves: each layer gathers for the next one, too."""
-    if layers:
-        yield layers[0][0][0], 1
-    for at, ((gathers, own), times) in enumerate(layers):
-        yield [*gathers, *own], times - 1
-        yield [*(op for (ahead, _), _ in layers[at + 1 : at + 2] for op in ahead), *own], 1
+def _in_turn(layers: Sequence[tuple[tuple[list[Op], list[Op]], int]], ahead: int) -> Iterator[tuple[list[Op], int]]:
+    """The ops of layers, and how often they follow themselves: each gathers for the layer so many behind it, too."""
+    row = [at for at, (_, times) in enumerate(layers) for _ in range(times)]
+    gathers, own = ([kind[sort] for kind, _ in layers] for sort in (0, 1))
+    yield [op for at in row[:ahead] for op in gathers[at]], 1
+    for (at, behind), alike in groupby(zip_longest(row, row[ahead:])):
+        yield [*(gathers[behind] if behind is not None else ()), *own[at]], len(list(alike))
 
 
 def _is_ahead(op: Op, traced: bool) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.orders import run
@@ -67,8 +67,10 @@ class Stage:
 class Pipelined:
     """A step in stages.
 
-    time_s   from the step's start until the last rank has ended
-    last     that rank
+    time_s   from the first action of the rank where that is longest until it has ended: so long after one step begins
+             the next, which every rank starts on its own unless it waits for all others, as a norm makes it
+    ended_s  from the first start of all until the last rank has ended
+    last     the rank that time_s hangs on
     counts   what that hangs on: how often each pass and send stands on the path that is critical
     seconds  of one of each
     """
@@ -76,13 +78,14 @@ class Pipelined:
     ran: Ran
     stages: tuple[Stage, ...]
     time_s: Any
+    ended_s: Any
     last: int
     counts: Mapping[str, int]
     seconds: Mapping[str, Any]
 
     @property
     def pacing(self) -> Stage:
-        """The rank that ends last."""
+        """The rank that the step hangs on."""
         return self.stages[self.last]
 
     @property
@@ -96,7 +99,7 @@ class Pipelined:
 
 def _term(count: int, names: list[str]) -> str:
     joined = names[0] if len(names) == 1 else f"({' + '.join(names)})"
-    return f"{count}*{joined}" if count > 1 else " + ".join(names)
+    return f"{count}*{joined}" if count != 1 else " + ".join(names)
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Work:
     blocking: Blocking = False
 
     def step(self) -> Pipelined:
-        """One step; all ranks end it together."""
+        """One step, as it takes its turn among steps that are alike."""
         taken = dict(zip(self.schedule.kinds.examples, self.kinds, strict=True))
         ran = run(
             self.schedule,
@@ -126,21 +129,17 @@ class Work:
             blocking=self.blocking,
         )
         full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
-        own, ends = self._ends([one.end for one in full])
-        last = max(range(len(ends)), key=lambda rank: (ends[rank], own[rank]))
-        time_s = ends[last]
-        counts, seconds = self._counts(ran, last)
-        pulls = self._pulls(ran, last, full[last].tail)
+        spans = self._spans(ran, [one.end for one in full])
+        longest = max(spans, key=lambda one: one.seconds)
+        last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
+        counts, seconds = self._counts(ran, last, longest.rank)
+        pulls = self._pulls(ran, last, longest.rank, full[last].tail)
         if full[last].late_s:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
-        once = time_s - ran.done(last)
-        if once:
+        if once := longest.end - ran.done(last):
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
-        stages = tuple(
-            self._stage(ran, full[rank], time_s - own[rank] - self.own[rank].shared_s, pulls)
-            for rank in range(self.stages.ranks)
-        )
-        return Pipelined(ran, stages, time_s, last, counts, seconds)
+        stages = tuple(self._stage(ran, full[one.rank], one, longest.seconds, pulls) for one in spans)
+        return Pipelined(ran, stages, longest.seconds, max(one.end for one in spans), last, counts, seconds)
 
     @cached_property
     def kinds(self) -> list[Timed]:
@@ -219,18 +218,23 @@ class Work:
         wire = max(wires, key=lambda name: wires[name], default="")
         return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
 
-    def _ends(self, own: list[Any]) -> tuple[list[Any], list[Any]]:
-        """When every rank has done what it does alone, and when it has ended.
+    def _meeting(self, rank: int) -> list[int]:
+        """The ranks that a rank ends together with."""
+        return [one for one, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
+
+    def _spans(self, ran: Ran, own: list[Any]) -> list[Span]:
+        """When every rank begins and has ended; own: when it has done what it does alone.
 
         What several stages have together begins when the last of them comes.
         """
-        shared = [self.own[rank].shared_s for rank in range(self.stages.ranks)]
-        met = max((end for end, together in zip(own, shared, strict=True) if together), default=0)
-        return own, [met + together if together else end for end, together in zip(own, shared, strict=True)]
+        met = [max(own[one] for one in self._meeting(rank)) for rank in range(len(own))]
+        ends = zip(ran.starts, met, self.own, strict=True)
+        return [Span(rank, starts[0], end + each.shared_s) for rank, (starts, end, each) in enumerate(ends)]
 
-    def _stage(self, ran: Ran, full: Full, behind: Any, pulls: Mapping[int, int]) -> Stage:
-        """One rank; `behind`: seconds that it waits for others when it has done what it does alone."""
-        rank, gaps, own = full.rank, ran.gaps(full.rank), self.own[full.rank]
+    def _stage(self, ran: Ran, full: Full, span: Span, time_s: Any, pulls: Mapping[int, int]) -> Stage:
+        """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
+        rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
+        gaps = ran.gaps(rank, span.start - idle)
         walked = self._walked(gaps, full)
         rows = full.spread(
             [
@@ -238,7 +242,9 @@ class Work:
                 for row in own.rows
             ]
         )
-        bubble_s = total([wait_s for _, _, wait_s in gaps]) + behind
+        met = span.end - full.end - own.shared_s
+        first = 0 if ran.late[rank][0] else idle
+        bubble_s = total([wait_s for _, _, wait_s in gaps]) + met + first
         in_order = in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
         host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
@@ -260,15 +266,16 @@ class Work:
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:
         """Of what blocks all seconds; of what runs beside compute, and of messages, those walked back over."""
-        if row.call.where.place == "cut":
-            return walked
-        return min(walked, row.busy_s) if self.actions.hides(row.call) else row.busy_s
+        return walked if row.call.where.place == "cut" or self.actions.hides(row.call) else row.busy_s
 
-    def _counts(self, ran: Ran, last: int) -> tuple[dict[str, int], dict[str, Any]]:
-        """How often each pass and each send stands on the path to the end of a rank, and the seconds of each."""
+    def _counts(self, ran: Ran, last: int, first: int) -> tuple[dict[str, int], dict[str, Any]]:
+        """How often each pass and each send stands on the path from a rank's first action to the end of one.
+
+        The seconds of each beside it.
+        """
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
-        found = self._found(ran.critical(last))
+        found = self._found(ran.critical(last), ran.critical(first, 0))
         apart = len({self.hop(*one[1:]) for one in found if isinstance(one, tuple)}) > 1
         for one, count in found.items():
             if isinstance(one, tuple):
@@ -279,10 +286,10 @@ class Work:
             counts[name] += count
             seconds[name] = s
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
-        return {name: counts[name] for name in order}, seconds
+        return {name: counts[name] for name in order if counts[name]}, seconds
 
-    def _pulls(self, ran: Ran, last: int, tail: Tail) -> Counter[int]:
-        """How often each call stands on the path to the step's end."""
+    def _pulls(self, ran: Ran, last: int, first: int, tail: Tail) -> Counter[int]:
+        """How often each call stands on the path from a rank's first action to the step's end."""
         once = [*self.own[last].single, *self.own[last].shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
         sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
@@ -291,17 +298,23 @@ class Work:
             pulls.update(timed.busy.calls)
         for _, timed in late[:1]:
             pulls.update(timed.tail.calls)
-        for one, count in self._found(ran.critical(last, late[0][0] if late else None)).items():
+        path = ran.critical(last, late[0][0] if late else None)
+        for one, count in self._found(path, ran.critical(first, 0)).items():
             if isinstance(one, tuple):
                 pulls[sends[one[0]]] += count
             else:
                 pulls.update(self.kinds[one].through.times(count).calls)
         return pulls
 
-    def _found(self, path: Iterable[Place | Message]) -> Counter[int | Channel]:
-        """How often each kind of action stands on a path, and the messages of each channel."""
+    def _found(self, path: Iterable[Place | Message], before: Iterable[Place | Message]) -> Counter[int | Channel]:
+        """How often each kind of action stands on a path, and the messages of each channel, less those of one before.
+
+        What begins with a rank's first action takes what leads to its end less what leads to that action.
+        """
         of = self.schedule.kinds.of
-        return Counter(one.channel if isinstance(one, Message) else of[one[0]][one[1]] for one in path)
+        found = Counter(one.channel if isinstance(one, Message) else of[one[0]][one[1]] for one in path)
+        found.subtract(one.channel if isinstance(one, Message) else of[one[0]][one[1]] for one in before)
+        return found
 
     def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""
@@ -351,6 +364,19 @@ class Own:
         return wires_s(row for row in self.rows if not row.call.shared)
 
 
+class Span(NamedTuple):
+    """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
+
+    rank: int
+    start: Any
+    end: Any
+
+    @property
+    def seconds(self) -> Any:
+        """How long that is."""
+        return self.end - self.start
+
+
 @dataclass(frozen=True, slots=True)
 class Full:
     """The links that a rank fills longest, and whether it must wait for them.
@@ -372,7 +398,7 @@ class Full:
 
     def spread(self, rows: list[Row]) -> list[Row]:
         """The rows with these seconds exposed, shared by what was hidden of those on the links."""
-        hidden = [row.hidden_s if self.wire in row.wires_s else 0 for row in rows]
+        hidden = [row.hidden_s if self.wire in row.wires_s and not row.call.shared else 0 for row in rows]
         if not (self.late_s and any(hidden)):
             return rows
         part = self.late_s / total(hidden)

@@ -78,9 +78,13 @@ class Ran:
         """From the first start to the last end of the rank where that is longest."""
         return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
 
-    def gaps(self, rank: int) -> list[Gap]:
-        """What lies before actions of a rank, and behind its last one, wherever it waits for a message."""
-        return [_gap(late, opened) for late, opened in zip(self.late[rank], [0, *self.ends[rank]], strict=True) if late]
+    def gaps(self, rank: int, opened: Any = 0) -> list[Gap]:
+        """What lies before actions of a rank, and behind its last one, wherever it waits for a message.
+
+        opened  when the gap before its first action began
+        """
+        befores = [opened, *self.ends[rank]]
+        return [_gap(late, before) for late, before in zip(self.late[rank], befores, strict=True) if late]
 
     def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
         """The actions, and the messages between them, that the end of a rank hangs on, or an action; the last first."""

@@ -51,19 +51,57 @@ def joined(segments: Iterable[Segment]) -> Segment:
     return tuple(steps)
 
 
-def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[tuple[Segment, int]]:
-    """Segments and how often each follows itself."""
-    segments = list(_segments(nodes, order, starts))
-    for segment, alike in groupby(segments):
-        yield segment, len(list(alike))
+def runs(
+    nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int], unseen: Iterable[tuple[range, int]] = ()
+) -> tuple[tuple[Segment, int], ...] | None:
+    """Segments and how often each follows itself.
+
+    starts  the first node of each run of a part of the stack
+    unseen  of parts that run more often than their nodes are given: these nodes, in runs, and how often more
+
+    None where the runs of such a part do not tell what those that are unseen would be.
+    """
+    cuts = list(_segments(nodes, order, starts))
+    ends = [*(place for _, place in cuts[1:]), len(order)]
+    often = [1 for _ in cuts]
+    for given, times in unseen:
+        steady = (
+            at
+            for at in range(len(cuts) - 1)
+            if cuts[at][0] == cuts[at + 1][0]
+            and _shifted(order[cuts[at][1] : ends[at]], order[ends[at] : ends[at + 1]], given)
+        )
+        if (at := next(steady, None)) is None:
+            return None
+        often[at] += times
+    alike = groupby(zip(cuts, often, strict=True), key=lambda one: one[0][0])
+    return tuple((segment, sum(many for _, many in each)) for segment, each in alike)
 
 
-def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[Segment]:
-    """The tasks, cut behind each part of the stack as soon as compute has waited for all that is in flight."""
+def _shifted(one: Sequence[int], other: Sequence[int], given: range) -> bool:
+    """True if both are every node of a part once, of whichever of its runs, and all of `other` are a run later.
+
+    What is held back for later, or done ahead, is then the same before and behind each: so all that follow are alike.
+    """
+    step = given.step
+    return (
+        len(one) == len({at % step for at in one}) == step
+        and [at + step for at in one] == [*other]
+        and given.start <= min(one)
+        and max(other) < given.stop
+    )
+
+
+def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[tuple[Segment, int]]:
+    """The tasks, cut behind each part of the stack as soon as compute has waited for all that is in flight.
+
+    Each with the place in the order that it begins at.
+    """
     steps: list[Step] = []
     numbers: dict[int, int] = {}
     flying: dict[int, None] = {}
-    layer = cut = bisect_right(starts, order[0]) if order else 0
+    begin, layer = 0, bisect_right(starts, order[0]) if order else 0
+    cut = layer
     for place, at in enumerate(order):
         piece, reads = nodes[at]
         waited = [read for read in reads if nodes[read].piece.call and not nodes[read].piece.settles]
@@ -84,12 +122,12 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
         if place + 1 < len(order):
             layer = max(layer, bisect_right(starts, order[place + 1]))
             if layer > cut and not flying:
-                yield tuple(steps)
-                steps, numbers, cut = [], {}, layer
+                yield tuple(steps), begin
+                steps, numbers, cut, begin = [], {}, layer, place + 1
     if flying:
         steps.append(Step((END,), tuple(sorted(numbers[at] for at in flying))))
     if steps:
-        yield tuple(steps)
+        yield tuple(steps), begin
 
 
 END = Piece()

@@ -35,7 +35,7 @@ class Lost(Record):
 class Step(Record):
     """One training step on one chip: matrix products, and collectives whose exposed seconds are known.
 
-    bubble_s  what the rank that ends last waits for others; 0 without stages
+    bubble_s  what the rank that it hangs on waits for others; 0 without stages
     host_s    what its actions take longer since a host launches them
     """
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.launched import Launched, launched
 from tpsim.cost.paths import NEVER, NOTHING, Length, longer, path
 from tpsim.cost.segments import apart
 from tpsim.cost.timeline import COMPUTE, Ran, Task, run
@@ -16,6 +15,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tpsim.cost.launched import Launched
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
 
@@ -93,6 +93,8 @@ class Action:
         return bare.launched(self._launched(seconds, launches)) if launches else bare
 
     def _launched(self, seconds: Callable[[Piece], Any], launches: Callable[[Piece], Any]) -> Launched:
+        from tpsim.cost.launched import Launched, launched
+
         known: dict[Segment, Launched] = {}
         whole = Launched()
         for segment, count in self.runs:

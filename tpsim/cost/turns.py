@@ -11,14 +11,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.ran import Channel, Message, Ran, channel_of
+from tpsim.cost.ran import Channel, Message, Place, Ran, channel_of
 from tpsim.program.schedules import made
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpsim.cost.ran import Place
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
 
@@ -28,12 +27,25 @@ class Way:
 
     ahead   messages that its sender has come to give, less those that its receiver has come to take
     latest  the last that has set off; of them `coming` have not been taken
+
+    Where messages hold ranks up but in steady state, in order:
+
+    caught  whether each is taken where its rank is held up
+    there   when ranks have come to take such ones
+    given   those that have not set off
     """
 
     channel: Channel
     ahead: int = 0
     latest: Message | None = None
     coming: deque[Message] = field(default_factory=deque)
+    caught: deque[bool] = field(default_factory=deque)
+    there: deque[tuple[Any, Place]] = field(default_factory=deque)
+    given: deque[Given] = field(default_factory=deque)
+
+
+Given = tuple[Any, Place, Any, bool]
+"""A message that has not set off: from when on it could, and its place; its seconds on the way, if its rank waits."""
 
 
 class Turns:
@@ -43,6 +55,7 @@ class Turns:
     takes    likewise
     opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
     missing  messages that it waits for there and that have not set off
+    held     of each of its gaps, whether it is held up there by what it gives
     """
 
     def __init__(
@@ -55,6 +68,7 @@ class Turns:
         self.gives = [[one for part in kind for one in self._meant(part)] for kind in kinds]
         self.takes = [[one for part in kind for one in self._meant(schedule.wanted(part))] for kind in kinds]
         self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
+        self.held = [[bool(blocking) for _ in kinds] for kinds in self.kinds]
         self.opened: list[Any] = [0 for _ in self.kinds]
         self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
         self.ready: list[int] = []
@@ -67,14 +81,15 @@ class Turns:
 
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
-        open_, opened, takes, ranks = self.opener(), self.opened, self.takes, self.kinds
+        open_, gives, takes = self.opener(), self.gives, self.takes
+        opened, ranks, held = self.opened, self.kinds, self.held
         starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
         for rank in range(len(ranks)):
             open_(rank, 0)
         while self.ready:
             rank = self.ready.pop()
             kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
-            for way, _ in self.gives[kinds[place - 1]] if self.blocking and self.holds(rank, place) else ():
+            for way, _ in gives[kinds[place - 1]] if held[rank][place] else ():
                 if way.latest[2] > start:  # type: ignore[index]  # it has set off
                     late, start = way.latest, way.latest[2]  # type: ignore[index]
             for way, _ in takes[kinds[place]]:
@@ -94,10 +109,6 @@ class Turns:
     def opener(self) -> Callable[[int, int], None]:
         """What opens a gap of a rank."""
         return self._meet if self.blocking else self._leave
-
-    def holds(self, _rank: int, _place: int) -> bool:
-        """True for a gap in which a rank is held up by what it gives."""
-        return True
 
     def _leave(self, rank: int, place: int) -> None:
         """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
@@ -165,9 +176,10 @@ class Turns:
     def _first(self, rank: int) -> str:
         """The first message that a rank lacks, and what it would run then."""
         schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
-        given = order[place - 1] if place and self.blocking else ()
         wanted = order[place] if place < len(order) else ()
-        meant = [(part, 1) for part in given] + [(schedule.wanted(part), -1) for part in wanted]
+        given = order[max(0, place - 2) : place][::-1] if self.blocking else ()  # two where they are given together
+        meant: list[tuple[Pass | None, int]] = [(part, 1) for action in given for part in action]
+        meant += [(schedule.wanted(part), -1) for action in order[place : place + 2] for part in action]
         lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
         return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
 

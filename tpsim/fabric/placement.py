@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.change import Change, Shift
 from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
@@ -16,6 +15,7 @@ from tpsim.quantity.size import product
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
+    from tpsim.fabric.change import Change
 
 PAIR = 2
 """The devices of a message."""
@@ -115,6 +115,8 @@ class Placement:
 
     def change(self, move: Move) -> Change | None:
         """Where the blocks go that a permute moves, or each hop of a streamed move; None for any other move."""
+        from tpsim.fabric.change import Change, Shift
+
         if move.streamed:
             return Shift(tuple(self.pieces[axis] for axis in move.axes), tuple(range(len(move.axes))))
         if move.kind != "permute":

@@ -2,7 +2,8 @@
 
 The seconds of an action are those of the timeline; between actions only what cannot be escaped is counted: a rank
 begins when the first microbatch has come to it, works all of its own, and what it did last must come back to the first
-stage. Each rank says so of the step; the greatest holds.
+stage. Each rank says so of the step; the greatest holds. Where nothing makes all ranks end a step together, each begins
+the next on its own: what a rank does then counts from its own start.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Bounds:
             home = home + (of(sorts.chunks[0], "W") if split and rank else 0)
             late = m * each(mine, "W") if split else 0
             waits = held_up.of(rank, p) if held_up else 0
-            own = once(sorts.wholes[rank])
-            found.append(there + m * (each(mine, "F") + each(mine, back)) + waits + np.maximum(late + own, home))
+            own = late + once(sorts.wholes[rank]) - (0 if figures.example.practice.clip == "norm" else there)
+            found.append(there + m * (each(mine, "F") + each(mine, back)) + waits + np.maximum(own, home))
         return reduce(np.maximum, found)
 
     def worked_s(self, cell: int, question: Question) -> float:

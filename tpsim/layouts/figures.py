@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import travelling
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.cost.timeline import COMPUTE
 from tpsim.layouts.calls import Calls
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Ahead, Bucket
@@ -111,20 +112,50 @@ class Figures:
         return found
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        return self.whole(total(n * self._segment_s(one) for one, n in self._runs(self._actions(party), chunk, acts)))
+        """Of many layers what a few do, and what one layer more repeats, or adds to what goes on behind the layers."""
+        actions, layers = self._actions(party), chunk.layers
+        if layers > FEW + 1 and len(chunk.stack) == 1:
+            ((kind, _),) = chunk.stack
+            some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
+            few, more = (actions.action(one, acts).runs for one in some)
+            if len(few) == len(more) and all(one == other or n == m for (one, n), (other, m) in zip(few, more)):
+                pairs = zip(few, more, strict=True)
+                return self.whole(total(self._longer_s(*one, *other, layers - FEW) for one, other in pairs))
+        return self.whole(total(n * self._segment_s(one) for one, n in actions.action(chunk, acts).runs))
+
+    def _longer_s(self, few: Segment, n: int, more: Segment, m: int, times: int) -> Any:
+        """Seconds of a segment to which so many layers add as often what one does; of one that grows at least those."""
+        if few == more:
+            return (n + (m - n) * times) * self._segment_s(few)
+        before, busy = (self._once(("busy", one), partial(self._busy_s, one)) for one in (few, more))
+        return n * reduce(np.maximum, (s + (s - before.get(lane, 0)) * (times - 1) for lane, s in busy.items()))
+
+    def _busy_s(self, segment: Segment) -> Mapping[str, Any]:
+        """Seconds of all that compute waits for, by the lane that it holds."""
+        found: defaultdict[str, Any] = defaultdict(int)
+        for piece in (piece for step in segment for piece in step.pieces):
+            if not (piece.beside and piece.settles):
+                found[piece.lane if piece.beside else COMPUTE] += self.piece_s(piece)
+        return found
 
     @cached_property
     def _parties(self) -> Any:
-        """Of every mesh the number of the first one in which axes of several devices are the same."""
-        several = [frozenset(axis for axis, size in axes if size > 1) for axes in self.calls.axes]
-        return np.array([several.index(one) for one in several])
+        """Of every mesh the number of the first one in which the same calls are issued in microbatches."""
+        known = {axes: self._issued(dict(axes)) for axes in dict.fromkeys(self.calls.axes)}
+        issued = [known[axes] for axes in self.calls.axes]
+        return np.array([issued.index(one) for one in issued])
+
+    def _issued(self, axes: Mapping[str, int]) -> list[Collective]:
+        """The calls of actions: those of microbatches, but for messages, with somebody to talk to."""
+        calls = travelling(self.lowered.collectives, axes)
+        return [one for one in calls if one.per_microbatch and one.where.place != "cut"]
 
     def _actions(self, party: int) -> Actions:
         """The actions of all layouts on such meshes: those that count elements issue no later than here."""
         practice = self.example.practice
         ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
         practice = replace(practice, ahead=ahead, bucket=Bucket())
-        calls = travelling(self.lowered.collectives, self.meshes[party].mesh.axes)
+        calls = self._issued(self.meshes[party].mesh.axes)
         made = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
         return self._once(("actions", party), made)  # type: ignore[no-any-return]  # put there above
 
@@ -133,18 +164,6 @@ class Figures:
             ("segment", segment),
             lambda: Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds,
         )
-
-    def _runs(self, actions: Actions, chunk: Chunk, acts: str) -> Sequence[tuple[Segment, int]]:
-        """What a chunk does: of many layers what a few do, and what one layer more repeats, so many times."""
-        layers = chunk.layers
-        if layers > FEW + 1 and len(chunk.stack) == 1:
-            ((kind, _),) = chunk.stack
-            some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
-            few, more = (actions.action(one, acts).runs for one in some)
-            if [segment for segment, _ in few] == [segment for segment, _ in more]:
-                pairs = zip(few, more, strict=True)
-                return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
-        return actions.action(chunk, acts).runs
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpsim.layouts.layout import Layout, Ways
     from tpsim.layouts.space import Space
     from tpsim.question.pipeline import Split
@@ -37,6 +39,7 @@ class Turns(NamedTuple):
 class Group:
     """Legal layouts of one traced program.
 
+    spaces   of each mesh the one that it is of: they differ in their chips alone
     first    one of them: of several stages if any is
     example  its question
     ways     of the roles of each mesh
@@ -44,7 +47,7 @@ class Group:
     on, microbatches  of every cell: the number of its mesh, and its microbatches
     """
 
-    space: Space
+    spaces: Sequence[Space]
     first: Layout
     example: Question
     ways: list[Ways]
@@ -61,4 +64,25 @@ class Group:
     def lone(self, shelf: Shelf) -> Question:
         """A question without stages: what it asks for is another program."""
         mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
-        return self.space.question(self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1), shelf)
+        return self.spaces[mesh].question(self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1), shelf)
+
+
+def joined(groups: Sequence[Group]) -> Group:
+    """Groups of one program whose spaces differ in their chips alone, as one."""
+    first, *others = groups
+    if not others:
+        return first
+    meshes, cells = ([0, *np.cumsum(many).tolist()] for many in zip(*((len(g.ways), len(g.on)) for g in groups)))
+    return replace(
+        next((one for one in groups if one.first.pp > ALONE), first),
+        spaces=[space for one in groups for space in one.spaces],
+        ways=[ways for one in groups for ways in one.ways],
+        meshes=[mesh for one in groups for mesh in one.meshes],
+        on=np.concatenate([one.on + start for one, start in zip(groups, meshes, strict=False)]),
+        microbatches=np.concatenate([one.microbatches for one in groups]),
+        turns=[
+            turns._replace(mesh=turns.mesh + mesh, cells=turns.cells + cell)
+            for one, mesh, cell in zip(groups, meshes, cells, strict=False)
+            for turns in one.turns
+        ],
+    )

@@ -274,7 +274,7 @@ class Legal:
         meshes = [self._mesh(example, laids[ways]) for ways in each]
         on = np.repeat(np.arange(len(each)), [len(many) for many in each.values()])
         cells = np.concatenate([*each.values()]).astype(float)
-        return Group(self.space, first, example, list(each), meshes, on, cells, turns)
+        return Group([self.space] * len(each), first, example, list(each), meshes, on, cells, turns)
 
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""

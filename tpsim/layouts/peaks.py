@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.peak import Courses
-from tpsim.layouts.walk import alive, splits
+from tpsim.layouts.walk import settled, splits, together
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
@@ -41,17 +42,20 @@ class Peaks:
         return known
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
-        """What the fullest rank holds at its peak, per cell; all have as many microbatches, or orders have settled."""
-        found, others = [], self.figures.microbatches[cells] - 1
-        most = alive(schedule, sorts.ranks, int(others[0]) + 1, sorts.of)
+        """What the fullest rank holds at its peak, per cell."""
+        many = self.figures.microbatches[cells].astype(int)
+        limit = settled(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, int(many.max()))
+        orders, of = np.unique(np.minimum(many, limit), return_inverse=True)
         left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
-        for ranked, whole in sorts.ranked.items():
+        found = []
+        for (ranked, now), places in together(schedule, sorts.ranks, tuple(orders.tolist()), sorts.of).items():
+            whole = sorts.ranked[ranked]
             states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
-            for one in most[ranked]:
-                beside = one.counts[:, : len(left)] @ left
-                if one.more is not None:
-                    beside = beside + (one.more[:, : len(left)] @ left) * others
-                found.append(states + self._course(sorts.chunks[one.now[0]], one.now[1])[0][cells] + beside.max(axis=0))
+            beside = _beside(places.counts, left, of)
+            if places.more:
+                beside = beside + _beside(places.more, left, of) * (many - 1)
+            top = self._course(sorts.chunks[now[0]], now[1])[0][cells]
+            found.append(states + top + (beside.max(axis=0) if np.ndim(beside) else 0) - places.never[of])
         return reduce(np.maximum, found)
 
     def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
@@ -69,22 +73,30 @@ class Peaks:
 
     def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
-        few = replace(chunk, stack=tuple((kind, TRACED) for kind, many in chunk.stack if many))
+        alike = self.courses.program.ahead == 1  # of more, what is gathered hangs on how many layers there are
+        few = replace(chunk, stack=tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many))
         runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])
-        stack = [many for _, many in chunk.stack if many]
+        stack = [many for _, many in chunk.stack if many] if alike else []
         layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
+        often = [1, 1, 1, *layers, 1, 1] if alike else [times for *_, times in runs]
         held, top = 0, 0  # type: Any, Any
-        for (net, most), times in zip(runs, [1, 1, *([1, *layers] if layers else []), 1, 1], strict=True):
-            if times:
-                top = np.maximum(top, held + most + np.maximum(0, (times - 1) * net))
+        for (net, most, _), times in zip(runs, often, strict=True):
+            if times and most is not None:
+                top = np.maximum(top, held + (most if times == 1 else most + np.maximum(0, (times - 1) * net)))
                 held = held + times * net
         return self.figures.whole(top), self.figures.whole(held)
 
-    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any]]:
-        """What each part of an action adds, and where that is most."""
-        for run, _ in self.courses.changes(chunk, acts):
+    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
+        """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
+        for run, times in self.courses.changes(chunk, acts):
             changes = [change for _, change in run]
-            yield self._once(("run", *map(id, changes)), partial(_summed, changes))[:2]
+            net, most = self._once(("run", *map(id, changes)), partial(_summed, changes))[:2] if changes else (0, None)
+            yield net, most, times
+
+
+def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:
+    """Bytes of what stands beside an action, [place, cell]; of: the order of each cell."""
+    return total(many[:, of] * left[sort] for sort, many in counts.items())
 
 
 def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:

@@ -75,6 +75,11 @@ class Space:
     places: Mapping[str, Place]
     machine: Machine | None = None
 
+    def differs(self, other: Space) -> bool:
+        """True if more than the chips of the two is another."""
+        mine, theirs = (replace(one, chips=0, varied={}, places={}) for one in (self, other))
+        return mine != theirs or bool(self.chips) != bool(other.chips)
+
     def question(self, layout: Layout | None, shelf: Shelf) -> Question:
         """The question of a layout; without one, of the document. Raises InputError."""
         question = resolve(self.document if layout is None else self.asked(layout), shelf=shelf)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tpsim.program.schedules import DEFAULT, SCHEDULES, uncollected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Now = tuple[int, str]
 """What a rank runs: the sort of its chunk, and the acts."""
@@ -53,6 +57,47 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
     more = _alive(schedule, p, 2, of)
     both = {ranked: zip(each, more[ranked], strict=True) for ranked, each in few.items()}
     return {at: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[at]] for at in both}
+
+
+class Places(NamedTuple):
+    """What stands beside an action, in each of several orders that differ in their microbatches.
+
+    counts  sort -> [place, order] as in `Alive`; where an order has fewer places, nothing stands at the others
+    more    likewise
+    never   of every order: infinite where it has no such action, else 0
+    """
+
+    counts: Mapping[int, Any]
+    more: Mapping[int, Any]
+    never: Any
+
+
+@cache
+def together(
+    schedule: str, p: int, microbatches: tuple[int, ...], of: tuple[int, ...]
+) -> dict[tuple[Ranked, Now], Places]:
+    """What is alive in orders of so many microbatches each, per sort of rank and action."""
+    each = [alive(schedule, p, m, of) for m in microbatches]
+    found: defaultdict[tuple[Ranked, Now], dict[int, Alive]] = defaultdict(dict)
+    for order, ranks in enumerate(each):
+        for ranked, places in ranks.items():
+            for one in places:
+                found[ranked, one.now][order] = one
+    return {key: _places(orders, len(each)) for key, orders in found.items()}
+
+
+def _places(orders: Mapping[int, Alive], many: int) -> Places:
+    first = next(iter(orders.values()))
+    shape = max(len(one.counts) for one in orders.values()), many, first.counts.shape[1]
+    counts, more, never = np.zeros(shape), np.zeros(shape), np.full(many, np.inf)
+    for order, one in orders.items():
+        counts[: len(one.counts), order] = one.counts
+        more[: len(one.counts), order] = 0 if one.more is None else one.more
+        never[order] = 0
+    return Places(
+        *({sort: each[..., sort] for sort in range(shape[2]) if each[..., sort].any()} for each in (counts, more)),
+        never,
+    )
 
 
 @cache

@@ -11,13 +11,13 @@ import numpy as np
 
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
-from tpsim.layouts.group import ALONE
+from tpsim.layouts.group import ALONE, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
-from tpsim.layouts.walk import settled
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
+from tpsim.question.shelf import structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -60,12 +60,17 @@ class Family:
     @property
     def space(self) -> Space:
         """What they are of."""
-        return self.group.space
+        return self.group.spaces[self.mesh]
+
+    @property
+    def mesh(self) -> int:
+        """The number of one that they are on."""
+        return int(self.group.on[self.cells[0]])
 
     @property
     def pp(self) -> int:
         """Their stages."""
-        return self.group.ways[int(self.group.on[self.cells[0]])].pp
+        return self.group.ways[self.mesh].pp
 
     @property
     def fitting(self) -> Any:
@@ -86,7 +91,7 @@ class Family:
     def price(self) -> float:
         """Of a second of all chips; 0 where none is stated."""
         stated = self.group.example.price
-        return stated.value * self.group.example.mesh.devices / HOUR_S if stated else 0.0
+        return stated.value * self.group.meshes[self.mesh].mesh.devices / HOUR_S if stated else 0.0
 
     def bound(self, *, nearer: bool) -> None:
         """Work out what seconds they take at least: of kernels alone, or nearer."""
@@ -163,13 +168,20 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
     whole = Weighing()
+    alike: list[tuple[Space, defaultdict[Hashable, list[Group]]]] = []
     for space in spaces:
         legal = Legal(space, shelf)
-        prices: dict[Hashable, Any] = {}
         whole.considered += legal.considered
         whole.refused += legal.refused
+        programs = next((each for one, each in alike if not space.differs(one)), None)
+        if programs is None:
+            alike.append((space, programs := defaultdict(list)))
         for group in legal.groups:
-            whole.families += _Weigher(group, shelf, prices, whole.refused, held).families()
+            programs[structure(group.example)].append(group)
+    for _, programs in alike:
+        prices: dict[Hashable, Any] = {}
+        for groups in programs.values():
+            whole.families += _Weigher(joined(groups), shelf, prices, whole.refused, held).families()
     if not whole.considered:
         Legal(spaces[0], shelf).refuse_nothing()
     return whole
@@ -206,12 +218,13 @@ class _Weigher:
                 self.refused[reason] += len(cells)
                 continue
             pp = self.group.ways[mesh].pp
-            sort = (schedule, pp, chunks, layers or (self.group.example.model.layers,))
+            space = id(self.group.spaces[mesh])
+            sort = (space, schedule, pp, chunks, layers or (self.group.example.model.layers,))
             if unlike:
                 yield self._one_by_one(schedule, chunks, cells)
-            for m, some in _settled(schedule, pp, chunks, self.group.microbatches[cells], cells) if not unlike else ():
-                alike[*sort, m].append(some)
-        for (schedule, pp, chunks, layers, _), members in alike.items():
+            else:
+                alike[sort].append(cells)
+        for (_, schedule, pp, chunks, layers), members in alike.items():
             yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
 
     def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
@@ -238,7 +251,8 @@ class _Weigher:
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
         """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""
         layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
-        asked = [self.group.space.question(layout, self.shelf) for layout in layouts]
+        space = self.group.spaces[int(self.group.on[cells[0]])]
+        asked = [space.question(layout, self.shelf) for layout in layouts]
         peaks, rooms = zip(*(self.held(one, self.shelf) for one in asked), strict=True)
         least = [self.bounds.worked_s(cell, one) for cell, one in zip(cells, asked, strict=True)]
         steps, held, room = np.array([least, peaks, rooms])
@@ -247,15 +261,6 @@ class _Weigher:
 
 def _true(cells: Any) -> tuple[Any, Any]:
     return np.ones(len(cells), dtype=bool), np.ones(len(cells), dtype=bool)
-
-
-def _settled(schedule: str, pp: int, chunks: int, microbatches: Any, cells: Any) -> Iterator[tuple[int, Any]]:
-    """Cells by the microbatches at which a rank holds as much."""
-    limit = settled(schedule, pp, chunks, int(microbatches.max()))
-    few = microbatches < limit
-    yield from ((int(m), cells[at : at + 1]) for at, m in zip(np.flatnonzero(few), microbatches[few], strict=True))
-    if not few.all():
-        yield limit, cells[~few]
 
 
 def _unlike(question: Question) -> bool:

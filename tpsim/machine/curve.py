@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import exp, log, log2
 from statistics import fmean, median, median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,6 +58,7 @@ class MeasuredCurve:
     launch  the harness; None is the profile's default
     source  key of the machine's sources; "" for none
     knots   two or more, V ascending, fitted never falling
+    ends    knots below the first and above the last, at sizes that nobody measured: see `extended`
     """
 
     kind: MoveKind
@@ -65,6 +66,7 @@ class MeasuredCurve:
     launch: str | None
     source: str
     knots: tuple[Knot, ...]
+    ends: tuple[tuple[Knot, ...], tuple[Knot, ...]] = ((), ())
 
     @property
     def path(self) -> str:
@@ -74,9 +76,10 @@ class MeasuredCurve:
     def seconds(self, V: Size, predicted: Any) -> Any:
         """Seconds of V bytes for which the constants predict `predicted`: numbers or arrays.
 
-        Never falls in V where `predicted` does not; outside the knots the ratio of the last one holds.
+        Never falls in V where `predicted` does not; outside knots and ends the ratio of the last one holds.
         """
-        first, *others = _pieces(self.knots)
+        below, above = self.ends
+        first, *others = _pieces((*below, *self.knots, *above))
 
         def at(what: str) -> Any:
             """A number of the piece in which V lies."""
@@ -96,17 +99,49 @@ class MeasuredCurve:
         """The curve over other constants: each knot keeps its ratio, and more bytes still never take less."""
         ratios = [knot.fitted / knot.predicted for knot in self.knots]
         volumes = [knot.V for knot in self.knots]
-        return replace(self, knots=_knots(volumes, list(map(predict, volumes)), ratios))
+        return replace(self, knots=_knots(volumes, list(map(predict, volumes)), ratios)).extended(predict)
 
     def beside(self, predict: Predict) -> MeasuredCurve:
         """The curve over other constants: each knot keeps its seconds."""
-        return replace(self, knots=tuple(replace(knot, predicted=predict(knot.V)) for knot in self.knots))
+        knots = tuple(replace(knot, predicted=predict(knot.V)) for knot in self.knots)
+        return replace(self, knots=knots).extended(predict)
+
+    def extended(self, predict: Predict) -> MeasuredCurve:
+        """The curve with ends: away from what was measured it comes back to what the constants predict.
+
+        Half, one and two reaches out, the best linear estimate of a function with the covariance of `smoothed`: the
+        logarithm of the last knot's ratio times exp(-distance/REACH). More bytes never take less there either.
+        """
+        first, last = self.knots[0], self.knots[-1]
+        below = [_returning(first, first.V / 2**octaves, octaves, predict) for octaves in OUTWARD]
+        above = [_returning(last, last.V * 2**octaves, octaves, predict) for octaves in OUTWARD]
+        falling = accumulate((knot for knot in below if knot.V >= 1), _not_slower, initial=first)
+        rising = accumulate(above, _not_faster, initial=last)
+        return replace(self, ends=(tuple(falling)[:0:-1], tuple(rising)[1:]))
 
 
 def describe(curve: MeasuredCurve) -> str:
     """What the curve is about, in words: ``all_gather over nvlink 8, launched by threads``."""
     by = f", launched by {curve.launch}" if curve.launch else ""
     return f"{curve.kind} over {ranks_text(curve.route)}{by}"
+
+
+OUTWARD = (REACH / 2, REACH, 2 * REACH)
+"""Octaves beyond the outermost knots at which a curve has ends."""
+
+
+def _returning(knot: Knot, V: float, octaves: float, predict: Predict) -> Knot:
+    """What a knot says of another size, so many octaves away."""
+    predicted = predict(V)
+    return Knot(V, predicted, predicted * (knot.fitted / knot.predicted) ** exp(-octaves / REACH))
+
+
+def _not_slower(larger: Knot, knot: Knot) -> Knot:
+    return replace(knot, fitted=min(knot.fitted, larger.fitted))
+
+
+def _not_faster(smaller: Knot, knot: Knot) -> Knot:
+    return replace(knot, fitted=max(knot.fitted, smaller.fitted))
 
 
 class _Piece(NamedTuple):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tpsim.fabric.wires import Segment, SegmentTopology, capacity, joined
-from tpsim.machine.curve import Knot, MeasuredCurve, describe
 from tpsim.machine.timing import predicted_by_constants
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tpsim.fabric.wires import Route
+    from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.parts import Level, Machine
     from tpsim.quantity.spec import Document
 
@@ -74,6 +74,8 @@ def _scaled(curve: MeasuredCurve, machine: Machine, document: Document, at: int)
 
 
 def _curve(fields: CurveFields, levels: Sequence[Level]) -> MeasuredCurve:
+    from tpsim.machine.curve import Knot, MeasuredCurve
+
     topologies = {level.name: joined(level.topology) or level.topology for level in levels}
     shared, inside = {level.name for level in levels if level.shared}, 1
     route: Route = ()
@@ -126,6 +128,8 @@ def exact(V: float) -> str:
 
 def said(curve: MeasuredCurve) -> str:
     """The curve in a line: how far it goes, how far off the constants are, and the key of its source."""
+    from tpsim.machine.curve import describe
+
     first, *_, last = curve.knots
     ratios = [knot.fitted / knot.predicted for knot in curve.knots]
     ends = f"{len(ratios)} sizes from {exact(first.V)} to {exact(last.V)}"

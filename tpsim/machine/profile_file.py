@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import ANY, Wrap
-from tpsim.machine import curve_file, unstated
+from tpsim.machine import curve_file
 from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.figures import ConstantFields
 from tpsim.machine.parts import Chip, Level, Machine, Source
 from tpsim.machine.profile_fields import DEFAULT, HardwareFile
 from tpsim.machine.profile_misfits import misfits
 from tpsim.machine.tuning import Tuning
-from tpsim.machine.yardstick import doubtful
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.units import show
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from tpsim.machine.constant import Constant
     from tpsim.machine.profile_fields import LevelFields
+    from tpsim.machine.unstated import UnstatedFile
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
 
@@ -65,6 +65,8 @@ def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
     ours = {file for file in {one.file for one in stated} if file and spec.is_shipped(("hardware", "chips"), file)}
     for constant in stated:
         if constant.file not in ours:
+            from tpsim.machine.yardstick import doubtful
+
             place = place_of(constant, document)
             problem = doubtful(constant, machine, _written(constant, document), place)
             yield from [problem] if problem else []
@@ -147,9 +149,11 @@ class _Reading:
         return Machine(fields.name, sources, self._chip(), levels, file.path, file.sha256, file.below)
 
     @cached_property
-    def unstated(self) -> unstated.UnstatedFile:
+    def unstated(self) -> UnstatedFile:
         """What is taken for figures that the file leaves out; read where it is needed."""
-        return unstated.unstated()
+        from tpsim.machine.unstated import unstated
+
+        return unstated()
 
     def _value(self, fields: Any, path: str) -> Any:
         """What stands at a path: a constant for a figure, what a map of figures means for the map, None for nothing."""
@@ -177,8 +181,10 @@ class _Reading:
         value = self._value(reduce(lambda part, name: part and getattr(part, name), names, around), whole)
         if value is not None or guesses is None:
             return value
+        from tpsim.machine.unstated import file
+
         guess: ConstantFields = reduce(getattr, names, guesses())
-        return guess.at(whole, str(unstated.file()), stated=False)
+        return guess.at(whole, str(file()), stated=False)
 
     def _chip(self) -> Chip:
         figure = partial(self._figure, self.fields.chip, "chip")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
-from tpsim.machine import additive, book
+from tpsim.machine import additive
 from tpsim.machine.additive import Choice, Launch, groups
 from tpsim.machine.combined import repeated
 from tpsim.machine.cost import FREE, Cost, Count, Derived
@@ -68,6 +68,8 @@ class Asked:
             return ()
         found = groups(self.machine, self.route)
         if self.cost_model == "book":
+            from tpsim.machine import book
+
             forms = book.formulas(found, self._run, self.change)
         else:
             forms = additive.formulas(found, self._run, self.V, self.choice, self.change)
@@ -182,6 +184,8 @@ def time(
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)
     if cost_model == "book":
+        from tpsim.machine import book
+
         _leaves_no_choice(algorithm, launch, protocol)
         return Timing(book.cost(found, kind, V, change), asked)
     taken = additive.cost(found, kind, V, choice, change)

@@ -207,6 +207,9 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
         yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
+    if not verbose:
+        named, others = result.not_modelled[:2], len(result.not_modelled[2:])
+        yield f"not modelled: {'; '.join(named)}; {others} more"
     counts = f"{len(result.assumptions)} assumptions, {counted(guesses, 'guess')}"
     opened = ", ".join(result.question.left_open)
     more = [f"not stated: {opened}"] * bool(opened) + ["-v lists them"] * (not verbose)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.program.layout import PRACTICES
+from tpsim.program.update import CLIP
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
 from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
@@ -92,7 +93,7 @@ def _dtypes(result: PlanResult) -> str:
     sent: dict[str, dict[str, None]] = {}
     for row in result.rows:
         plain = row.block if row.block == "loss" else "activations"
-        purpose = "norm of gradients" if row.block == "clip" else PURPOSES.get(row.op, plain)
+        purpose = "norm of gradients" if row.block == CLIP else PURPOSES.get(row.op, plain)
         sent.setdefault(row.dtype, {})[purpose] = None
     wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
     return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")

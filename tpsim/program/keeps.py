@@ -34,6 +34,7 @@ KEEPS: Mapping[str, tuple[Extra, ...]] = {
     "megatron-te": (Extra("weights", 2), Extra(GRADIENTS, -2)),
     "nanotron": (Extra("mlp.act", 2), Extra("attention.mixed", 2), Extra("loss.exp", 4)),
     "torchtitan": (Extra("loss.exp", 8),),
+    "torchtitan-parallel": (Extra("loss.exp", 12),),
     "litgpt": (
         *(Extra("mlp.act", 2), Extra("attention.normed", 4), Extra("mlp.normed", 4), Extra("attention.mixed", 2)),
         *(Extra("attention.q", 4), Extra("attention.k", -2), Extra("attention.v", -2)),  # as wide as queries
@@ -50,6 +51,8 @@ KEEPS_SOURCES: Mapping[str, str] = {
     "nanotron": "nanotron's benchmark runs, eager: silu's output, attention's output laid out anew, 8 bytes per logit",
     "torchtitan": "torchtitan's code, loss not compiled: logits go into cross entropy in f32, and its log-softmax, the "
     "gradient of that and theirs are there at once, 12 bytes per logit",
+    "torchtitan-parallel": "PyTorch's code of the parallel loss, torchtitan's under tensor parallelism: backward adds "
+    "the exponential of the log-softmax to its gradient and scales that, four arrays of f32, 16 bytes per logit",
     "litgpt": "LitGPT's runs, eager: silu's output, norms' inputs in f32, attention's output laid out anew, keys and "
     "values as wide as queries, 12 bytes per logit, buckets of gradients",
 }

@@ -251,7 +251,8 @@ class Practice:
     order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
                            one from the end (zigzag), every so manieth (striped); None as for context
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
-    clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm)
+    clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm), or
+                           what stages sum of it comes behind the update, beside the next step's warm-up (deferred)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
@@ -276,7 +277,7 @@ class Practice:
     home: Literal["scatter", "circle"] = "scatter"
     order: Order | None = "contiguous"
     causal: Literal["skip", "whole"] = "skip"
-    clip: Literal["norm", "none"] = "none"
+    clip: Literal["norm", "deferred", "none"] = "none"
     overlap: Overlap = Overlap()
     ahead: Ahead = Ahead()
     bucket: Bucket = Bucket()
@@ -286,6 +287,11 @@ class Practice:
     def counts_elements(self) -> bool:
         """True if what runs beside compute is issued by numbers of elements."""
         return any(one.elements is not None for one in (self.ahead, self.bucket))
+
+    @property
+    def layers_ahead(self) -> int:
+        """Layers that have their weights before they need them: none if gathers hold compute up, by elements one."""
+        return 0 if self.overlap.weights == "none" else self.ahead.layers
 
     @property
     def switches(self) -> dict[str, Any]:

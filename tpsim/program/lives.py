@@ -74,7 +74,7 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
     for op in ops:
         if (home := _home(op, homes)) is not None:
             homes[op.output] = home
-    everything, turns = Lives(homes, {}, {}, {}), _turns(ops)
+    everything, turns = Lives(homes, {}, {}, {}), _turns(ops, program.ahead)
     readers: dict[Array, list[Op]] = defaultdict(list)
     for op in sorted(ops, key=turns.__getitem__):
         for home in everything.read_by(op):
@@ -163,10 +163,10 @@ def is_gather(op: Op) -> bool:
     return isinstance(op, Reshard) and op.output.role == "param" and not is_view(op)
 
 
-def _turns(ops: Sequence[Op]) -> dict[Op, Turn]:
+def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
     """An op has its turn as it is written, but what becomes of a gradient as soon as it is made, and weights earlier.
 
-    Those of a layer are gathered when the layer that runs before it begins: one layer ahead.
+    Those of a layer are gathered when the layer begins that runs so many layers before it, or the first of its chunk.
     """
     begins: dict[Hashable, int] = {}
     for place, op in enumerate(ops):
@@ -176,15 +176,16 @@ def _turns(ops: Sequence[Op]) -> dict[Op, Turn]:
     for place, op in enumerate(ops):
         sooner = [made[x] for x in op.inputs if x in made] if op.output.role == "gradient" else []
         if early := is_gather(op) and op.where.index("layers") is not None:
-            ahead = begins.get(_run_of(op, before=True), begins[_run_of(op)])
-        made[op.output] = ahead if early else max(sooner, default=place)
+            runs = (_run_of(op, before=n) for n in range(min(ahead, len(begins)), -1, -1))
+            begun = next(begins[one] for one in runs if one in begins)
+        made[op.output] = begun if early else max(sooner, default=place)
         turns[op] = (made[op.output], not early, place)
     return turns
 
 
-def _run_of(op: Op, *, before: bool = False) -> Hashable:
-    """The run of a layer that an op stands in, or the one before it: layers run backward from the last to the first."""
+def _run_of(op: Op, *, before: int = 0) -> Hashable:
+    """The run of a layer that an op stands in, or one before it: layers run backward from the last to the first."""
     where, layer = op.where, op.where.index("layers")
-    if before and layer is not None:
-        layer += -1 if where.act == "F" else 1
+    if layer is not None:
+        layer += -before if where.act == "F" else before
     return layer, where.index("microbatches"), where.phase, where.chunks

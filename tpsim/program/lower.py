@@ -68,14 +68,14 @@ def lower(
             results[f"grad.{label}"] = update.received(weight, gradient)
         if practice.clip == "none":
             updated(label, weight)
-    if practice.clip == "norm":
+    if practice.clip != "none":
         squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
         for label, weight in labels.items():
             updated(label, weight)
     each = [kind for stack in stacks for kind in stack]
     traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     ops = parted(trace.ops, backward.stream, [array for name, array in results.items() if name.startswith("grad.")])
-    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous")
+    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
 
 
 def _run(

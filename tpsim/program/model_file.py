@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
@@ -52,10 +52,6 @@ class ModelFile(Strict):
     tie_embeddings: Flag = False
     dropout: Annotated[float, Field(ge=0, lt=1, description=DROPOUT)] = 0.0
     params: Annotated[float, Field(gt=0)] | None = None
-
-
-class ModelFiles(RootModel[Annotated[ModelFile | ModelFile2, Field(discriminator="tpsim")]]):
-    """A model, of layers that are all alike (``model/1``) or of several kinds (``model/2``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,6 +267,7 @@ class Program:
     table    region -> dim -> axes, as `layout` stated it
     results  named arrays to compare: "loss", "grad.<param>", "new.<param>"; of inference "sampled", "cache.<layer>.K"
     order    in which devices have the tokens of a sequence
+    ahead    layers whose weights are gathered before they are needed
     """
 
     ops: tuple[Op, ...]
@@ -275,6 +276,7 @@ class Program:
     table: Mapping[str, Mapping[str, tuple[str, ...]]]
     results: Mapping[str, Array] = field(default_factory=dict)
     order: Order = "contiguous"
+    ahead: int = 1
 
     @property
     def sharing(self) -> tuple[str, ...]:

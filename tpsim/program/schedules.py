@@ -219,7 +219,7 @@ class Maker:
     orders    makes the order of each rank from p, v, m; chunks are counted in the whole stack
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
-              where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock so
+              where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock
     grows     True if every further microbatch is held beside the others
     suits     refuses stages and microbatches that it cannot run
     """
@@ -254,7 +254,7 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     """
     maker = SCHEDULES[name]
     with uncollected():
-        return checked(PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking))
+        return PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking)
 
 
 def forward_only(p: int = 1) -> PipelineSchedule:
@@ -263,7 +263,7 @@ def forward_only(p: int = 1) -> PipelineSchedule:
 
 
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:
-    """The schedule, if it can be run: refused with the first action that cannot.
+    """The schedule, if it can be run: refused with the first action that cannot. `verify` asks before it runs one.
 
     Every pass once, on its rank; B behind F and W behind B; W of a chunk in order of microbatches, for their sum is a
     chain; messages of a channel leave in the order in which they are wanted, or two-sided sends would deadlock.

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array
     from tpsim.program.trace import Trace
 
+CLIP = "clip"
+"""The block of what makes the norm of all gradients."""
+
 MOMENTS = ("moment", "variance")
 """AdamW's two running averages, one of each per parameter (Loshchilov and Hutter 2019)."""
 
@@ -87,7 +90,7 @@ class Update:
             with trace.at(replace(where, chunks=where.chunks[:1], kernel="norm.gradients"), "state"):
                 square = trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))
                 bags[square.type.owes, where.chunks[0]].append(square)
-        step = replace(trace.where, act="U", place="step", block="clip", loops=(), chunks=tuple(range(chunks)))
+        step = replace(trace.where, act="U", place="step", block=CLIP, loops=(), chunks=tuple(range(chunks)))
         for (owes, chunk), squares in bags.items():
             with trace.at(replace(step, chunks=(chunk,)), "state"):
                 sums[owes].append(trace.lin("squares", *squares, role="activation"))

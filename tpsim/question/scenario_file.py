@@ -180,7 +180,9 @@ class PracticeFields(Strict):
     padding: Literal["flat", "rows", "none"] | None = Field(
         default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"
     )
-    clip: Literal["norm", "none"] | None = None
+    clip: Literal["norm", "deferred", "none"] | None = Field(
+        default=None, description="whether gradients are scaled by their norm, and whether stages wait for it"
+    )
     keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
@@ -316,8 +318,8 @@ class Assume(Strict):
     noun: ClassVar[str] = "an assumption"
 
     matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-    memory: Overheads = Field(default_factory=Overheads)
-    routing: RoutingFields = RoutingFields()
+    memory: Overheads = Field(default_factory=Overheads.model_construct)
+    routing: RoutingFields = RoutingFields.model_construct()
     mfu: Literal["full", "causal"] = Field(
         default="full", description="what shares of peak count of attention: its whole s by s, or what its mask shows"
     )
@@ -361,11 +363,11 @@ class ScenarioFile(Strict):
     layout: LayoutFields | None = None
     shardings: dict[str, dict[str, Axes]] | None = None
     pipeline: PipelineFields | None = None
-    practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields()
-    recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields()
+    practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields.model_construct()
+    recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields.model_construct()
     workload: WorkloadFields
-    assume: Assume = Assume()
-    require: RequireFields = RequireFields()
-    collectives: CollectivesFields = CollectivesFields()
+    assume: Assume = Assume.model_construct()
+    require: RequireFields = RequireFields.model_construct()
+    collectives: CollectivesFields = CollectivesFields.model_construct()
     cost_model: Literal["additive", "book"] = "additive"
     planner: Literal["book", "cheapest"] = "book"

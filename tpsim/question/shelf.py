@@ -14,7 +14,6 @@ from tpsim.program.kinds_file import as_stated
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.schedules import pipeline_schedule
-from tpsim.program.serving import lower_serving
 from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
@@ -54,12 +53,11 @@ class Lowered:
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
         practice, shards = question.practice, question.mesh.size(*question.layout.data)
-        counted = tuple(sizes.dims.items()) if practice.counts_elements else ()
-        key = (practice, question.stages, shards, counted, *map(id, calls))
-        if key not in self.known:
-            program, stages = self.program, question.stages
-            self.known[key] = Actions(program.ops, stages, calls, practice, shards, lambda call: call.elements(sizes))
-        return self.known[key]
+        made = Actions(self.program.ops, question.stages, calls, practice, shards, lambda call: call.elements(sizes))
+        counted = (shards, *map(made.elements, filter(made.counts, calls))) if practice.counts_elements else ()
+        apart = any(call.where.place == "step" and made.beside_once(call) for call in calls)
+        key = (practice, question.stages if apart else None, counted, *map(id, calls))
+        return self.known.setdefault(key, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +125,8 @@ def program_of(question: Question, laid: Layout | None = None, **traced: Any) ->
     practice = question.practice if laid is None else question.practice.under(question.layout)
     asked = (question.model, laid or question.layout, practice, question.dtypes, order)
     if work := question.inference:
+        from tpsim.program.serving import lower_serving
+
         traced.pop("microbatches", None)
         return lower_serving(*asked, serving=work.serving, **traced)
     return lower(*asked, **traced)

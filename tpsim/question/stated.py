@@ -148,14 +148,8 @@ def _refuse_not_yet(document: Document) -> None:
 
 REMEDY = "write practice: {overlap: {gradients: beside, weights: beside}}; sorts: tensor, gradients, weights, stages"
 NOT_MODELLED_YET = {
-    "deferred": "a norm of gradients that the update does not wait for",
     "shared": "exchanges beside what all tokens share alone",
     "pair": "exchanges beside another microbatch",
-}
-NOT_YET_REMEDIES = {
-    "clip": "write none or norm",
-    "overlap": "write none or beside",
-    "rows.overlap": "write none or beside",
 }
 
 
@@ -166,12 +160,10 @@ def _refuse_overlap(document: Document) -> None:
         message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
     stated = practice if isinstance(practice, Mapping) else {}
-    found: list[tuple[tuple[str, ...], Any]] = [(("clip",), stated.get("clip"))]
     for group in ("overlap", "rows"):
         fields = stated.get(group)
-        found += [((group, key), value) for key, value in fields.items()] if isinstance(fields, Mapping) else []
-    for path, value in found:
-        if isinstance(value, str) and value in NOT_MODELLED_YET:
-            message = f"{' of '.join(path)}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
-            remedy = NOT_YET_REMEDIES.get(".".join(path)) or NOT_YET_REMEDIES[path[0]]
-            raise InputError.one("not-supported-yet", message, document.place("practice", *path), remedy)
+        for key, value in fields.items() if isinstance(fields, Mapping) else ():
+            if isinstance(value, str) and value in NOT_MODELLED_YET:
+                message = f"{key} of {group}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
+                place = document.place("practice", group, key)
+                raise InputError.one("not-supported-yet", message, place, "write none or beside")

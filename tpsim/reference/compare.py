@@ -11,6 +11,7 @@ import numpy as np
 
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
+from tpsim.program.update import CLIP
 from tpsim.reference.execute import rerun
 from tpsim.reference.routing import reordered
 from tpsim.reference.run import label
@@ -94,7 +95,7 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 def _comparable(op: Op) -> bool:
     return not isinstance(op, Leaf | Index | Reshard | Join) and not (
-        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == "clip")
+        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == CLIP)
     )
 
 

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from rich.console import Console
-from rich.text import Text
-
 from tpsim.printable import printable
 from tpsim.report.table import IN_ASCII, as_text, labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import Console
+
     from tpsim.report.table import Column, Document, Table
+
+    Styled = list[tuple[str, str]]
+    """A line: texts, each with its style."""
 
 UNDER = "    "
 """What stands before a text that is printed under its row."""
@@ -205,8 +207,9 @@ def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Co
     color  ``always``, ``never``, or ``auto``: on a terminal unless NO_COLOR is set
     width  columns, None for the terminal's own, or unbounded where there is none
     """
-    terminal = stream.isatty()
-    plain = color == "never" or (color == "auto" and (not terminal or bool(os.environ.get("NO_COLOR"))))
+    from rich.console import Console
+
+    terminal, plain = stream.isatty(), _plain(stream, color)
     # Off a terminal rich believes neither width nor height unless it is given both.
     unbounded = not terminal and width is None
     return Console(
@@ -224,17 +227,37 @@ def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Co
 
 
 def write(document: Document, stream: TextIO, color: str = "auto", width: int | None = None) -> None:
-    """Print `document` on `stream`."""
-    screen = console(stream, color, width)
-    # Captured, since a console that prints by itself ends the process when its reader leaves.
+    """Print `document` on `stream`; rich, which takes long to load, where there is a terminal or colours are wanted."""
+    bare = _plain(stream, color) and not stream.isatty()
+    page = _bare(document, width) if bare else _drawn(document, console(stream, color, width))
+    stream.write(page if _has_blocks(stream) else page.translate(IN_ASCII))
+
+
+def _plain(stream: TextIO, color: str) -> bool:
+    """True where there are no colours."""
+    return color == "never" or (color == "auto" and (not stream.isatty() or bool(os.environ.get("NO_COLOR"))))
+
+
+def _bare(document: Document, width: int | None) -> str:
+    """The texts alone."""
+    blocks = (
+        [("".join(text for text, _ in line)).expandtabs() for line in block] for block in _blocks(document, width)
+    )
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _drawn(document: Document, screen: Console) -> str:
+    """As a console draws it; captured, since one that prints by itself ends the process when its reader leaves."""
+    from rich.text import Text
+
     with screen.capture() as page:
         room = None if screen.width >= UNBOUNDED else screen.width
         for place, block in enumerate(_blocks(document, room)):
             if place:
                 screen.print()
             for line in block:
-                screen.print(line, soft_wrap=True)
-    stream.write(page.get() if _has_blocks(stream) else page.get().translate(IN_ASCII))
+                screen.print(Text.assemble(*line), soft_wrap=True)
+    return page.get()
 
 
 def _has_blocks(stream: TextIO) -> bool:
@@ -252,7 +275,7 @@ def _has_blocks(stream: TextIO) -> bool:
     return True
 
 
-def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
+def _blocks(document: Document, width: int | None) -> Iterator[list[Styled]]:
     """What stands together; blank lines come between."""
     if document.title:
         brief = ((line.ok, text) for line in document.lines for text in _wrapped(line.brief, width) if text)
@@ -266,14 +289,14 @@ def _blocks(document: Document, width: int | None) -> Iterator[list[Text]]:
     yield list(_foot(document, width))
 
 
-def _facts(document: Document, width: int | None) -> Iterator[Text]:
+def _facts(document: Document, width: int | None) -> Iterator[Styled]:
     room = max(len(label) for label, _ in document.facts) + 2
     for label, fact in document.facts:
         for at, text in enumerate(_wrapped(fact, width and max(1, width - room))):
-            yield _text(("" if at else label).ljust(room), "dim").append_text(_text(text))
+            yield [*_text(("" if at else label).ljust(room), "dim"), *_text(text)]
 
 
-def _foot(document: Document, width: int | None) -> Iterator[Text]:
+def _foot(document: Document, width: int | None) -> Iterator[Styled]:
     """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
     for line, (label, verdict) in zip(document.lines, labelled(document.lines), strict=True):
         for at, text in enumerate(_wrapped(verdict, width and max(1, width - len(label)))):
@@ -284,9 +307,9 @@ def _foot(document: Document, width: int | None) -> Iterator[Text]:
         yield _text(f"next: {document.next_command}", "cyan")
 
 
-def _text(text: str, style: str = "") -> Text:
+def _text(text: str, style: str = "") -> Styled:
     """Text of a file's, too, which steers no terminal."""
-    return Text(printable(text), style)
+    return [(printable(text), style)]
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

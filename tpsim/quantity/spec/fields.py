@@ -26,7 +26,7 @@ class Strict(BaseModel):
     `noun` is what messages call it ("a link"); it is made from the class name when not given.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     noun: ClassVar[str] = ""
 
