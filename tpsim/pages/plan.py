@@ -118,7 +118,8 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
     small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
-    more = [f" {len(small)} more below {percent(SMALL)} of the step, {_seconds(small)} together"] if small else []
+    busy = show(float(sum(line["busy_s"] for line in small)), "seconds")
+    more = [f" {len(small)} more below {percent(SMALL)} of the step, {busy} together"] if small else []
     shown = [line for line in lines if line not in small]
     if most:
         more.append(f" {STAR} {most.collective} costs most: {percent(most.share)} of the step")
@@ -139,10 +140,6 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
 
 SMALL = 0.002
 """The share of a step below which kinds of call are one line together, unless all is wanted."""
-
-
-def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
-    return show(float(sum(line["busy_s"] for line in lines)), "seconds")
 
 
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
@@ -236,10 +233,8 @@ def _next(result: PlanResult) -> str:
 PREFIXES = {"gradient": "grad.", "state": "new."}
 """What the names of their arrays begin with."""
 
-
 SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
 """Rows that agree in these are one line of the short table; the first five are its label."""
-
 
 STAR = "*"
 """What marks the collective that costs most."""
