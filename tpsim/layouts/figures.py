@@ -118,7 +118,9 @@ class Figures:
             ((kind, _),) = chunk.stack
             some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
             few, more = (actions.action(one, acts).runs for one in some)
-            if len(few) == len(more) and all(one == other or n == m for (one, n), (other, m) in zip(few, more)):
+            if len(few) == len(more) and all(
+                one == other or n == m for (one, n), (other, m) in zip(few, more, strict=True)
+            ):
                 pairs = zip(few, more, strict=True)
                 return self.whole(total(self._longer_s(*one, *other, layers - FEW) for one, other in pairs))
         return self.whole(total(n * self._segment_s(one) for one, n in actions.action(chunk, acts).runs))

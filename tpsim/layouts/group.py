@@ -72,7 +72,9 @@ def joined(groups: Sequence[Group]) -> Group:
     first, *others = groups
     if not others:
         return first
-    meshes, cells = ([0, *np.cumsum(many).tolist()] for many in zip(*((len(g.ways), len(g.on)) for g in groups)))
+    meshes, cells = (
+        [0, *np.cumsum(many).tolist()] for many in zip(*((len(g.ways), len(g.on)) for g in groups), strict=True)
+    )
     return replace(
         next((one for one in groups if one.first.pp > ALONE), first),
         spaces=[space for one in groups for space in one.spaces],

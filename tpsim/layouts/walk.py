@@ -94,10 +94,8 @@ def _places(orders: Mapping[int, Alive], many: int) -> Places:
         counts[: len(one.counts), order] = one.counts
         more[: len(one.counts), order] = 0 if one.more is None else one.more
         never[order] = 0
-    return Places(
-        *({sort: each[..., sort] for sort in range(shape[2]) if each[..., sort].any()} for each in (counts, more)),
-        never,
-    )
+    by_sort = ({sort: each[..., sort] for sort in range(shape[2]) if each[..., sort].any()} for each in (counts, more))
+    return Places(next(by_sort), next(by_sort), never)
 
 
 @cache

@@ -175,7 +175,8 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
         whole.refused += legal.refused
         programs = next((each for one, each in alike if not space.differs(one)), None)
         if programs is None:
-            alike.append((space, programs := defaultdict(list)))
+            programs = defaultdict(list)
+            alike.append((space, programs))
         for group in legal.groups:
             programs[structure(group.example)].append(group)
     for _, programs in alike:
