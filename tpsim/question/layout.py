@@ -1,4 +1,4 @@
-"""How a scenario cuts its model over its mesh: the axes and their roles, kv heads split off, or a stated table."""
+"""The layout that a scenario states, on the mesh it needs: axes and their roles, kv heads split off, or a table."""
 
 from __future__ import annotations
 
