@@ -342,12 +342,8 @@ def test_a_scenario_verifies_on_every_kind_of_machine(machine, mesh):
 # Memory -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [(SMALL, []), ("gpt3-175b-a100-pipeline", ["pipeline={schedule: zb-h1}", "workload.microbatches=32"])],
-    ids=["one rank", "zb-h1"],
-)
-def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch, asked):
+def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch):
+    """On one rank; of several `tests/reference/test_live.py` sees it."""
     last = Courses._last
 
     def too_soon(self, array, acts):
@@ -355,7 +351,7 @@ def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch, aske
         return early[-1] if early else last(self, array, acts)
 
     monkeypatch.setattr(Courses, "_last", too_soon)
-    found = failing(asked[0], overrides=asked[1])
+    found = failing(SMALL)
     assert set(found) == {"memory"}
     assert re.match(
         r"action \d+ of rank 0 held [\d,]+ bytes at most and [\d,]+ at its end, claimed were ", found["memory"]

@@ -188,7 +188,7 @@ def test_a_way_that_takes_too_much_at_the_least_sizes_is_refused_with_a_mesh_tha
 def test_what_is_held_to_be_taken_is_what_a_run_takes(expression, mesh, dims):
     asked = shard(expression, mesh, dims=dims)
     for way in asked.alternatives:
-        claimed = 8 * module._held(asked, way)
+        claimed = 8 * module._elements(asked, way)
         tracemalloc.start()
         module._run(asked, way)
         taken = tracemalloc.get_traced_memory()[1]
@@ -203,7 +203,7 @@ def test_one_way_is_held_at_a_time():
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     asked = shard(WIDE, mesh, dims=dims)
-    most = [8 * module._held(asked, way) for way in asked.alternatives]
+    most = [8 * module._elements(asked, way) for way in asked.alternatives]
     assert result.ok
     assert taken < 1.4 * max(most) < sum(most) / 2
 

@@ -27,13 +27,14 @@ def run(
     practice: Practice,
     mesh: Mesh,
     *,
+    layers: int = 2,
     microbatches: int = 2,
     replaced: Mapping[str, Block] | None = None,
     path: Path = book_path,
 ) -> Run:
-    """Two layers, four sequences of eight tokens per microbatch."""
+    """Four sequences of eight tokens per microbatch."""
     sizes = {**model.dims(sequences=4, seq=8), "m": microbatches}
-    program = lower(model, where, practice, Dtypes(), mesh.order, layers=2, microbatches=microbatches, path=path)
+    program = lower(model, where, practice, Dtypes(), mesh.order, layers=layers, microbatches=microbatches, path=path)
     return execute(program, mesh, sizes, inputs(sizes, replaced))
 
 

@@ -60,7 +60,7 @@ def judged(check: str, seen: str, mismatches: Sequence[str], *, tried: int) -> C
     return Check(check, seen, tried, tuple(mismatches))
 
 
-def told(checks: Iterable[Check]) -> tuple[Check, ...]:
+def arising(checks: Iterable[Check]) -> tuple[Check, ...]:
     """The checks that say something: what was looked at nowhere does not hold, it does not arise."""
     return tuple(check for check in checks if check.tried or not check.ok)
 

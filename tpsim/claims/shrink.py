@@ -147,8 +147,8 @@ def _ends(layers: tuple[int, ...], chunks: int) -> tuple[int, ...]:
 
 def _unlike(stages: Stages) -> int:
     """The first rank with a chunk that no chunk of the first and of the last rank is like; 0 without one."""
-    told = {*stages.chunk_layers(0), *stages.chunk_layers(stages.ranks - 1)}
-    return next((rank for rank in range(stages.ranks) if {*stages.chunk_layers(rank)} - told), 0)
+    ends = {*stages.chunk_layers(0), *stages.chunk_layers(stages.ranks - 1)}
+    return next((rank for rank in range(stages.ranks) if {*stages.chunk_layers(rank)} - ends), 0)
 
 
 FEW = 4
@@ -219,8 +219,8 @@ def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: 
     split = {type_.axes(dim) for type_ in types if dim in type_.dims}
     most = max((before.size(*axes) for axes in split), default=1)
     shards = lcm(*(mesh.size(*axes) for axes in split))
-    held = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
-    return shards * max(1, held)
+    each = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
+    return shards * max(1, each)
 
 
 def _types(program: Program) -> Iterator[Sharding]:

@@ -17,11 +17,11 @@ from tpsim.claims.checks import (
     Check,
     Verified,
     VerifyResult,
+    arising,
     blocks_check,
     distinct,
     slopes_check,
     stopped,
-    told,
     value_checks,
 )
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, memory_check, ran
@@ -134,7 +134,7 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
         microbatches=small.workload.microbatches,
         devices=small.mesh.devices,
         full_size=", ".join(_sizes(question)),
-        checks=told(checks),
+        checks=arising(checks),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.shard import ShardResult, shard
-from tpsim.claims.checks import Check, Verified, VerifyResult, blocks_check, distinct, equal_arrays, stopped, told
+from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_check, distinct, equal_arrays, stopped
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
 from tpsim.claims.counted import machine_wiring, made
 from tpsim.claims.link_claims import links_check
@@ -148,7 +148,7 @@ def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:
         dims=asked.dims or {},
         placement=tuple(asked.clock.placement.describe()) if asked.clock else (),
         devices=asked.mesh.devices,
-        checks=told(checks),
+        checks=arising(checks),
     )
 
 
@@ -181,14 +181,14 @@ def refuse_sizes(asked: ShardResult) -> None:
     if prod(dims.values()) > WORK:
         raise TooLarge(f"{' x '.join(f'{dim} {size}' for dim, size in dims.items())} is too much to run")
     for way in asked.alternatives or (asked.way,):
-        elements = _held(asked, way)
+        elements = _elements(asked, way)
         if elements > HELD:
             path = f" on the way {way.ops}" if way.steps else ""
             room = f"{8 * elements / 1e9:.1f} GB{path}, of {8 * HELD / 1e9:.1f} that are allowed"
             raise TooLarge(f"{asked.mesh.devices} devices would take {room}")
 
 
-def _held(asked: ShardResult, way: Way) -> int:
+def _elements(asked: ShardResult, way: Way) -> int:
     """Elements at once: what comes from outside, every array on the way, and twice the flat arrays of a move."""
     dims, axes = asked.dims or {}, asked.mesh.axes
     parts = prod(part_sizes(asked.leaves, asked.mesh).values())

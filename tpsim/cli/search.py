@@ -92,12 +92,12 @@ def _sweep(scenario: str | None, asked: dict[str, Any], output: Output, *, save:
 
 def _progress() -> Callable[[int, int, float], None]:
     """What tells how far a sweep is, about once a second."""
-    said = 0.0
+    last = 0.0
 
     def progress(done: int, cells: int, seconds: float) -> None:
-        nonlocal said
-        if seconds - said >= 1 or done == cells:
-            said = seconds
+        nonlocal last
+        if seconds - last >= 1 or done == cells:
+            last = seconds
             rate = done / seconds
             tell(f"{done:,} of {cells:,} cells, {rate:.3g} a second, {(cells - done) / rate:,.0f} s left")
 

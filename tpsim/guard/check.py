@@ -125,7 +125,7 @@ def check(
     cannot be brought up to date without others.
     """
     named = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    path = _found(Path(lock)) if not (update and named) else Path(lock)
+    path = _nearest(Path(lock)) if not (update and named) else Path(lock)
     first = not path.exists()
     if first and not update:
         raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path.parent))
@@ -151,7 +151,7 @@ def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _found(lock: Path) -> Path:
+def _nearest(lock: Path) -> Path:
     """The lock; where none of the usual name is in this folder, that of the nearest one above."""
     if lock != Path(LOCK_FILE) or lock.exists():
         return lock

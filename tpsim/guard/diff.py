@@ -158,9 +158,9 @@ def diff(
     if side(after) == "result":
         following = f"tpsim diff {shlex.join([before, after])} -v"
     moved, least = drift(*locks), _share(min_change)
-    told = at_least(moved, least) if least else moved
+    worth_telling = at_least(moved, least) if least else moved
     edited = tuple(text.partition("=")[0].strip() for text in overrides)
-    return DiffResult(told, before, shlex.join(words), following, least, edited)
+    return DiffResult(worth_telling, before, shlex.join(words), following, least, edited)
 
 
 def _share(text: str | float) -> float:

@@ -162,14 +162,14 @@ def _note(pair: Renamed, old: Lock, new: Lock) -> str:
 def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
     """The old lock in which the scenarios that took the new name had it before, with its facts and formulas."""
     section = SECTIONS[pair.field]
-    told = old.but(**{section: _with_both(getattr(old, section), pair)})
+    renamed = old.but(**{section: _with_both(getattr(old, section), pair)})
     if pair.field == "hardware":
         seconds = {model: _with_both(machines, pair) for model, machines in old.formulas.seconds.items()}
-        told = told.but(formulas=old.formulas.but(seconds=seconds))
+        renamed = renamed.but(formulas=old.formulas.but(seconds=seconds))
     names = dict(_names(pair, old))
     for name in _took(pair, old, new):
-        told = _with(told, name, pair, names)
-    return told
+        renamed = _with(renamed, name, pair, names)
+    return renamed
 
 
 def _with_both(machines: Mapping[str, Any], pair: Renamed) -> dict[str, Any]:
@@ -205,5 +205,5 @@ def _with(lock: Lock, name: str, pair: Renamed, names: Mapping[str, str]) -> Loc
         for used in fact.named
         if used in lock.uses
     }
-    told = fact.but(inputs={**fact.inputs, pair.field: pair.new}).renamed(called)
-    return lock.but(uses={**lock.uses, **uses}, scenarios={**lock.scenarios, name: told})
+    renamed = fact.but(inputs={**fact.inputs, pair.field: pair.new}).renamed(called)
+    return lock.but(uses={**lock.uses, **uses}, scenarios={**lock.scenarios, name: renamed})

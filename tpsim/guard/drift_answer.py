@@ -191,14 +191,14 @@ def sentence(cause: Cause) -> str:
 
 def values(cause: Cause) -> tuple[str, str]:
     """What a fact was and is, with its unit."""
-    return _said(cause.old, cause.dimension), _said(cause.new, cause.dimension)
+    return _shown(cause.old, cause.dimension), _shown(cause.new, cause.dimension)
 
 
 DIGITS = 10
 """Of a figure that moved: enough to see a small move."""
 
 
-def _said(value: Any, dimension: Any) -> str:
+def _shown(value: Any, dimension: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

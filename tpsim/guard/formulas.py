@@ -218,7 +218,7 @@ def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:
     costs: dict[str, Callable[[Sizes], Any]] = {name: partial(_payload, calls) for name, calls in groups.items()}
     costs["flops"] = lambda sizes: total(kernel.flops(sizes) * kernel.count(sizes) for kernel in lowered.kernels)
     cached = any(op.output.role == "cache" for op in lowered.program.ops)
-    costs |= {part: partial(_held, lowered, part) for part in (*HELD, *((CACHE,) if cached else ()))}
+    costs |= {part: partial(_memory, lowered, part) for part in (*HELD, *((CACHE,) if cached else ()))}
     program = lowered.program
     for name, cost in costs.items():
         yield name, Formula(partial(_sampled, cost, program), partial(_text, cost, program))
@@ -241,7 +241,7 @@ def _payload(calls: list[Collective], sizes: Sizes) -> Any:
     return total(call.logical_bytes(sizes) * call.count(sizes) for call in calls)
 
 
-def _held(lowered: Lowered, part: str, sizes: Sizes) -> Any:
+def _memory(lowered: Lowered, part: str, sizes: Sizes) -> Any:
     return getattr(memory(lowered.program, sizes), f"{part}_bytes")
 
 

@@ -263,10 +263,10 @@ class ScenarioFact(LockPart):
     def renamed(self, called: Mapping[str, str]) -> ScenarioFact:
         """The same with those facts and lists called otherwise."""
 
-        def told(fact: M) -> M:
+        def renamed(fact: M) -> M:
             return fact.but(uses=tuple(called[name] for name in fact.uses))
 
-        return told(self).but(
-            results={name: told(result) for name, result in self.results.items()},
-            collectives=tuple(map(told, self.collectives)),
+        return renamed(self).but(
+            results={name: renamed(result) for name, result in self.results.items()},
+            collectives=tuple(map(renamed, self.collectives)),
         )

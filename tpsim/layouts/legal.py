@@ -21,9 +21,9 @@ from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.context import check_shared
-from tpsim.question.cut import cut
 from tpsim.question.divisibility import divisors
 from tpsim.question.flags import STAGES
+from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
 from tpsim.question.recompute import check_layers
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
     from tpsim.program.layout import Rows
-    from tpsim.question.cut import Cut
+    from tpsim.question.layout import Cut
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf

@@ -266,16 +266,16 @@ def _number(number: Moved) -> dict[str, Any]:
         "scenario": number.scenario,
         "part": str(number.part or "the step"),
         "quantity": number.quantity.removesuffix("_s").removesuffix("_bytes"),
-        "old": said(number.quantity, number.old),
-        "new": said(number.quantity, number.new),
+        "old": value_text(number.quantity, number.old),
+        "new": value_text(number.quantity, number.new),
         "change": change(number.old, number.new),
     }
 
 
-def said(quantity: str, value: Any) -> str:
+def value_text(quantity: str, value: Any) -> str:
     """A number with the unit of its quantity.
 
-    >>> said("time_s", 6.5e-05), said("wire", 1024), said("calls", 8), said("by", None)
+    >>> value_text("time_s", 6.5e-05), value_text("wire", 1024), value_text("calls", 8), value_text("by", None)
     ('65 us', '1.024 kB', '8', '')
     """
     if value is None or isinstance(value, str):

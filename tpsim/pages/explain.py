@@ -58,8 +58,8 @@ def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
     each = [getattr(derivation.expression, "free_symbols", ()) for derivation in result.derivations]
     for name in dict.fromkeys(name for free in each for name in sorted(map(str, free))):
         value = used.get(name)
-        told = float(f"{float(value):.6g}") if isinstance(value, Fraction) else value
-        yield {"symbol": name, "value": "" if told is None else f"{told:,}", "meaning": meanings.get(name, "")}
+        figure = float(f"{float(value):.6g}") if isinstance(value, Fraction) else value
+        yield {"symbol": name, "value": "" if figure is None else f"{figure:,}", "meaning": meanings.get(name, "")}
 
 
 def _next(result: ExplainResult) -> str:

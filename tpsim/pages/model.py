@@ -80,8 +80,8 @@ def _pattern(kinds: Any, stack: Any) -> Iterator[tuple[str, str]]:
     yield "layers", _runs([f"{many} {kind}" if several else str(many) for kind, many in stack])
     for kind, blocks in kinds.items():
         for block in blocks:
-            told = [f"{name} {_text(value)}" for name, value in block.items() if value not in (None, False)]
-            yield kind if several else "each", ", ".join(told)
+            stated = [f"{name} {_text(value)}" for name, value in block.items() if value not in (None, False)]
+            yield kind if several else "each", ", ".join(stated)
 
 
 def _runs(runs: Sequence[str]) -> str:

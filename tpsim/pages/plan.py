@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import percent
 from tpsim.cost.collectives import RECOMPUTED
-from tpsim.pages.plan_facts import ASSUMPTIONS, NOT_MODELLED, PURPOSES, inference_notes, memory_lines, read_at, told
+from tpsim.pages.plan_facts import (
+    ASSUMPTIONS,
+    NOT_MODELLED,
+    PURPOSES,
+    inference_notes,
+    memory_lines,
+    plan_facts,
+    read_at,
+)
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
@@ -94,7 +102,7 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
     """
     return Document(
         title=result.question.name,
-        facts=(*told(result, verbose=verbose), *(read_at(result) if verbose else ())),
+        facts=(*plan_facts(result, verbose=verbose), *(read_at(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
         verdict=result.lines,
@@ -111,7 +119,8 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = told_apart(together(rows))
     small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
-    more = [f" {len(small)} more below {percent(SMALL)} of the step, {_seconds(small)} together"] if small else []
+    busy = show(float(sum(line["busy_s"] for line in small)), "seconds")
+    more = [f" {len(small)} more below {percent(SMALL)} of the step, {busy} together"] if small else []
     shown = [line for line in lines if line not in small]
     if most:
         more.append(f" {STAR} {most.collective} costs most: {percent(most.share)} of the step")
@@ -132,10 +141,6 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
 
 SMALL = 0.002
 """The share of a step below which kinds of call are one line together, unless all is wanted."""
-
-
-def _seconds(lines: Sequence[Mapping[str, Any]]) -> str:
-    return show(float(sum(line["busy_s"] for line in lines)), "seconds")
 
 
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:

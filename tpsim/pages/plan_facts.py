@@ -34,7 +34,7 @@ PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
 """What a call is for, if it is not for an activation of some block."""
 
 
-def told(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
+def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """The facts of the question, some of which are others for inference."""
     others = dict(inference_facts(result)) if result.question.inference else {}
     yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
@@ -123,10 +123,10 @@ def practice_text(base: str, switches: Mapping[str, Any]) -> str:
     >>> practice_text("fsdp2", {"recompute": ("full", "logits"), "recompute_layers": 4, "replay": "needed"})
     'fsdp2: recompute full logits in 4 layers of each chunk, replay needed'
     """
-    told = {name: value for name, value in switches.items() if value is not None}
-    if layers := told.pop("recompute_layers", None):
-        told["recompute"] = (*told["recompute"], f"in {layers} layers of each chunk")
-    texts = (_switch(name.replace("_", " "), value) for name, value in told.items())
+    stated = {name: value for name, value in switches.items() if value is not None}
+    if layers := stated.pop("recompute_layers", None):
+        stated["recompute"] = (*stated["recompute"], f"in {layers} layers of each chunk")
+    texts = (_switch(name.replace("_", " "), value) for name, value in stated.items())
     return f"{base}: {', '.join(texts)}"
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.quantity.errors import Place
-    from tpsim.question.cut import Cut
     from tpsim.question.divisibility import At
+    from tpsim.question.layout import Cut
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
     from tpsim.question.shelf import Shelf

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import Placement, place
 from tpsim.quantity.errors import InputError, Place
-from tpsim.question.cut import Cut, known_axis
+from tpsim.question.layout import Cut, known_axis
 
 if TYPE_CHECKING:
     from tpsim.machine.profile import Machine

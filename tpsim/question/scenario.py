@@ -17,9 +17,9 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
-from tpsim.question.cut import cut
 from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
+from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.placing import placement_of, pointing_at

@@ -116,7 +116,7 @@ class Answer(Record):
     @property
     def inputs(self) -> Sequence[Input]:
         """The files that the answer was computed from."""
-        return [Input(*one) for one in self.files]
+        return [Input(*file) for file in self.files]
 
     @property
     def resolved(self) -> Mapping[str, Any]:
@@ -172,28 +172,28 @@ def document_schema(kind: type[Answer], name: str) -> Schema:
     made["schema"] = {"const": kind.schema, "title": "Schema", "type": "string"}
     made["result"] = _shape(kind, named)
     whole = _map({part: made[part] for part in DOCUMENT}, DOCUMENT)
-    said = {"description": f"What `tpsim {name}` says.", "title": f"{name.title()}Output"}
+    titles = {"description": f"What `tpsim {name}` says.", "title": f"{name.title()}Output"}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{name}.json", "$defs": _sorted(named)}
-    return {**head, **_sorted({**whole, **said})}
+    return {**head, **_sorted({**whole, **titles})}
 
 
-def _shape(told: Any, named: dict[str, Schema]) -> Schema:
+def _shape(type_: Any, named: dict[str, Schema]) -> Schema:
     """The schema of a type; a record's is put among the named ones, and referred to."""
-    outer, inner = get_origin(told), get_args(told)
+    outer, inner = get_origin(type_), get_args(type_)
     if outer is Annotated:
         return {**_shape(inner[0], named), **plain(dict(inner[1:]))}
     if outer is Literal:
         return {"type": "string", **({"enum": list(inner)} if len(inner) > 1 else {"const": inner[0]})}
     if outer in (Union, UnionType):
-        return {"anyOf": [_shape(one, named) for one in inner]}
+        return {"anyOf": [_shape(member, named) for member in inner]}
     if outer is not None:
         return _container(outer, inner, named)
-    if isinstance(told, type) and issubclass(told, Record):
-        if told.__name__ not in named:
-            named[told.__name__] = {}
-            named[told.__name__] = _record(told, named)
-        return {"$ref": f"#/$defs/{told.__name__}"}
-    return dict(PLAIN[told])
+    if isinstance(type_, type) and issubclass(type_, Record):
+        if type_.__name__ not in named:
+            named[type_.__name__] = {}
+            named[type_.__name__] = _record(type_, named)
+        return {"$ref": f"#/$defs/{type_.__name__}"}
+    return dict(PLAIN[type_])
 
 
 def _container(outer: Any, inner: Sequence[Any], named: dict[str, Schema]) -> Schema:
@@ -208,8 +208,8 @@ def _container(outer: Any, inner: Sequence[Any], named: dict[str, Schema]) -> Sc
 
 def _record(kind: type[Record], named: dict[str, Schema]) -> Schema:
     fields = {name: _field(kind, name, named) for name in names(kind)}
-    said = {"description": _paragraph(getdoc(kind) or ""), "title": kind.__name__}
-    return _sorted({**_map(fields, [name for name, always in names(kind).items() if always]), **said})
+    titles = {"description": _paragraph(getdoc(kind) or ""), "title": kind.__name__}
+    return _sorted({**_map(fields, [name for name, always in names(kind).items() if always]), **titles})
 
 
 def _map(fields: Mapping[str, Schema], required: Sequence[str]) -> Schema:
@@ -218,26 +218,26 @@ def _map(fields: Mapping[str, Schema], required: Sequence[str]) -> Schema:
 
 def _field(kind: type[Record], name: str, named: dict[str, Schema]) -> Schema:
     """The schema of one attribute, with its title and its meaning."""
-    told, meaning = _declared(kind, name)
-    made = _shape(told, named)
+    type_, meaning = _declared(kind, name)
+    made = _shape(type_, named)
     title = {} if "$ref" in made else {"title": name.title().replace("_", " ")}
-    said = {"description": f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."} if meaning else {}
-    return _sorted({**made, **title, **said})
+    description = {"description": f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."} if meaning else {}
+    return _sorted({**made, **title, **description})
 
 
 def _declared(kind: type, name: str) -> tuple[Any, str]:
     """The type of an attribute and its meaning: a docstring, or the class's line."""
-    found = getattr_static(kind, name, None)
-    if isinstance(found, Of):
-        return get_args(found.__orig_class__)[0], found.meaning  # type: ignore[attr-defined]  # of what is subscripted
-    function = {property: "fget", cached_property: "func"}.get(type(found))
+    attribute = getattr_static(kind, name, None)
+    if isinstance(attribute, Of):
+        return get_args(attribute.__orig_class__)[0], attribute.meaning  # type: ignore[attr-defined]  # of what is subscripted
+    function = {property: "fget", cached_property: "func"}.get(type(attribute))
     if function:
-        made = getattr(found, function)
+        made = getattr(attribute, function)
         return get_type_hints(made, include_extras=True)["return"], _paragraph(getdoc(made) or "")
-    owner = next(one for one in kind.__mro__ if name in get_annotations(one))
+    owner = next(base for base in kind.__mro__ if name in get_annotations(base))
     alone = SimpleNamespace(__annotations__={name: re.sub(r"^ClassVar\[(.*)\]$", r"\1", get_annotations(owner)[name])})
-    told = get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)
-    return told[name], _line(getdoc(owner) or "", name)
+    types = get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)
+    return types[name], _line(getdoc(owner) or "", name)
 
 
 def _paragraph(doc: str) -> str:

@@ -42,8 +42,8 @@ def _csv_cell(value: Any) -> str:
         return _csv_cell(",".join(map(str, value)))
     if not isinstance(value, str):
         return repr(value) if isinstance(value, float) else str(value)
-    said = printable(value)
-    return f"'{said}" if FORMULA.match(said) else said
+    text = printable(value)
+    return f"'{text}" if FORMULA.match(text) else text
 
 
 FORMULA = re.compile(r"[=@\t]|[+-](?![\d.][\w .,%/+-]*$)")
@@ -79,8 +79,8 @@ def _endless(value: Any, at: str) -> Iterator[str]:
     if isinstance(value, float) and not isfinite(value):
         yield f"{at} is {value}"
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
-    for key, held in items:
-        yield from _endless(held, f"{at}.{key}" if at else str(key))
+    for key, item in items:
+        yield from _endless(item, f"{at}.{key}" if at else str(key))
 
 
 TOLD = b"tpsim"

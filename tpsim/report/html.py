@@ -121,8 +121,8 @@ def _visible(value: Any) -> Any:
 
 def _shown(table: Table) -> dict[str, Any]:
     """A table as the template shows it: columns, and rows, each with what stands above it and below it."""
-    drawn = (one for one in table.columns if one.kind != "bar")  # a page has pictures
-    beside = replace(table, columns=tuple(one for one in drawn if not one.below and one.key != table.group))
+    drawn = (column for column in table.columns if column.kind != "bar")  # a page has pictures
+    beside = replace(table, columns=tuple(column for column in drawn if not column.below and column.key != table.group))
     texts = as_text(beside)
     heads = zip(texts.headers, texts.units, texts.right, strict=True)
     return {
@@ -227,5 +227,5 @@ SIZE = re.compile(r'width="[\d.]+" height="[\d.]+" (?=viewBox)')
 def _clean(value: Any) -> Any:
     """A document whose texts are visible."""
     if isinstance(value, dict):
-        return {key: _clean(one) for key, one in value.items()}
-    return [_clean(one) for one in value] if isinstance(value, list) else _visible(value)
+        return {key: _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list) else _visible(value)

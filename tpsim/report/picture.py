@@ -97,4 +97,4 @@ class Pictures(tuple[Picture, ...]):
         return {"application/vnd.vegalite.v5+json": self.to_vega(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
-        return "\n".join(f"{one.title}: {one.about}" for one in self) or "no pictures"
+        return "\n".join(f"{picture.title}: {picture.about}" for picture in self) or "no pictures"

@@ -71,9 +71,9 @@ def names(kind: type[Record]) -> Mapping[str, bool]:
 def plain(value: Any, name: str = "") -> Any:
     """What JSON holds of a value: maps, lists and numbers; the name that it stands under may say its unit."""
     if isinstance(value, Mapping):
-        return {key: plain(one, str(key)) for key, one in value.items()}
+        return {key: plain(item, str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one, name) for one in value]
+        return [plain(item, name) for item in value]
     return _shown(name, value)
 
 

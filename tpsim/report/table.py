@@ -46,7 +46,7 @@ class Bar:
         marked = [f"{fill} {words}" for fill, (words, _) in zip(FILLS, self.parts, strict=False)]
         if self.limit and LIMIT in drawn:
             marked.append(f"{LIMIT} {self.limit[0]}")
-        legend = ", ".join(one.replace(" ", "\0") for one in marked)  # a part stands on one line
+        legend = ", ".join(part.replace(" ", "\0") for part in marked)  # a part stands on one line
         for line in [legend] if width is None else wrap(legend, max(1, width - room), break_long_words=False):
             yield " " * room + line.replace("\0", " ")
 

@@ -42,7 +42,7 @@ def thinned(lane: Sequence[Span], whole: float, cells: int) -> list[Span]:
     alone = {at: here.pop() if len(here) == 1 else IN_TURN for at, here in sorts.items()}
     between = {at for at in alone if alone.get(at - 1) == alone.get(at + 1) == IN_TURN}
     seen = [(at, IN_TURN if at in between else sort) for at, sort in sorted(alone.items())]
-    runs = (list(run) for _, run in groupby(enumerate(seen), key=lambda one: (one[1][0] - one[0], one[1][1])))
+    runs = (list(run) for _, run in groupby(enumerate(seen), key=lambda place: (place[1][0] - place[0], place[1][1])))
     return [Span(run[0][1][0] * cell, min((run[-1][1][0] + 1) * cell, whole), run[0][1][1]) for run in runs]
 
 
@@ -76,16 +76,16 @@ class Look:
 def document(pictures: Iterable[Picture], look: Look | None = None) -> dict[str, Any]:
     """Some pictures below each other, each with its title."""
     look = look or Look()
-    drawn = [{"title": picture.title, **one(thin(picture, look), look)} for picture in pictures]
+    drawn = [{"title": picture.title, **chart(thin(picture, look), look)} for picture in pictures]
     return _whole({"vconcat": drawn, "resolve": {"scale": {"color": "independent"}}}, look)
 
 
 def alone(picture: Picture, look: Look) -> dict[str, Any]:
     """One picture, without its title."""
-    return _whole(one(picture, look), look)
+    return _whole(chart(picture, look), look)
 
 
-def one(picture: Picture, look: Look) -> dict[str, Any]:
+def chart(picture: Picture, look: Look) -> dict[str, Any]:
     """What is drawn of a picture."""
     return _spans(picture, look) if isinstance(picture, Spans) else _curves(picture, look)
 
@@ -108,7 +108,7 @@ def sorts(picture: Picture) -> list[str]:
 
 def left_out(picture: Picture, seen: Picture) -> str:
     """What of a picture cannot be seen; "" where all can."""
-    whole, drawn = (sum(map(len, one.lanes.values())) if isinstance(one, Spans) else 0 for one in (picture, seen))
+    whole, drawn = (sum(map(len, each.lanes.values())) if isinstance(each, Spans) else 0 for each in (picture, seen))
     return "what is shorter than a pixel or two is drawn together with its neighbours" if drawn < whole else ""
 
 
@@ -171,7 +171,7 @@ def _spans(picture: Spans, look: Look) -> dict[str, Any]:
     }
     bars = {"type": "bar", "height": {"band": 0.86}, "tooltip": look.legend}
     drawn = [{"mark": bars, "encoding": {"color": _colour(sorts(picture), look)}}]
-    roomy = [one for one in data if _room(one, end / unit.divisor, look.width)] if step == TALL else []
+    roomy = [bar for bar in data if _room(bar, end / unit.divisor, look.width)] if step == TALL else []
     if roomy:
         text = {"type": "text", "align": "left", "dx": 3, "fontSize": 10.5, "fill": "#ffffff"}
         drawn.append({"data": {"values": roomy}, "mark": text, "encoding": {"text": {"field": "name"}, "x2": None}})
@@ -247,8 +247,8 @@ def _axis(measure: Measure, field: str, unit: UnitScale, values: Sequence[float]
     low, high = min(values) * (1 - EDGE), max(values) * (1 + EDGE)
     steps = next(steps for ratio, steps in TICKS if high < ratio * low)
     ticks = [step * 10.0**power for power in range(-12, 22) for step in steps if low <= step * 10.0**power <= high]
-    said = dumps({_key(tick): _said(tick, measure) for tick in ticks})
-    labels = {"values": ticks, "labelExpr": f"{said}[format(datum.value, '.0e')] || ''", "labelOverlap": True, **room}
+    texts = dumps({_key(tick): _label(tick, measure) for tick in ticks})
+    labels = {"values": ticks, "labelExpr": f"{texts}[format(datum.value, '.0e')] || ''", "labelOverlap": True, **room}
     return {**axis, "scale": {"type": "log", "domain": [low, high], "nice": False}, "axis": labels}
 
 
@@ -262,7 +262,7 @@ def _key(value: float) -> str:
     return f"{digit}e{int(power):+d}"
 
 
-def _said(value: float, measure: Measure) -> str:
+def _label(value: float, measure: Measure) -> str:
     unit = scale([value], measure.kind)
     return f"{value / unit.divisor:g} {unit.unit}".strip()
 

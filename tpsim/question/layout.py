@@ -1,4 +1,4 @@
-"""How a scenario cuts its model over its mesh: the axes and their roles, kv heads split off, or a stated table."""
+"""The layout that a scenario states, on the mesh it needs: axes and their roles, kv heads split off, or a table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tpsim.question.lines import line_of
 from tpsim.question.mesh import tp_place
 from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
+from tpsim.question.scenario_file import LayoutFields
 from tpsim.question.serving import cache_problems, serving_problems
 from tpsim.report.answer import Assumption
 
@@ -58,59 +59,60 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
 
 
 def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
-    fields = file.layout
-    tp: Axes = fields.tp if fields else ()
-    dp: Axes = fields.dp if fields else ()
-    cp: Axes = fields.cp if fields else ()
-    pp: Axes = fields.pp if fields else ()
-    zero = fields.zero if fields else 0
-    sequence_parallel = bool(fields and fields.sequence_parallel)
+    fields = file.layout or LayoutFields()
+    tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
-    heads = heads_axes(fields, at) if fields else ()
-    for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())) if fields else ():
+    heads = heads_axes(fields, at)
+    for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())):
         for axis in axes:
             known_axis(axis, mesh, at, "layout", role)
     ep, etp = expert_axes(fields, model, at)
-    sends = fields.cut if fields else {}
     sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
-    _check_table({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
+    sends = {"cut": fields.cut}
+    _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
-    line = line_of(file, model, shards * sharing) if zero else "none"
-    bare = zero if line == "none" else 0
-    cached = cache_row((fields and fields.cache) or "heads", tp=tp, dp=dp)
+    copies = shards * sharing
+    line = line_of(file, model, copies) if fields.zero else "none"
+    bare = fields.zero if line == "none" else 0
+    cached = cache_row(fields.cache or "heads", tp=tp, dp=dp)
+    splits: dict[str, Any] = {"ways": (ways, shards, sharing), "zero": bare, "split": fields.sequence_parallel}
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *_work_problems(model, workload, at, ways=(ways, shards, sharing), zero=bare, split=sequence_parallel),
+            *_work_problems(model, workload, at, **splits),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
-            *table_problems({"cut": sends}, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
+            *table_problems(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
             *cache_problems(cached, mesh, sizes, at),
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at)
-    copies = shards * sharing
     left = whole_dims(model, tp=ways, dp=copies) if bare and copies > 1 else ()
-    renamed = split.renamed({"tp": tp, "cp": cp, "heads": heads})
-    made = layout(
-        tp=renamed["tp"],
-        dp=dp,
-        cp=renamed["cp"],
-        heads=renamed["heads"],
-        pp=pp,
-        zero=zero,
-        sequence_parallel=sequence_parallel,
-        cut=split.renamed(sends),
-        kv_split=split.kv_split,
-        **split.renamed({"ep": ep, "etp": etp}),
-        whole=left,
-        line=line,
-        latents=[dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies],
-    )
+    latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
+    made = _laid_out(fields, split, {"heads": heads, "ep": ep, "etp": etp}, whole=left, line=line, latents=latents)
     if cached:
         made = Layout({**made.table, "cache": split.renamed(cached)})
     assumptions = (*split.assumptions, *_whole_notes(model, left, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, made, assumptions)
+
+
+def _laid_out(fields: LayoutFields, split: _KvSplit, inside: Mapping[str, Axes], **rest: Any) -> Layout:
+    """The layout of roles on a mesh whose axes have been split for kv heads.
+
+    inside  the axes that split heads inside attention, and those of experts
+    rest    as `layout` takes it
+    """
+    roles: Mapping[str, Any] = split.renamed({"tp": fields.tp, "cp": fields.cp, **inside})
+    return layout(
+        dp=fields.dp,
+        pp=fields.pp,
+        zero=fields.zero,
+        sequence_parallel=fields.sequence_parallel,
+        cut=split.renamed(fields.cut),
+        kv_split=split.kv_split,
+        **roles,
+        **rest,
+    )
 
 
 def _work_problems(model: Model, workload: Workload, at: At, *, zero: int, **split: Any) -> Iterator[Problem]:
