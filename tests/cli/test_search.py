@@ -17,16 +17,17 @@ def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsi
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
     assert lines[0] == "layouts of gpt-tiny"
-    assert lines[2:9] == [
+    assert lines[2:10] == [
         "model     gpt-tiny, 29,056 parameters",
         "work      8 sequences of 16 tokens",
         "machine   dgx-h100, 4 chips",
         "practice  megatron: no recompute, overlap (tensor beside, gradients none, weights none, stages auto)",
-        "searched  zero, sequence_parallel, schedule, chunks, microbatches, dp, tp",
-        "held      recompute none, pp 1, cp 1",
+        "searched  zero, sequence_parallel, schedule, chunks, microbatches, dp, cp, tp",
+        "held      recompute none, pp 1",
+        "covered   16 with cp: more data shards do the same, and exchange no keys and values",
         "",
     ]
-    assert lines[10].split() == [
+    assert lines[11].split() == [
         "rank",
         "tp",
         "dp",
@@ -41,8 +42,8 @@ def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsi
         "the",
         "best",
     ]
-    assert [line.split()[0] for line in lines[11:13]] == ["1", "2"]
-    assert [line.split()[0] for line in lines[14:17]] == ["best", "memory", "space"]
+    assert [line.split()[0] for line in lines[12:14]] == ["1", "2"]
+    assert [line.split()[0] for line in lines[15:18]] == ["best", "memory", "space"]
     assert lines[-1].startswith("next: tpsim search --model gpt-tiny --hw dgx-h100 --chips 4 --batch 8 --seq 16 ")
 
 

@@ -105,6 +105,7 @@ def test_of_gradients_by_layer_the_last_is_exposed_or_all_that_is_longer_than_co
     assert timed.tail.seconds - timed.through.seconds == exposed
 
 
+@pytest.mark.usefixtures("anew")
 @pytest.mark.parametrize(
     ("name", "flags", "told"),
     [

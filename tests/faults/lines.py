@@ -203,7 +203,7 @@ FAULTS = [
         "pattern.on, x.type.owes)",
         "pattern.on)",
         "law: sharded chains",
-        "broken: grad.",
+        "replicas differ",
     ),
     Fault(
         "the scale of a sum is lost on the way back",

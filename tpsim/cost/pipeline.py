@@ -221,7 +221,9 @@ class Work:
         return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
 
     def _meeting(self, rank: int) -> list[int]:
-        """The ranks that a rank ends together with."""
+        """The ranks that a rank ends together with: all where the next step begins with what the last rank gives."""
+        if self.schedule.is_forward:
+            return [*range(len(self.own))]
         return [one for one, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
 
     def _spans(self, ran: Ran, own: list[Any]) -> list[Span]:
@@ -231,7 +233,11 @@ class Work:
         """
         met = [max(own[one] for one in self._meeting(rank)) for rank in range(len(own))]
         ends = zip(ran.starts, met, self.own, strict=True)
-        return [Span(rank, starts[0], end + each.shared_s) for rank, (starts, end, each) in enumerate(ends)]
+        from_first = self.schedule.is_forward
+        return [
+            Span(rank, 0 if from_first else starts[0], end + each.shared_s)
+            for rank, (starts, end, each) in enumerate(ends)
+        ]
 
     def _stage(self, ran: Ran, full: Full, span: Span, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""

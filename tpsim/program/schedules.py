@@ -92,6 +92,11 @@ class PipelineSchedule:
                 of[-1].append(numbers[key])
         return Kinds(examples, of)
 
+    @cached_property
+    def is_forward(self) -> bool:
+        """True if no pass goes back: the next token is what the last rank gives, and all wait for it."""
+        return all(part.act == "F" for action in self.kinds.examples for part in action)
+
     @property
     def ranks(self) -> int:
         """Ranks of the pipeline."""
