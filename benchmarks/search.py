@@ -67,9 +67,9 @@ BRUTE = (
     Searched("llama3-8b-v5e", 256, ("microbatches", "zero=0,3")),
     Searched("gpt3-175b-a100-interleaved", 1024, ("microbatches", "recompute=full", "zero=0,1")),
 )
-MILLION = Searched("llama3-70b-h100", 0, ("microbatches", "chips=512,1024,2048,4096"), {"batch": 322560, "seq": 512})
+MILLION = Searched("llama3-70b-h100", 0, ("microbatches", "cp=1", "chips=512,1024,2048,4096"), {"batch": 322560, "seq": 512})
 BLOCKS = [
-    replace(MILLION, vary=("microbatches", f"chips={chips}"), flags={"batch": 322560, "seq": seq})
+    replace(MILLION, vary=("microbatches", "cp=1", f"chips={chips}"), flags={"batch": 322560, "seq": seq})
     for chips, seq in product(("128,256,512,1024", "2048,4096,8192,16384"), (512, 1024, 2048, 4096, 8192))
 ]
 HEAVY = Searched(
@@ -83,7 +83,7 @@ CALCULON = Searched(
     1024,
     (
         *("microbatches", "schedule=1f1b,interleaved", "zero=0,1", "practice.regather=false,true", "recompute"),
-        *("practice.overlap.tensor=none,beside,split", "practice.overlap.gradients=none,beside"),
+        *("practice.overlap.tensor=none,beside,split", "practice.overlap.gradients=none,beside", "cp=1"),
     ),
 )
 TOP, PLANS = 10, 5000
