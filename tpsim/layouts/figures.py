@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 ANYWHERE = Stages(1, ())
 """What runs at a place of a chunk hangs on the chunk alone."""
 
-FEW = 3
-"""Layers of which an action is issued one by one."""
-
 FAR = 10**9
 """Layers ahead: where a distance is counted in elements, weights come no later than if they were gathered at once."""
 
@@ -112,7 +109,7 @@ class Figures:
         return found
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        return self.whole(total(n * self._segment_s(one) for one, n in self._runs(self._actions(party), chunk, acts)))
+        return self.whole(total(n * self._segment_s(one) for one, n in self._actions(party).action(chunk, acts).runs))
 
     @cached_property
     def _parties(self) -> Any:
@@ -141,18 +138,6 @@ class Figures:
             ("segment", segment),
             lambda: Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds,
         )
-
-    def _runs(self, actions: Actions, chunk: Chunk, acts: str) -> Sequence[tuple[Segment, int]]:
-        """What a chunk does: of many layers what a few do, and what one layer more repeats, so many times."""
-        layers = chunk.layers
-        if layers > FEW + 1 and len(chunk.stack) == 1:
-            ((kind, _),) = chunk.stack
-            some = (replace(chunk, stack=((kind, few),)) for few in (FEW, FEW + 1))
-            few, more = (actions.action(one, acts).runs for one in some)
-            if [segment for segment, _ in few] == [segment for segment, _ in more]:
-                pairs = zip(few, more, strict=True)
-                return [(segment, n + (one_more - n) * (layers - FEW)) for (segment, n), (_, one_more) in pairs]
-        return actions.action(chunk, acts).runs
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
