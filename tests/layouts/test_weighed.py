@@ -159,9 +159,19 @@ SPACES = {
 
 
 @pytest.fixture(scope="module", params=SPACES.values(), ids=SPACES.keys())
-def planned(request):
+def bounded(request):
+    """Layouts with their plans, and what kernels alone say of each before all that is issued does."""
+    found = weighed(*request.param)
+    alone = [one.step_s for one, _ in found]
+    for one, _ in found:
+        one.family.bound(nearer=True)
+    return found, alone
+
+
+@pytest.fixture(scope="module")
+def planned(bounded):
     """Layouts with their plans."""
-    return weighed(*request.param)
+    return bounded[0]
 
 
 def weighed(scenario, work, chips, vary, every):
@@ -172,14 +182,9 @@ def weighed(scenario, work, chips, vary, every):
     return [(one, priced(one.space.question(one.layout, shelf), shelf)) for one in found.found[:: 2 * every]]
 
 
-def test_kernels_alone_take_no_longer_than_all_that_is_issued(planned):
-    fitting = [one for one, _ in planned if one.room_bytes >= 0]
-    for one in fitting:
-        one.family.bound(nearer=False)
-    alone = [one.step_s for one in fitting]
-    for one in fitting:
-        one.family.bound(nearer=True)
-    assert all(0 < kernels <= one.step_s * (1 + 1e-12) for kernels, one in zip(alone, fitting, strict=True))
+def test_kernels_alone_take_no_longer_than_all_that_is_issued(bounded):
+    each = [(one, alone) for (one, _), alone in zip(*bounded, strict=True) if one.room_bytes >= 0]
+    assert all(0 < alone <= one.step_s * (1 + 1e-12) for one, alone in each)
 
 
 def test_no_step_takes_less_than_its_bound(planned):
