@@ -17,7 +17,7 @@ import numpy as np
 
 from page import ROOT, grid, written
 from steps_bands import KINDS, bands, covered, words
-from steps_changes import NEAR, TRIED, changes, near
+from steps_changes import NEAR, REASONED, REASONS, TRIED, changes, near
 from steps_fit import by_constants, fitted, forecast, left_out, shipped
 from steps_own import DRAWS, after, own_runs, scatter
 from steps_runs import Run, by_set, chosen, runs
@@ -118,23 +118,32 @@ that is predicted fastest is slower than the one that was.
 
 BANDS = """\
 Measured over predicted seconds of runs by constants that were not fitted to their set: where eight of ten runs of one
-more set are likely. Levels of sets scatter, and runs about the level of their set, both as normal variables; how levels
-do is known from few sets, which Student's t says. A plan has the band of its kind beside its seconds
-(`hardware/evidence/steps.yaml`). A kind of fewer than twenty runs or three sets has the widest band of all and says
-so; sets of other generations, which Ampere's constants predict, are wrong alike and count by their generation.
-Calibrated: machines that one run had moved by `tpsim hw fit --runs`. A launch that is guessed widens a plan's band by
-the step at the tenth and the ninetieth of such launches, as `tpsim hw fit` lets them differ. In a scenario
-`require: {step_high: < 30 s}` asks for the high end, `step_low` for the other; `tpsim check` looks at neither.
+more set are likely, from the tenth to the ninetieth of a hundred of all that others have, sets weighing alike (Dunn,
+Wasserman and Ramdas 2023). No distribution is assumed: one spread for all sets would be too wide for most of them and
+too narrow for vTrain. A plan has the band of its kind beside its seconds (`hardware/evidence/steps.yaml`). A kind of
+fewer than twenty runs or three sets has the widest that any other would have if levels of sets, and runs about them,
+were normal variables, known from as few as there are (Student's t), and says so; sets of other generations, which
+Ampere's constants predict, are wrong alike and count by their generation. Calibrated: machines that one run had moved
+by `tpsim hw fit --runs`. A launch that is guessed widens a plan's band by the step at the tenth and the ninetieth of
+such launches, as `tpsim hw fit` lets them differ. In a scenario `require: {step_high: < 30 s}` asks for the high end,
+`step_low` for the other; `tpsim check` looks at neither.
 """
 
 COVERED = """\
 How many runs of a set lie in the band that other sets give, neither its width nor the constants beneath it having
-seen that set: 80 % is what it should be. Intervals are of 95 %: the binomial one, as if each run were one of its own,
-and that of sets, as runs of one set are wrong alike; 80 lies in each of the latter, but for others, whose band is the
-widest of all and not their own. Sets weigh alike in the last column. Above 80 % a band is wider than it had to be: over
-many nodes it reaches 1.48 deviations to either side, where that of a normal variable reaches 1.28, because six sets
-hardly tell how levels of sets scatter.
+seen that set: 80 % is what it should be. Sets weigh alike first, as a band is for one more of them; beside that runs
+do, of which vTrain has 160 and BigScience 93. Intervals are of 95 %: the binomial one (Wilson's) of so many sets; the
+binomial one as if each run were one of its own; and that of runs over sets, as runs of one set are wrong alike. Others
+have the widest band of all and not their own: two generations, whose sets are wrong alike, lie in a band both, one or
+neither, and what is known of the one says nothing of the other.
 """
+
+
+COLUMNS_OF_COVERED = [
+    "kind",
+    *("sets", "inside, sets alike, %", "of so many sets"),
+    *("runs", "inside, runs alike, %", "of so many runs", "of runs of sets"),
+]
 
 
 def cells(error: Error) -> list[str]:
@@ -221,10 +230,12 @@ def page() -> str:
         BANDS.rstrip(),
         grid(["kind", "runs", "sets", "low", "high"], kinds()),
         COVERED.rstrip(),
-        grid(["kind", "runs", "sets", "inside, %", "of runs", "of sets", "sets alike, %"], covered()),
+        grid(COLUMNS_OF_COVERED, covered()),
         "## Changes",
         f"What changes, in percent: of {len(found)} changes {good}.",
         grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),
+        REASONED.rstrip(),
+        grid(["change", "what differs", "at most", "what is missing"], (list(one) for one in REASONS)),
         TRIED.rstrip(),
         "## Sweeps",
         SWEEPS.rstrip(),

@@ -28,7 +28,13 @@ STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 """The ninetieth of a hundred of Student's t with one to nine degrees of freedom."""
 
 STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5th of a hundred of the same."""
+"""The 97.5th of a hundred of Student's t with one to nine degrees of freedom."""
+
+NORMAL_95 = 1.96
+"""That of a normal variable."""
+
+OUTSIDE = 0.1 + 1e-9
+"""So much of what is likely lies below a band, and above it; and what sums of shares are rounded by."""
 
 NORMAL = 1.2816
 """The ninetieth of a hundred of a normal variable."""
@@ -82,9 +88,24 @@ def of_kind(kind: str, without: str = "") -> Mapping[str, Logs]:
 
 
 def ends(found: Mapping[str, Logs]) -> Ends:
-    """Between which eight of ten runs of one more set are likely, in logarithms.
+    """Between which eight of ten runs of one more set are likely, in logarithms: quantiles of all, sets weighing alike.
 
-    Levels of sets scatter, and runs about their set: both as normal variables, the first known from few.
+    Sets differ too much for one spread of all of them, so that no distribution is assumed.
+    Source: Dunn, Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, 2023: the
+    pooled distribution functions of groups.
+    """
+    every = np.concatenate(list(found.values()))
+    shares = np.concatenate([np.full(len(one), 1 / (len(one) * len(found))) for one in found.values()])
+    order = np.argsort(every)
+    below = np.cumsum(shares[order])
+    low, high = np.searchsorted(below, (OUTSIDE, 1 - OUTSIDE))
+    return float(every[order][low]), float(every[order][high])
+
+
+def spread(found: Mapping[str, Logs]) -> Ends:
+    """The same of what little is known of: levels of sets scatter, and runs about their set, both as normal variables.
+
+    How levels do is known from few sets, which Student's t says.
     """
     levels = np.array([one.mean() for one in found.values()])
     about = np.mean([one.var(ddof=1) for one in found.values() if len(one) > 1])
@@ -100,12 +121,12 @@ def few(kind: str, found: Mapping[str, Logs]) -> bool:
 
 
 def band(kind: str, without: str = "") -> Ends:
-    """Of a kind, with a set left out: its own, or the widest of all."""
+    """Of a kind, with a set left out: its own, or the widest that any of the others would have of so few."""
     found = of_kind(kind, without)
     if not few(kind, found):
         return ends(found)
     every = ((one, of_kind(one, without)) for one in KINDS)
-    return max((ends(sets) for one, sets in every if not few(one, sets)), key=lambda pair: pair[1] - pair[0])
+    return max((spread(sets) for one, sets in every if not few(one, sets)), key=lambda pair: pair[1] - pair[0])
 
 
 def bands() -> Iterator[dict[str, Any]]:
@@ -144,10 +165,19 @@ def covered() -> Iterator[list[str]]:
             # Of a calibrated set every draw counts as its part of a run.
             inside.append((float(there.mean()), len(by_set()[name]) if kind == "calibrated" else len(own)))
         share, alone, together = coverage(inside)
-        mean = np.mean([part for part, _ in inside])
+        mean = float(np.mean([part for part, _ in inside]))
         total = sum(many for _, many in inside)
         ends_ = [f"{100 * max(share - by, 0):.0f} to {100 * min(share + by, 1):.0f}" for by in (alone, together)]
-        yield [words(kind), str(total), str(len(inside)), f"{100 * share:.0f}", *ends_, f"{100 * mean:.0f}"]
+        of_sets = " to ".join(f"{100 * end:.0f}" for end in binomial(mean, len(inside)))
+        yield [words(kind), str(len(inside)), f"{100 * mean:.0f}", of_sets, str(total), f"{100 * share:.0f}", *ends_]
+
+
+def binomial(share: float, many: int) -> Ends:
+    """The 95 % interval of a share that so many are behind (Wilson, 1927): sound for few, and near nothing or all."""
+    squared = NORMAL_95**2 / many
+    middle = (share + squared / 2) / (1 + squared)
+    half = (squared * share * (1 - share) + squared**2 / 4) ** 0.5 / (1 + squared)
+    return middle - half, middle + half
 
 
 def coverage(inside: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
@@ -163,7 +193,7 @@ def coverage(inside: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
     off = sum(((part - share) * many) ** 2 for part, many in inside)
     sets = len(inside)
     together = STUDENT_95[sets - 2] * (sets / (sets - 1) * off) ** 0.5 / total
-    return share, 1.96 * (share * (1 - share) / total) ** 0.5, together
+    return share, NORMAL_95 * (share * (1 - share) / total) ** 0.5, together
 
 
 def words(kind: str) -> str:

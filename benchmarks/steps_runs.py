@@ -81,12 +81,18 @@ class Run:
         return {
             "tpsim": "scenario/1",
             "model": self._model(),
-            "practice": asked["practice"],
+            "practice": self._practice(),
             "recompute": asked.get("recompute", {}).get(row["recompute"], row["recompute"]),
             "workload": {**workload, **asked["workload"], **grads},
             **(self._slices() if "slice" in row else self._cut(mesh)),
             **self._machine(dict(constants)),
         }
+
+    def _practice(self) -> dict[str, Any]:
+        """Of its set; PyTorch's own data parallelism sums gradients beside backward."""
+        practice = self.asked["practice"]
+        beside = {"gradients": "beside"} if self.row.get("ddp") == "torch" else {}
+        return {**practice, **({"overlap": {**practice.get("overlap", {}), **beside}} if beside else {})}
 
     def _model(self) -> dict[str, Any]:
         row, asked, sizes = self.row, self.asked, dict(self.row["model"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tests.models import GPT, LLAMA, loops
+from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import is_matrix_product, kernels, merged
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.machine.chip_seconds import memory_s, pause_s
+from tpsim.machine.profile import load
+from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Practice, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum
 
@@ -36,7 +39,8 @@ def layer_bytes(model, practice=None, **stated):
     for one in named:
         arrays = [x for x in (*one.reads, *one.writes) if not set(x.dims) <= small]
         key = one.where.act, one.where.kernel
-        moved[key] = moved.get(key, 0) + sum(sizes.local_elements(x.type) * 2 for x in arrays)
+        each = (sizes.local_elements(x.type) * (1 if x.dtype == "int8" else 2) for x in arrays)
+        moved[key] = moved.get(key, 0) + sum(each)
     return moved
 
 
@@ -84,16 +88,17 @@ def test_fused_attention_moves_queries_keys_values_and_its_output():
 
 
 def test_plain_attention_passes_over_the_scores():
-    """10 bytes of each forward and 18 backward, which makes the softmax again from what is kept, with its sums.
+    """8 bytes of each forward and 14 backward, with the sums that it is kept with; beside them queries, keys, values.
 
-    Beside them queries, keys and values.
+    Dropout is a pass of its own, with its mask of a byte: 5 bytes more each way.
     """
     scores = B // D * S * S * GPT.heads // T
     heads = 2 * TOKENS * GPT.heads * GPT.head_dim // T
     sums = 2 * TOKENS * GPT.heads // T
-    moved = layer_bytes(GPT, Practice(attention="plain"))
-    assert moved["F", "attention"] == 10 * scores + 4 * heads + sums
-    assert moved["B", "attention"] == 18 * scores + 8 * heads + 2 * sums
+    for rate, passes in ((0, 0), (0.1, 5)):
+        moved = layer_bytes(replace(GPT, dropout=rate), Practice(attention="plain"))
+        assert moved["F", "attention"] == (8 + passes) * scores + 4 * heads + sums
+        assert moved["B", "attention"] == (14 + passes) * scores + 8 * heads + sums
 
 
 @pytest.mark.parametrize(("gradients", "each"), [("f32", 30), ("bf16", 28)])
@@ -112,6 +117,46 @@ def test_a_weight_gradient_is_added_up_in_its_own_precision():
     (one,) = [one for one in every if any(x.name == "grad.W1" for x in one.writes)]
     inner, weights = TOKENS * GPT.ffn_hidden // T, GPT.hidden * GPT.ffn_hidden // T
     assert one.memory_bytes(sizes) == 2 * (TOKENS * GPT.hidden + inner) + 2 * 4 * weights
+
+
+@pytest.mark.parametrize(
+    ("copies", "gradients", "each"),
+    [
+        ("fused", "f32", []),
+        ("added", "bf16", [2 + 2 + 2]),
+        ("added", "f32", [2 + 4 + 4]),
+        ("flat", "f32", [2 + 2, 2 + 4, 4 + 4]),
+        ("flat", "bf16", [2 + 2, 2 + 2]),
+        ("each", "f32", [2 + 4]),
+        ("each", "bf16", [2 + 2]),
+    ],
+)
+def test_a_framework_s_passes_over_a_gradient_are_kernels_behind_what_makes_it(copies, gradients, each):
+    every, sizes = found(GPT, Practice(copies=copies), Dtypes(gradients=gradients))
+    (one,) = [one for one in every if any(x.name == "grad.W1" for x in one.writes)]
+    weights = GPT.hidden * GPT.ffn_hidden // T
+    passed = [sum(DTYPE_BYTES[x.dtype] for x in moved) for moved in one.passes]
+    assert (passed, one.passed_bytes(sizes)) == (each, sum(each) * weights)
+    alone = 2 * TOKENS * GPT.hidden + 2 * TOKENS * GPT.ffn_hidden // T + 2 * weights
+    assert (one.memory_bytes(sizes) == alone) == (copies != "fused")
+
+
+def test_fsdp2_copies_gathered_weights_out_of_their_buffer_once_in_each_pass():
+    every, _ = found(GPT, PRACTICES["fsdp2"], zero=3)
+    read = [one for one in every if one.passes and any(x.name == "W1" for x in one.reads)]
+    assert [one.where.act for one in read] == ["F", "B"]
+    assert all([(x.name, x.dtype) for x in one.passes[0]] == 2 * [("W1", "bf16")] for one in read)
+
+
+def test_passes_take_their_bytes_and_a_pause_each_beside_the_product():
+    machine = load("dgx-a100")
+    every, sizes = found(GPT, Practice(copies="flat"))
+    (one,) = [one for one in every if any(x.name == "grad.W1" for x in one.writes)]
+    with_them, without = (kernel_s(some, sizes, machine, "bf16", None) for some in (one, replace(one, passes=())))
+    passed = memory_s(machine, one.passed_bytes(sizes)) + 3 * pause_s(machine)
+    assert with_them - without == pytest.approx(passed)
+    norms = merged(one for one in every if one.where.kernel.startswith("norm") and one.passes)
+    assert [len(one.passes) for one, _ in norms] == [3 * 2, 3 * 2 * 2]  # of gains and shifts: at the end, in a layer
 
 
 def test_a_bias_is_added_by_the_product_before_it():

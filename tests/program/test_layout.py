@@ -97,6 +97,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         "fsdp2": {
             "reshard_after_forward": True,
             "coalesce": True,
+            "copies": "each",
             "padding": "rows",
             "clip": "norm",
             "context": "gather",
@@ -106,6 +107,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             **neighbours,
             "reshard_after_forward": True,
             "coalesce": True,
+            "copies": "added",
             "replay": "whole",
             "padding": "flat",
             "clip": "norm",

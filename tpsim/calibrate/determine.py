@@ -101,6 +101,10 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
     return problem.answer(*problem.pruned(x, chosen))
 
 
+DISTINCT = 1
+"""Decimals of a deviation in which two modes differ."""
+
+
 def posterior(
     predict: Callable[[Array], Array], covariance: Array, seconds: Sequence[float], noise: float
 ) -> tuple[Array, Array]:
@@ -110,7 +114,9 @@ def posterior(
     covariance  of these logarithms, before anything was measured
     noise       standard deviation of a measured time about what the model can say of it, relative
 
-    It is begun at the start and one deviation to either side of it, for what a parameter does may begin only there.
+    It is begun at the start and one deviation to either side of it, for what a parameter does may begin only there; of
+    the modes that it ends in, the mean, each as likely as Laplace's approximation has it: a point that two parameters
+    explain alike moves neither wholly.
     """
     spread = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     names = [str(at) for at in range(len(spread))]
@@ -123,9 +129,15 @@ def posterior(
     )
     every = list(range(len(apart)))
     begun = (np.zeros(len(apart)), *np.eye(len(apart)), *-np.eye(len(apart)))
-    x = min((problem.settled(one, every) for one in begun), key=problem.misfit)
-    left = spread @ np.linalg.inv(problem.descent(x, every)[1]) @ spread.T
-    return spread @ x, np.sqrt(np.diag(left))
+    found = [problem.settled(one, every) for one in begun]
+    modes = np.array(list({tuple(np.round(x, DISTINCT)): x for x in found}.values()))
+    left = np.array([np.linalg.inv(problem.descent(x, every)[1]) for x in modes])
+    likely = np.log(np.linalg.det(left)) / 2 - np.array([problem.misfit(x) for x in modes]) / 2
+    weights = np.exp(likely - likely.max())
+    weights /= weights.sum()
+    mean = weights @ modes
+    about = np.einsum("m,mij->ij", weights, left) + (modes - mean).T * weights @ (modes - mean)
+    return spread @ mean, np.sqrt(np.diag(spread @ about @ spread.T))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,14 @@ class Compute:
 
 
 def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
-    """Seconds of one run: the slower of matrix unit and memory, and the pause behind it; arguments as of `compute`."""
+    """Seconds of one run: the slower of matrix unit and memory, the passes behind it, and a pause behind each.
+
+    Arguments as of `compute`.
+    """
     moved = memory_s(machine, one.memory_bytes(sizes))
     worked = [_products_s(one, sizes, machine, dtype, efficiency) * one.peak(sizes)] if one.products else []
-    return largest(moved, *worked) + pause_s(machine) * one.joined
+    behind = memory_s(machine, one.passed_bytes(sizes)) if one.passes else 0
+    return largest(moved, *worked) + behind + pause_s(machine) * (one.joined + len(one.passes))
 
 
 def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
+from tpsim.cost.passes import as_made, behind
 from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
-from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Map, Op, Program, Rename, Reshard
 from tpsim.program.tokens import MASKS, TOKENS, keys_of, last_pairs, peak
 from tpsim.quantity.size import over, product, total
 
@@ -37,6 +38,7 @@ class Kernel:
     skips          it leaves out the scores that are hidden
     joined         how many kernels without products it stands for
     shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
+    passes         kernels that follow it, of gradients that it makes or weights that it reads: what each moves
     """
 
     ops: tuple[Op, ...]
@@ -48,6 +50,7 @@ class Kernel:
     program: Program = field(repr=False)
     joined: int = 1
     shared: bool = False
+    passes: tuple[tuple[Array, ...], ...] = ()
 
     @property
     def where(self) -> Where:
@@ -130,6 +133,10 @@ class Kernel:
         """Bytes read and written in one run of one device."""
         return total(local_bytes(array, sizes) * count for array, count in self._moved)
 
+    def passed_bytes(self, sizes: Sizes) -> Any:
+        """Bytes that the kernels behind it move in one run."""
+        return total(local_bytes(array, sizes) for moved in self.passes for array in moved)
+
     @cached_property
     def _moved(self) -> list[tuple[Array, int]]:
         """An array of each type that is read or written, and how many there are."""
@@ -144,7 +151,8 @@ class Kernel:
         multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
-        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined)
+        behind = tuple(tuple(map(_shape, one)) for one in self.passes)
+        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined, repr(behind))
         return (masked, *how, repr(multiplied), repr(moved))
 
 
@@ -160,7 +168,8 @@ def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
 
 def _joined(several: Sequence[Kernel]) -> Kernel:
     reads, writes = (tuple(x for one in several for x in getattr(one, way)) for way in ("reads", "writes"))
-    return replace(several[0], reads=reads, writes=writes, joined=len(several))
+    passes = tuple(moved for one in several for moved in one.passes)
+    return replace(several[0], reads=reads, writes=writes, joined=len(several), passes=passes)
 
 
 def _part(shards: Mapping[str, tuple[str, ...]], dims: Iterable[str]) -> Sharding:
@@ -198,6 +207,7 @@ class _Gathering:
 
     source  a view -> the array whose bytes it shows
     maker   array -> the kernel that makes it, by its number
+    gathered  weights that come from other devices
     readers  array -> the kernels that read it; OUTSIDE for collectives, results, and what is added up over microbatches
     """
 
@@ -209,6 +219,7 @@ class _Gathering:
     maker: dict[Array, int] = field(default_factory=dict)
     readers: dict[Array, set[int]] = field(default_factory=dict)
     summed: set[Array] = field(default_factory=set)
+    gathered: set[Array] = field(default_factory=set)
 
     def kernels(self) -> Iterator[Kernel]:
         """All of them, in order."""
@@ -226,15 +237,20 @@ class _Gathering:
         for number, (ops, read) in enumerate(zip(self.groups, reads, strict=True)):
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
+            passes = tuple(behind(self.practice.copies, ops[0], read, writes, self.gathered))
+            writes = as_made(self.practice.copies, ops[0], writes)
             added = tuple(x for x in writes if x in self.summed)
             mask = masks.get(ops[0].where.kind, "") if _on_scores(products) else ""
-            yield Kernel(tuple(ops), (*read, *added), writes, products, mask, skips, self.program, shared=shared)
+            yield Kernel(
+                tuple(ops), (*read, *added), writes, products, mask, skips, self.program, shared=shared, passes=passes
+            )
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""
         if isinstance(op, Leaf | Index):
             return
         if isinstance(op, Reshard | Join) and (isinstance(op, Join) or op.moves):
+            self.gathered |= {op.output} if op.output.role == "param" else set()
             for x in map(self._source, op.inputs):
                 self._read_outside(x, op)
             return
@@ -246,6 +262,9 @@ class _Gathering:
                 self.source[op.output] = self._source(x)
             if op.where.index("microbatches") is None:
                 self._read_outside(self._source(x), op)
+            return
+        if self._is_plain(op) and isinstance(op, Map) and (op.fn, op.partial) == ("div", None):
+            self.source[op.output] = self._source(op.inputs[0])  # a softmax leaves its weights divided, and once
             return
         if isinstance(op, Append):
             self.source[op.output] = self._source(op.inputs[0])
@@ -285,16 +304,22 @@ class _Gathering:
         if where.act == "U":
             return self._known(("update", where.kernel, place))
         if where.kernel and not self._alone(op):
-            key = ("kernel", where.kernel, place)
+            key = ("kernel", where.kernel, place, self._is_plain(op) and _drops(op))
             if self.numbers.get(key) == len(self.groups) - 1 and self.groups:
                 return len(self.groups) - 1
             return self._new(key)
         finished = self._finished(op)
         return self._new(("op", op)) if finished is None else finished
 
+    def _is_plain(self, op: Op) -> bool:
+        """True for what attention runs in kernels of its own: its products, the softmax, dropout.
+
+        Source: Megatron-LM, dot_product_attention.py: a fused softmax, then a dropout.
+        """
+        return self.practice.attention == "plain" and op.where.kernel.partition(".")[0] == "attention"
+
     def _alone(self, op: Op) -> bool:
-        """A product of attention that is not fused."""
-        return self.practice.attention == "plain" and is_matrix_product(op)
+        return self._is_plain(op) and is_matrix_product(op)
 
     def _finished(self, op: Op) -> int | None:
         """The kernel that makes what an op only casts, scales, or adds parameters to."""
@@ -334,6 +359,11 @@ class _Gathering:
 
 
 OUTSIDE = -1
+
+
+def _drops(op: Op) -> bool:
+    """True for what makes a mask of dropout, or applies one."""
+    return any(x.name.rpartition(".")[::2] == ("attention", "mask") for x in (op.output, *op.inputs))
 
 
 def _on_scores(products: Iterable[Einsum]) -> bool:

@@ -98,7 +98,8 @@ class Clock:
         if piece.call and not piece.call.per_microbatch:
             return 0
         pieces = piece.cut.pieces(self._share(piece.cut.call)) if piece.cut else 1
-        return self.launch_s * (1 if piece.call else pieces * sum(id(op) in self._firsts for op in piece.ops))
+        kernels = [self._firsts[id(op)] for op in piece.ops if id(op) in self._firsts]
+        return self.launch_s * (1 if piece.call else pieces * len(kernels) + sum(len(one.passes) for one in kernels))
 
     @cached_property
     def _calls(self) -> dict[int, Row]:

@@ -233,6 +233,9 @@ class Practice:
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
+    copies                 what makes a parameter's gradient adds it up as well (fused), or kernels behind it do: add it
+                           (added), lay it into one line and divide it (flat: PyTorch FSDP), copy it into the buffer
+                           that is sent, and gathered weights out of theirs (each: FSDP2); see `cost.passes`
     attention              keeps one number per head and token and makes its scores again in backward (fused), or keeps
                            its weights (plain)
     recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside
@@ -267,6 +270,7 @@ class Practice:
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+    copies: Literal["fused", "added", "flat", "each"] = "fused"
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
     recompute_layers: int | None = None
@@ -342,6 +346,7 @@ PRACTICES: Mapping[str, Practice] = {
     "fsdp2": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        copies="each",
         padding="rows",
         clip="norm",
         order="zigzag",
@@ -350,6 +355,7 @@ PRACTICES: Mapping[str, Practice] = {
     "deepspeed": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        copies="added",
         padding="flat",
         clip="norm",
         replay="whole",
@@ -371,11 +377,12 @@ SOURCES: Mapping[str, str] = {
     "overlap_param_gather are off, buckets hold max(40e6, 1e6 per data rank) parameters on the first chunk alone, "
     "messages overlap where chunks are interleaved (distributed_data_parallel_config.py, schedules.py); gradients are "
     "clipped (--clip-grad 1.0)",
-    "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884); gradients "
-    "are clipped as torchtitan does (training.max_norm 1.0)",
+    "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884); weights "
+    "are copied out of the buffer of a gather, gradients into that of a scatter (_fsdp_collectives.py); gradients are "
+    "clipped as torchtitan does (training.max_norm 1.0)",
     "deepspeed": "DeepSpeed zero/config.py: overlap_comm at stage 3 alone, reduce_bucket_size 5e8, "
     "stage3_prefetch_bucket_size 5e7 elements; every step takes the norm of all gradients, clipped or not "
-    "(stage_1_and_2.py, stage3.py: scaled_global_norm)",
+    "(stage_1_and_2.py, stage3.py: scaled_global_norm); PyTorch adds gradients up (AccumulateGrad), no product does",
     "xla": "XLA's latency-hiding scheduler: collectives are asynchronous, and products that read a gather or make what "
     "is scattered are cut to run beside its steps (Wang et al., ASPLOS 2023)",
 }
