@@ -12,9 +12,8 @@ import sympy
 from tests.models import GPT, LLAMA, NEOX
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.kernels import kernels
-from tpsim.program.acts import parted
 from tpsim.program.layout import Dtypes, Practice, layout
-from tpsim.program.lower import lower
+from tpsim.program.lower import lower, parted
 from tpsim.program.op import Reshard, Where
 from tpsim.program.trace import Trace
 

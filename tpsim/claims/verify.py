@@ -10,7 +10,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tpsim.answers.evaluated import values
+from tpsim.answers.derivation import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
 from tpsim.claims.checks import (

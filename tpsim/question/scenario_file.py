@@ -12,7 +12,7 @@ from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
-from tpsim.question.require_fields import RequireFields
+from tpsim.question.requirements import RequireFields
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue

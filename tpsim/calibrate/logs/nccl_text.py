@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.calibrate.logs import nccl
 from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.nccl_table import table
+from tpsim.calibrate.logs.nccl import table
 from tpsim.calibrate.logs.rows import logical, with_points
 from tpsim.calibrate.run import Run
 
