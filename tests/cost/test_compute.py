@@ -15,8 +15,8 @@ from tpsim.cost.compute import seconds as seconds_of
 from tpsim.cost.kernels import kernels, merged
 from tpsim.machine.chip_seconds import waves
 from tpsim.machine.profile import load
-from tpsim.program.layout import Practice
 from tpsim.program.op import Einsum, Program, Where
+from tpsim.program.practice import Practice
 
 A100, BARE = load("dgx-a100"), load("dgx2-v100")
 """A machine with a tile, and one without."""

@@ -11,7 +11,7 @@ from tpsim.fabric import change, placement, wires
 from tpsim.machine import combined, curve, groups, level_forms, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.machine.ways import Ways
-from tpsim.program import layout, op, schedules, stages, text, trace, transpose, update
+from tpsim.program import op, practice, schedules, stages, text, trace, transpose, update
 
 
 class Fault(NamedTuple):
@@ -149,7 +149,7 @@ FAULTS = [
     ),
     Fault(
         "queries are fused with keys and values where axes shard them alone",
-        layout.Practice.under,
+        practice.Practice.under,
         "if apart and",
         "if not apart and",
         "law: repeated work",

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelFile
+from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.flags import FLAGS

@@ -16,7 +16,7 @@ from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
 from tpsim.machine.profile import Machine, load
-from tpsim.program.layout import DTYPE_BYTES, Dtype
+from tpsim.program.dtypes import DTYPE_BYTES, Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show

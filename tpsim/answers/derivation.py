@@ -1,4 +1,4 @@
-"""One number with its derivation: formula, values, reasons, sources, checks. A cost of a plan is evaluated with numbers and with symbols."""
+"""One number with its derivation: formula, values, reasons, sources, checks; costs are evaluated in symbols, too."""
 
 from __future__ import annotations
 

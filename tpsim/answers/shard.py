@@ -14,8 +14,8 @@ from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
 from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.expression import expression_program
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Practice
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
     from tpsim.question.question import Question

@@ -34,7 +34,7 @@ def collectives(_ctx: click.Context, _param: click.Parameter, begun: str) -> lis
 
 def practices(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
     """The bundles of switches."""
-    from tpsim.program.layout import PRACTICES
+    from tpsim.program.frameworks import PRACTICES
 
     return begins(begun, PRACTICES)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpsim.algebra.moves import MoveKind, wire
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Program, Reshard, Role
 from tpsim.quantity.size import product, total
 

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Dtypes, Practice
     from tpsim.program.model import Model
     from tpsim.program.op import Program
+    from tpsim.program.practice import Practice
     from tpsim.quantity.size import Size
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.blocks.attention import SLOTS
-from tpsim.program.layout import Practice
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard
+from tpsim.program.practice import Practice
 from tpsim.program.tokens import MASKS, TOKENS, keys_of, last_pairs, peak
 from tpsim.quantity.size import over, product, total
 

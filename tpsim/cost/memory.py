@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.sharding import unpacked
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard, Role
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record

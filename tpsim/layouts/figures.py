@@ -23,8 +23,8 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts.calls import Calls
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
+from tpsim.program.practice import Ahead, Bucket
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.size import total
 from tpsim.question.routing import routed

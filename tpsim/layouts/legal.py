@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
-    from tpsim.program.layout import Rows
+    from tpsim.program.practice import Rows
     from tpsim.question.layout import Cut
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question

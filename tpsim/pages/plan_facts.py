@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
-from tpsim.program.layout import PRACTICES
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.update import CLIP
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words

@@ -17,10 +17,12 @@ from tpsim.program.update import Update
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.op import Op
+    from tpsim.program.practice import Practice
     from tpsim.program.text import Parameter
 
 ROOT = Where("F", "embedding", "embedding")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.blocks import attention, embedding, head, latent, mlp, moe, mtp, norm
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import model_kind
-from tpsim.program.layout import Practice
 from tpsim.program.model import Attention, Latent, Mlp, Moe
+from tpsim.program.practice import Practice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

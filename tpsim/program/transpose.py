@@ -16,7 +16,7 @@ from tpsim.algebra.sharding import Sharding
 from tpsim.program.dispatch import combine, dispatch, narrowed
 from tpsim.program.kernels import STATISTIC, keeps, kind
 from tpsim.program.kinds import keeps_all
-from tpsim.program.layout import FULL, REGIONS
+from tpsim.program.layout import REGIONS
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -33,13 +33,14 @@ from tpsim.program.op import (
     Reshard,
     Scale,
 )
+from tpsim.program.practice import FULL
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from tpsim.program.layout import Practice
     from tpsim.program.op import Again, Where
+    from tpsim.program.practice import Practice
 
 BY_OUTPUT = frozenset({"exp", "tanh"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""

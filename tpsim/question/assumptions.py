@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.frameworks import SOURCES
 from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
-from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.lines import line_notes
 from tpsim.question.recompute import recompute_remarks
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.machine.profile import Constant, Machine
-    from tpsim.program.layout import Practice
+    from tpsim.program.practice import Practice
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import ScenarioFile
 

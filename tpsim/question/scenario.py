@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import ShardingError
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
-from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
+from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 

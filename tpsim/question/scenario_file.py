@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
 from tpsim.program.copies import Dispatch
-from tpsim.program.layout import Beside, Dtype
+from tpsim.program.dtypes import Dtype
+from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
