@@ -12,7 +12,8 @@ from tests.cost.conftest import array, typed
 from tpsim.calibrate.calibrate import adjusted
 from tpsim.cost.compute import compute, kernel_s
 from tpsim.cost.compute import seconds as seconds_of
-from tpsim.cost.kernels import kernels, merged
+from tpsim.cost.kernel import merged
+from tpsim.cost.kernels import kernels
 from tpsim.machine.chip_seconds import waves
 from tpsim.machine.profile import load
 from tpsim.program.op import Einsum, Program, Where

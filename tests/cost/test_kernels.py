@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.models import GPT, LLAMA, loops
-from tpsim.cost.kernels import is_matrix_product, kernels, merged
+from tpsim.cost.kernel import is_matrix_product, merged
+from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES

@@ -13,7 +13,7 @@ from tpsim.quantity.size import ceil_over, largest, total, where_equal
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from tpsim.cost.kernels import Kernel
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.op import Phase

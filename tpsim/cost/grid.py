@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import Collective, alike, collectives
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.kernels import Kernel, kernels
+from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.piece import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine

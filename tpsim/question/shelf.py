@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.cost.collectives import Collective
-    from tpsim.cost.kernels import Kernel
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers

@@ -20,6 +20,7 @@ from tpsim.quantity.spec.document import with_value as with_value
 from tpsim.quantity.spec.fields import Bytes as Bytes
 from tpsim.quantity.spec.fields import BytesPerSecond as BytesPerSecond
 from tpsim.quantity.spec.fields import FlopsPerSecond as FlopsPerSecond
+from tpsim.quantity.spec.fields import OrShort as OrShort
 from tpsim.quantity.spec.fields import Quantity as Quantity
 from tpsim.quantity.spec.fields import Seconds as Seconds
 from tpsim.quantity.spec.fields import Share as Share

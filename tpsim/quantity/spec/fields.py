@@ -10,7 +10,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
 
@@ -161,3 +161,14 @@ def meanings(model: type[BaseModel] | None, field: str) -> list[str]:
         if info and isinstance(texts, list)
         else []
     )
+
+
+class OrShort:
+    """Lets editors accept the short form of a map: a JSON Schema type beside it."""
+
+    def __init__(self, *short: str) -> None:
+        self.short = short
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The short form, or the map."""
+        return {"anyOf": [*({"type": short} for short in self.short), handler(schema)]}
