@@ -10,7 +10,7 @@ import pytest
 
 from tpsim.cli.main import tpsim as group
 from tpsim.cli.question import FLAGS
-from tpsim.question.flags import Flags
+from tpsim.question.edits import Flags
 
 VERBS = ("plan", "diff", "verify", "explain")
 SMALL = "gpt3-175b-a100-tp8"

@@ -8,7 +8,7 @@ from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, meetings, moves, planner, reshard, search
 from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, pipeline, segments
 from tpsim.fabric import change, placement, wires
-from tpsim.machine import combined, curve, groups, level_forms, permutes, timing
+from tpsim.machine import combined, curve, forms, groups, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.machine.ways import Ways
 from tpsim.program import op, practice, schedules, stages, text, trace, transpose, update
@@ -531,7 +531,7 @@ FAULTS = [
     ),
     Fault(
         "a flat ring of one node closes over its card",
-        level_forms.flat_ring_gather,
+        forms.flat_ring_gather,
         "over(sent, g)",
         "over(sent, nodes)",
         "links of a flat ring",
@@ -539,7 +539,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange over cards forgets who shares the node",
-        level_forms.direct_all_to_all_nic,
+        forms.direct_all_to_all_nic,
         "g * nodes * nodes",
         "nodes * nodes",
         "links of an exchange straight to everyone",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.machine.profile import Machine
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @dataclass(frozen=True)

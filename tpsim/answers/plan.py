@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tpsim.cost.compute import Compute
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Limit, Question
     from tpsim.report.picture import Picture
     from tpsim.report.table import Bar, Line
@@ -55,7 +55,7 @@ def plan(
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them
-    flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.flags`
+    flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
     shelf = Shelf()

@@ -12,15 +12,17 @@ from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
 from tpsim.layouts.weighed import weigh
-from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
-from tpsim.machine.parts import changed
+from tpsim.machine.parts import (
+    Kind,
+    changed,
+)
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.search import SearchResult
-    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Constant
     from tpsim.machine.profile import Machine
     from tpsim.question.shelf import Shelf
 

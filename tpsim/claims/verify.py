@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Question
 
 Progress = Callable[[int, int, str], None]

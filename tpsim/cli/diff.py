@@ -12,7 +12,7 @@ from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @click.command(short_help="Two scenarios, saved results or locks: what moves, and why.")

@@ -11,9 +11,8 @@ from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, s
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import edited, read_override
+from tpsim.question.edits import FLAGS, PATHS, STAGES, edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
-from tpsim.question.flags import FLAGS, PATHS, STAGES
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
 from tpsim.question.serving_file import SCENARIOS

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology
-    from tpsim.machine.constant import Constant
-    from tpsim.machine.parts import Machine
+    from tpsim.machine.parts import Constant, Machine
     from tpsim.quantity.errors import Place
     from tpsim.quantity.units import Dimension
 
