@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tpsim.cli.main import tpsim as group
-from tpsim.cli.question import FLAGS
+from tpsim.cli.options import FLAGS
 from tpsim.question.edits import Flags
 
 VERBS = ("plan", "diff", "verify", "explain")

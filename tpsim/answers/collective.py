@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from tpsim.algebra.moves import MOVES, MoveKind
-from tpsim.answers.collective_sizes import rounding, sizes_of, whole
+from tpsim.answers.collective_sizes import placed, rounding, sizes_of, whole
 from tpsim.answers.curve import SizeCurve, curve
-from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice

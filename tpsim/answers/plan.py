@@ -26,6 +26,7 @@ from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.question import relaunched
+from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import prefill_of
 from tpsim.question.shelf import Lowered, Shelf, lowered
@@ -295,7 +296,5 @@ class PlanResult(Answer):
 
         Each ends with what was asked, so that rows of several plans can be put together.
         """
-        from tpsim.answers.plan_columns import asked_columns
-
-        columns = asked_columns(self)
-        return [{**row, **columns} for row in self.collectives]
+        asked = columns(self.question)
+        return [{**row, **asked} for row in self.collectives]

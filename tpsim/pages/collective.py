@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.ranks import on_command_line
+from tpsim.answers.collective_sizes import on_command_line
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.forced import in_words
