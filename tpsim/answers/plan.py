@@ -32,7 +32,6 @@ from tpsim.question.serving import prefill_of
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
-from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,11 +246,6 @@ class PlanResult(Answer):
     def lines(self) -> tuple[Line, ...]:
         """The answer in lines: time, memory, and a change where one is better."""
         return tuple(verdict_lines(self))
-
-    @property
-    def verdict(self) -> str:
-        """The lines as text."""
-        return "\n".join(map("".join, labelled(self.lines)))
 
     @property
     def bars(self) -> tuple[Bar, ...]:

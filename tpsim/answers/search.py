@@ -24,7 +24,7 @@ from tpsim.question.edits import flag_words
 from tpsim.question.shelf import Shelf
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Count, Number, Of, Record
-from tpsim.report.table import Line, labelled
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -295,8 +295,3 @@ class SearchResult(Answer):
         from tpsim.answers.search_pictures import pictures
 
         return tuple(pictures(self))
-
-    @property
-    def verdict(self) -> str:
-        """The lines as text."""
-        return "\n".join(map("".join, labelled(self.lines)))
