@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
-from tpsim.algebra import contract, meetings, moves, planner, reshard, search
+from tpsim.algebra import contract, legality, meetings, moves, planner, reshard, search
 from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, pipeline, segments
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import combined, curve, forms, groups, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.machine.ways import Ways
-from tpsim.program import op, practice, schedules, stages, text, trace, transpose, update
+from tpsim.program import op, practice, saved, schedules, stages, text, trace, transpose, update
 
 
 class Fault(NamedTuple):
@@ -109,7 +109,7 @@ FAULTS = [
     ),
     Fault(
         "what was not kept is not gathered again",
-        B._gathered,
+        saved.Saved._gathered,
         "else self.practice.regather",
         "else False",
         "a_layer_sends_what_its_paper_says",
@@ -117,7 +117,7 @@ FAULTS = [
     ),
     Fault(
         "the second gather of sharded weights is forgotten",
-        B._gathered,
+        saved.Saved._gathered,
         "return self.practice.reshard_after_forward if",
         "return False if",
         "a_zero_stage_sends_what_its_paper_says",
@@ -215,7 +215,7 @@ FAULTS = [
     ),
     Fault(
         "operands split over the same axes in another order are multiplied",
-        trace._alike,
+        legality.split_alike,
         "shards.setdefault(dim, axes) != axes",
         "sorted(shards.setdefault(dim, axes)) != sorted(axes)",
         "operands_split_in_another_order_do_not_meet",
