@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.hanging import Path
+from tpsim.cost.critical_path import Path
 from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
 from tpsim.cost.turns import run

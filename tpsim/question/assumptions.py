@@ -10,7 +10,7 @@ from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import SOURCES
 from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
 from tpsim.quantity.units import show
-from tpsim.question.lines import line_notes
+from tpsim.question.padding import line_notes
 from tpsim.question.recompute import recompute_remarks
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import as_stated
-from tpsim.question.forced import written
+from tpsim.question.collective_choice import written
 from tpsim.question.serving_file import InferenceFields
 
 if TYPE_CHECKING:

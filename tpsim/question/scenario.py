@@ -17,8 +17,8 @@ from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
+from tpsim.question.collective_choice import refuse_foreign, shown_where_forced
 from tpsim.question.context import check_shared, stated_context
-from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
