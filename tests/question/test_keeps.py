@@ -65,11 +65,7 @@ def test_a_list_that_is_not_stated_is_judged_with_more_room():
         ("{mlp.atc: 2}", '"mlp.atc" is not an array of the program with bytes', 'did you mean "mlp.act"?'),
         ("{gradients: -3}", "gradients with -3 bytes per element takes less than", "^^ write at least -2"),
         ("{weights: -100}", "it stands beside all arrays and frees none of them", "^^^^ write at least 0"),
-        (
-            "{loss.exp: 4, parameters: -1}",
-            "parameters with -1 bytes per element takes less than",
-            "^^ write at least 0",
-        ),
+        ("{loss.exp: 4, weights: -1}", "weights with -1 bytes per element takes less than", "^^ write at least 0"),
         ("{mlp.act: -3}", "mlp.act with -3 bytes per element takes less than nothing: it has 2 itself", "at least -2"),
         (
             "{loss.exp: -5}",

@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Line, Sharding
+from tpsim.program.buffers import BUFFERS, Buffers, at_stage
 from tpsim.program.dims import HELD
 from tpsim.program.keeps import KEEPS, Extra
 
@@ -177,12 +178,18 @@ class Bucket:
 
     elements       instead, so many elements, or `per_rank` of them per data shard if that is more
     first_chunk    True if only the first chunk of a pipeline has buckets, and the others one each
+    buffers        what they, and weights that are gathered, lie in beside what memory counts of both anyway
     """
 
     of: Literal["layer", "step"] = "layer"
     elements: int | None = None
     per_rank: int = 0
     first_chunk: bool = False
+    buffers: Buffers = field(default=(), repr=False)  # programs are called as they were: none of these is in them
+
+    def at(self, zero: int, *, beside: bool) -> Bucket:
+        """With the buffers of a ZeRO stage; beside: reductions run beside compute."""
+        return replace(self, buffers=at_stage(self.buffers, zero, beside=beside))
 
     def limit(self, *, shards: int, first: bool) -> float:
         """In layers, or in elements; first: of the first chunk."""
@@ -297,6 +304,8 @@ class Practice:
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
+        buffers = {one.of: one.many for one in found["bucket"].pop("buffers")}
+        found["bucket"] |= {"buffers": buffers} if buffers else {}
         rows = found["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}
@@ -346,6 +355,7 @@ PRACTICES: Mapping[str, Practice] = {
         clip="norm",
         order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
+        bucket=Bucket(buffers=BUFFERS["fsdp2"]),
     ),
     "deepspeed": Practice(
         reshard_after_forward=True,
@@ -355,7 +365,7 @@ PRACTICES: Mapping[str, Practice] = {
         replay="whole",
         overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
         ahead=Ahead(elements=50_000_000),
-        bucket=Bucket(elements=500_000_000),
+        bucket=Bucket(elements=500_000_000, buffers=BUFFERS["deepspeed"]),
     ),
     "xla": Practice(
         cotangents="per_use",

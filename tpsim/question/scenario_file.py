@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 
+from tpsim.program.buffers import BufferSize
 from tpsim.program.copies import Dispatch
 from tpsim.program.layout import Beside, Dtype
 from tpsim.program.schedules import DEFAULT, SCHEDULES
@@ -133,6 +134,9 @@ class BucketFields(Strict):
     elements: Count | None = None
     per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
     first_chunk: Flag = False
+    buffers: Annotated[dict[BufferSize, Count], _OrShort("string")] | str | None = Field(
+        default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
+    )
 
     @model_validator(mode="before")
     @classmethod
