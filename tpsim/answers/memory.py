@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tpsim.cost.buckets import bucket_bytes, held_in
 from tpsim.cost.memory import Memory, memory, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
+from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number
 
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
 """The answer to the question whether a step fits."""
-
-KNOWN = 0.12
-"""How far off a peak is where a list of what the stack keeps is stated.
-
-The 90th percentile of published runs of stacks with Megatron's switches, by its list, which was not found by looking at
-them: 11.6 % (docs/memory.md, tests/test_memory_accuracy.py).
-"""
-
-UNKNOWN = 0.2
-"""How near it comes where no list is stated: what stacks keep beside the kernels' own inputs differs a lot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +135,6 @@ class ChipMemory(Memory):
         return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
 
 
-def margin(question: Question) -> float:
-    """The share of a chip's memory by which a peak may be off."""
-    return KNOWN if question.practice.keeps else UNKNOWN
-
-
 def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, buffers = question.stages, held_in(question.practice.bucket, question.dtypes.activations)
@@ -175,7 +161,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMe
             peak_rank=rank,
             peak_action=action,
             overheads=question.assume.memory,
-            margin=margin(question),
+            margin=margin(question.practice.keeps).share,
         )
 
 

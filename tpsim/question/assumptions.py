@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.buffers import BUFFERS, BUFFERS_SOURCES
-from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
+from tpsim.program.keeps import KEEPS, KEEPS_SOURCES, margin
 from tpsim.program.layout import PRACTICES, SOURCES, STORED_AS, Dtypes
 from tpsim.quantity.units import show
 from tpsim.question.lines import line_notes
@@ -99,11 +99,12 @@ def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
     """What the stack keeps in memory beside what its kernels need, and who says so."""
     listed = f"{', '.join(map(str, practice.keeps))} (bytes per element)" if practice.keeps else "nothing"
-    text = f"kept beside what kernels need: {listed}"
+    text, off = f"kept beside what kernels need: {listed}", margin(practice.keeps)
+    within = f"; a peak may be {100 * off.share:.3g} % off: {off.source}"
     if isinstance(file.practice.keeps, dict):
-        return Assumption(text, "stated")
+        return Assumption(f"{text}{within}", "stated")
     name = next(name for name, keeps in KEEPS.items() if keeps == practice.keeps)
-    said = f"{text}, the list {name} ({KEEPS_SOURCES[name]})"
+    said = f"{text}, the list {name} ({KEEPS_SOURCES[name]}){within}"
     return Assumption(said, "stated" if file.practice.keeps else "default")
 
 
