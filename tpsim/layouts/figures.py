@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.buckets import bucket_bytes, held_in
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import memory, spare_bytes
+from tpsim.cost.memory import Memory, memory, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
+    from tpsim.program.buffers import BufferSize
     from tpsim.program.op import Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
@@ -249,22 +251,32 @@ class Figures:
 
     def standing_bytes(self, rank: Chunk) -> Any:
         """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
-        keeps, layout = dict(self.example.practice.keeps), self.example.layout
+        example, keeps = self.example, dict(self.example.practice.keeps)
         spare = spare_bytes(
             self.lowered.program,
             self.sizes,
             keeps,
             lambda where: ANYWHERE.times(where, rank) > 0,
-            lambda where: ANYWHERE.times(where, rank),
             last=rank.last,
-            tied=self.example.model.tie_embeddings,
-            copied=np.logical_and(not layout.zero, self.column(lambda one: one.mesh.size(*one.layout.data)) > 1),
+            tied=example.model.tie_embeddings,
         )
-        ends = self._states(Chunk(0, (), rank.first, rank.last))
-        layers = total(n * self._states(Chunk(0, ((kind, 1),), False, False)) for kind, n in rank.stack if n)
-        return self.whole(ends + layers + spare)
+        layers = [(n, self._states(Chunk(0, ((kind, 1),), False, False))) for kind, n in rank.stack if n]
+        parts = [(1, self._states(Chunk(0, (), rank.first, rank.last))), *layers]
+        parameters = total(n * part.parameters_bytes for n, part in parts)
+        buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
+        return self.whole(total(n * part.static_bytes for n, part in parts) + spare + buckets)
 
-    def _states(self, part: Chunk) -> Any:
+    @cached_property
+    def buffers(self) -> Mapping[BufferSize, Any]:
+        """Of every size of buffers their bytes, or how many there are."""
+        return held_in(self.example.practice.bucket, self.example.dtypes.activations)
+
+    @cached_property
+    def copied(self) -> Any:
+        """1 where devices share parameters whole, else 0."""
+        return not self.example.layout.zero and self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
+
+    def _states(self, part: Chunk) -> Memory:
         """States of the ends of a rank, or of one layer."""
 
         def here(where: Where) -> bool:
@@ -272,9 +284,8 @@ class Figures:
             return layer == bool(part.stack) and ANYWHERE.times(where, part) > 0
 
         loops = {**dict(part.stack), ALIKE: 1}
-        return self._once(
-            ("states", part), lambda: memory(self.lowered.program, self.sizes.of_stage(loops), here).static_bytes
-        )
+        found = partial(memory, self.lowered.program, self.sizes.of_stage(loops), here)
+        return self._once(("states", part), found)  # type: ignore[no-any-return]  # put there
 
 
 def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[Where, Any]]]:
