@@ -64,8 +64,11 @@ class Move:
 
         An all-to-all and a permute count the whole array over their axes too.
         """
-        elements = self.before.local_elements(dims, axes)
-        return elements * self.ranks(axes) if self.kind in GATHERED else elements
+        return self.taking_part(self.before.local_elements(dims, axes), axes)
+
+    def taking_part(self, held: Any, axes: Mapping[str, Size]) -> Any:
+        """The same, of what one device holds before."""
+        return held * self.ranks(axes) if self.kind in GATHERED else held
 
 
 def cut(fine: Sharding, coarse: Sharding) -> Cuts:

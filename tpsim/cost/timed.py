@@ -26,7 +26,8 @@ class Length(NamedTuple):
     calls: Mapping[int, int] = {}
 
     def __add__(self, other: Length) -> Length:  # type: ignore[override]  # lengths are put end to end, not joined
-        return Length(self.seconds + other.seconds, Counter(self.calls) + Counter(other.calls))
+        calls = Counter(self.calls) + Counter(other.calls) if self.calls and other.calls else self.calls or other.calls
+        return Length(self.seconds + other.seconds, calls)
 
     def times(self, n: int) -> Length:
         """The same n times over."""

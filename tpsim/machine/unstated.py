@@ -108,6 +108,12 @@ def doubtful(constant: Constant, machine: Machine, written: object, place: Place
     return Problem("far-off", f"{message}, {show(bound, constant.dimension)}", place, remedy)
 
 
+def stated(field: Field, dimension: Dimension) -> list[float]:
+    """What the machines that tpsim ships have of a field, in SI units: the least first."""
+    written = _written(spec.shipped("hardware")).get(field, set())
+    return sorted({value for text in written if (value := parse(text, dimension))})
+
+
 @cache
 def _range(field: Field, dimension: Dimension, folder: Path) -> Range | None:
     """What the machines in a folder have of a field; of a peak that none states what they have of any."""

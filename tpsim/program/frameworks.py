@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tpsim.program.buffers import BUFFERS
 from tpsim.program.keeps import KEEPS
 from tpsim.program.practice import Ahead, Bucket, Overlap, Practice, Rows
 
@@ -35,6 +36,7 @@ PRACTICES: Mapping[str, Practice] = {
         clip="norm",
         order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
+        bucket=Bucket(buffers=BUFFERS["fsdp2"]),
     ),
     "deepspeed": Practice(
         reshard_after_forward=True,
@@ -44,7 +46,7 @@ PRACTICES: Mapping[str, Practice] = {
         replay="whole",
         overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
         ahead=Ahead(elements=50_000_000),
-        bucket=Bucket(elements=500_000_000),
+        bucket=Bucket(elements=500_000_000, buffers=BUFFERS["deepspeed"]),
     ),
     "xla": Practice(
         cotangents="per_use",

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.program.buffers import Buffers, at_stage
 from tpsim.program.layout import REGIONS, Layout
 
 if TYPE_CHECKING:
@@ -77,12 +78,18 @@ class Bucket:
 
     elements       instead, so many elements, or `per_rank` of them per data shard if that is more
     first_chunk    True if only the first chunk of a pipeline has buckets, and the others one each
+    buffers        what they, and weights that are gathered, lie in beside what memory counts of both anyway
     """
 
     of: Literal["layer", "step"] = "layer"
     elements: int | None = None
     per_rank: int = 0
     first_chunk: bool = False
+    buffers: Buffers = field(default=(), repr=False)  # programs are called as they were: none of these is in them
+
+    def at(self, zero: int, *, beside: bool) -> Bucket:
+        """With the buffers of a ZeRO stage; beside: reductions run beside compute."""
+        return replace(self, buffers=at_stage(self.buffers, zero, beside=beside))
 
     def limit(self, *, shards: int, first: bool) -> float:
         """In layers, or in elements; first: of the first chunk."""
@@ -197,6 +204,8 @@ class Practice:
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
+        buffers = {one.of: one.many for one in found["bucket"].pop("buffers")}
+        found["bucket"] |= {"buffers": buffers} if buffers else {}
         rows = found["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}

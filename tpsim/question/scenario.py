@@ -25,7 +25,7 @@ from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.placing import placement_of, pointing_at
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import check_layers, keeping, recomputing
+from tpsim.question.recompute import buffered, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
@@ -213,16 +213,19 @@ def _practice(read: Stated, model: Model, laid: Layout, shelf: Shelf) -> Practic
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket", "rows")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
-    if said := stated_context(read.file, read.at):
-        changed["context"] = said
+    if context := stated_context(read.file, read.at):
+        changed["context"] = context
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:
-            changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
+            said = stated.model_dump(exclude={"buffers"}, exclude_none=True, exclude_unset=True)
+            changed[name] = replace(getattr(base, name), **said)
     practice = replace(base, **changed)
     if read.file.workload.kind != "train":
         return served(practice)
-    practice = replace(practice, overlap=practice.overlap.at(laid.zero))
+    overlap = practice.overlap.at(laid.zero)
+    bucket = buffered(read, practice.bucket, laid.zero, beside=overlap.gradients == "beside")
+    practice = replace(practice, overlap=overlap, bucket=bucket)
     check_shared(practice, laid, model, read.at)
     practice = recomputing(read, practice, model, laid, shelf)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))

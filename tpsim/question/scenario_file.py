@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from tpsim.program.buffers import BufferSize
 from tpsim.program.copies import Dispatch
 from tpsim.program.dtypes import Dtype
 from tpsim.program.practice import Beside
@@ -119,6 +120,9 @@ class BucketFields(Strict):
     elements: Count | None = None
     per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
     first_chunk: Flag = False
+    buffers: Annotated[dict[BufferSize, Count], OrShort("string")] | str | None = Field(
+        default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
+    )
 
     @model_validator(mode="before")
     @classmethod
