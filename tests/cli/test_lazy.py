@@ -59,7 +59,7 @@ ELSEWHERE += ("machine.book", "machine.curve", "machine.unstated", "fabric.chang
 ELSEWHERE += ("cost.formula", "cost.launched", "cost.steady", "program.serving", "program.huggingface", "reference")
 """Of tpsim what other verbs, machines and schedules need: not a plan of one microbatch after the other."""
 
-MOST = 162
+MOST = 160
 """Modules of ours that a plan may load."""
 
 
