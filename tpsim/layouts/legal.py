@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.cost.turns import MOST_ACTIONS
+from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Laid, Layout, Parts, Roles, Ways
