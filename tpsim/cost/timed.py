@@ -1,4 +1,4 @@
-"""Seconds of actions: segments are run task by task, equal ones once, the paths through their tasks, and a slow host."""
+"""Seconds of actions: segments are run task by task, equal ones once, the paths through tasks, and a slow host."""
 
 from __future__ import annotations
 
