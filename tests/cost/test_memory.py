@@ -7,11 +7,11 @@ import pytest
 from tests.models import LLAMA, loops
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
-from tpsim.program.counts import parameter_count
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.practice import Practice
+from tpsim.program.transformer import parameter_count
 
 
 def test_a_layer_s_parameters_and_gradients_are_held_once_per_layer_and_not_per_microbatch(program, sizes):

@@ -13,7 +13,6 @@ from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
-from tpsim.program.counts import parameter_count
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
@@ -21,7 +20,7 @@ from tpsim.program.lower import lower
 from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import linear
-from tpsim.program.transformer import layer_parameters
+from tpsim.program.transformer import layer_parameters, parameter_count
 from tpsim.quantity.size import total
 
 a, b, s, h, t = sympy.symbols("a b s h t", positive=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tpsim.answers.model import model_show
-from tpsim.program.counts import mtp_count, parameter_count
 from tpsim.program.model_file import load_model, with_fields
+from tpsim.program.transformer import mtp_count, parameter_count
 from tpsim.quantity.errors import InputError
 
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"

@@ -9,14 +9,13 @@ import pytest
 import sympy
 
 from tests.models import GPT, LLAMA, blocks
-from tpsim.cost.pipeline import in_flight
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Rename, Reshard
 from tpsim.program.practice import Practice
-from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.schedules import in_flight, pipeline_schedule
 
 TP = layout(tp=("X",))
 SP = layout(tp=("X",), sequence_parallel=True)

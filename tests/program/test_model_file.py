@@ -9,8 +9,8 @@ import pytest
 from tests.models import parameters
 from tpsim.answers.model import model_show
 from tpsim.pages.model import page
-from tpsim.program.counts import parameter_count, parameter_counts
 from tpsim.program.model_file import load_model, model_names, with_fields
+from tpsim.program.transformer import parameter_count, parameter_counts
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

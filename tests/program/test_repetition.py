@@ -15,12 +15,12 @@ from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
-from tpsim.program.counts import parameter_count, parameter_counts
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import Layout
 from tpsim.program.lower import lower
 from tpsim.program.practice import Practice
+from tpsim.program.transformer import parameter_count, parameter_counts
 
 MODELS = st.sampled_from([LLAMA, blocks(GEMMA, {"bias": "none"})])
 CUBE = Mesh({"X": 2, "Y": 2, "Z": 2})

@@ -167,9 +167,8 @@ def test_pieces_that_touch_are_one():
 
 def test_a_piece_weighs_its_share_of_the_array():
     plan = schedule("all_gather", (Part((segment("ring", 4),), "ring"),))
-    assert [plan.weight(send.pieces[0]) for send in plan.steps[0] + plan.steps[1]] == [Fraction(1, 4)] * 8 + [
-        Fraction(1, 8)
-    ] * 8
+    sent = [stop - start for send in plan.steps[0] + plan.steps[1] for start, stop in (send.pieces[0],)]
+    assert [Fraction(one, plan.blocks * plan.units) for one in sent] == [Fraction(1, 4)] * 8 + [Fraction(1, 8)] * 8
 
 
 def test_an_unknown_algorithm_is_refused_with_those_that_are_known():

@@ -36,7 +36,7 @@ from tests.worked.readings import (
     tensor_limit,
     tensor_parallel,
 )
-from tpsim.answers.run import TrainingRun
+from tpsim.answers.plan_step import TrainingRun
 from tpsim.machine import chip_seconds
 from tpsim.machine.profile import load
 from tpsim.question.question import Workload

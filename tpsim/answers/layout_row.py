@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tpsim.answers.plan_step import TrainingRun  # noqa: TC001 - JSON Schemas read types
 from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
-from tpsim.answers.run import TrainingRun  # noqa: TC001 - JSON Schemas read types
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
 from tpsim.question.save import scenario_text

@@ -13,8 +13,7 @@ from tpsim.answers.band import Band, band
 from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_limits import assumed, not_modelled
-from tpsim.answers.plan_step import PlanStep, Requirement
-from tpsim.answers.run import TrainingRun, run_of
+from tpsim.answers.plan_step import PlanStep, Requirement, TrainingRun, run_of
 from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines

@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.critical_path import Path
+from tpsim.cost.orders import run
 from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
-from tpsim.cost.turns import run
 from tpsim.program.lives import in_microbatch
+from tpsim.program.schedules import in_flight
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
@@ -289,15 +290,3 @@ class Work:
     def _ends_of(self, of: Pass) -> tuple[int, int]:
         """The rank that sends a message, and the one that it is for."""
         return self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
-
-
-def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:
-    """What a rank keeps at most, in microbatches of all its chunks.
-
-    until_b, until_w  what a microbatch keeps from its forward to its B, and from there to its W
-    """
-    step, kinds = {"F": until_b, "B": until_w - until_b, "W": -until_w}, schedule.kinds
-    mine = {
-        kind: total(step[part.act] for part in kinds.examples[kind]) / schedule.chunks for kind in {*kinds.of[rank]}
-    }
-    return float(max(accumulate((mine[kind] for kind in kinds.of[rank]), initial=0)))

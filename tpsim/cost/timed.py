@@ -1,4 +1,4 @@
-"""Seconds of actions: segments are run task by task, equal ones once, and the paths through their tasks."""
+"""Seconds of actions: segments are run task by task, equal ones once, the paths through tasks, and a slow host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tpsim.quantity.size import largest, total
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tpsim.cost.launched import Launched
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
 
@@ -126,8 +125,6 @@ class Action:
         return bare.launched(self._launched(seconds, launches)) if launches else bare
 
     def _launched(self, seconds: Callable[[Piece], Any], launches: Callable[[Piece], Any]) -> Launched:
-        from tpsim.cost.launched import Launched, launched
-
         known: dict[Segment, Launched] = {}
         whole = Launched()
         for segment, count in self.runs:
@@ -189,3 +186,53 @@ def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int,
             end, at = start, ran.bound(at)
         before = ran.ends[place]
     return dict(found)
+
+
+HOST = "host"
+"""The lane that launches: a task waits until it has been launched, and the host goes on to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Tasks as one, from (host, compute) free to free.
+
+    issue    from the host to itself: all launches
+    led      from the host to compute; -inf where nothing is launched
+    through  from compute to compute, which waits for no launch
+    """
+
+    issue: Length = NOTHING
+    led: Length = NEVER
+    through: Length = NOTHING
+
+    def then(self, other: Launched) -> Launched:
+        """Both, one behind the other."""
+        led = longer(self.led + other.through, self.issue + other.led)
+        return Launched(self.issue + other.issue, led, self.through + other.through)
+
+    def times(self, n: int) -> Launched:
+        """The same n times over: the host leads by its first launches, or until its last."""
+        led = self.led + longer(self.through, self.issue).times(n - 1)
+        return Launched(self.issue.times(n), led, self.through.times(n))
+
+
+def launched(tasks: Sequence[Task], issued: Sequence[Any], named: Sequence[int]) -> Launched:
+    """Tasks in the order of issue.
+
+    issued  seconds in which the host launches each
+    named   its call, by identity; 0 for none
+    """
+    last = max((place for place, task in enumerate(tasks) if COMPUTE in task.holds), default=None)
+    if last is None:
+        return Launched(Length(total(issued)))
+    alone = run(tasks)
+    both: list[Task] = []
+    for task, s in zip(tasks, issued, strict=True):
+        after = tuple(2 * one + 1 for one in task.after)
+        both += [Task((HOST,), (HOST,), s), task._replace(after=(len(both), *after))]
+    late = max(alone.ends)  # a host that begins when all could have ended: it alone is waited for
+    ran = run(both, {HOST: late})
+    end = 2 * last + 1
+    calls = [name for one in named for name in (0, one)]
+    through = Length(alone.ends[last], path(alone, named, last))
+    return Launched(Length(total(issued)), Length(ran.ends[end] - late, path(ran, calls, end)), through)

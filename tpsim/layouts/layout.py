@@ -1,12 +1,22 @@
-"""One layout of a search, and the mesh that it needs."""
+"""One layout of a search, the mesh that it needs, and how a model is cut over that."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpsim.layouts.vary import ROLES
 
+if TYPE_CHECKING:
+    from tpsim.program.practice import Rows
+    from tpsim.question.layout import Cut
+
 Roles = tuple[str, ...]
+
+Parts = tuple[int, ...]
+"""Numbers of microbatches."""
 
 
 class Ways(NamedTuple):
@@ -53,3 +63,18 @@ class Layout(NamedTuple):
         mesh = self.mesh(also)
         found = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
         return {**found, "dp": (*found["dp"], *found.get("ep", ()))}
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A layout on its mesh: how the model is cut, the axes with their sizes, and how rows go over them."""
+
+    cut: Cut
+    axes: tuple[tuple[str, int], ...]
+    rows: Rows
+
+    @cached_property
+    def table(self) -> Hashable:
+        """What its program is made from, but for what is recomputed."""
+        table = self.cut.layout.table
+        return self.rows, self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())

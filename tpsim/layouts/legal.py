@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.cost.turns import MOST_ACTIONS
+from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
-from tpsim.layouts.layout import Layout, Roles, Ways
+from tpsim.layouts.layout import Laid, Layout, Parts, Roles, Ways
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
 from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
@@ -35,29 +35,10 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
-    from tpsim.program.practice import Rows
     from tpsim.question.layout import Cut
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
-
-Parts = tuple[int, ...]
-"""Numbers of microbatches."""
-
-
-@dataclass(frozen=True)
-class Laid:
-    """A layout on its mesh: how the model is cut, the axes with their sizes, and how rows go over them."""
-
-    cut: Cut
-    axes: tuple[tuple[str, int], ...]
-    rows: Rows
-
-    @cached_property
-    def table(self) -> Hashable:
-        """What its program is made from, but for what is recomputed."""
-        table = self.cut.layout.table
-        return self.rows, self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
 
 
 @dataclass

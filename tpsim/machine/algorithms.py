@@ -91,7 +91,7 @@ EVERY = (
         forms={
             "ring": _gathers(forms.ring_gather),
             "one_way_ring": {**_gathers(forms.one_way_gather), **_exchange(forms.one_way_all_to_all)},
-            "switch": _gathers(forms.switch_ring_gather),
+            "switch": _gathers(forms.one_way_gather),
             "mesh": _gathers(cable_forms.mesh_gather),
             "host": _gathers(cable_forms.host_gather),
         },

@@ -111,7 +111,7 @@ def ring_all_to_all_unsplit(V: Size, n: Size) -> Traffic:
 
 
 def one_way_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round one direction: n-1 steps, link V(n-1)/n."""
+    """All-gather or reduce-scatter round one direction, of a ring or one laid over ports: n-1 steps, link V(n-1)/n."""
     sent = wire("all_gather", V, n)
     return evenly(n - 1, sent, sent)
 
@@ -155,11 +155,6 @@ def _line_carried(V: Size, n: Size) -> Any:
 
 
 # Switch ----------------------------------------------------------------------------------------------------------
-
-
-def switch_ring_gather(V: Size, n: Size) -> Traffic:
-    """All-gather or reduce-scatter round a ring laid over the ports: n-1 steps, port V(n-1)/n."""
-    return one_way_gather(V, n)
 
 
 def switch_direct_gather(V: Size, n: Size) -> Traffic:

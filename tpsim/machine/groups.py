@@ -112,13 +112,9 @@ def named_forms(group: Group, kind: MoveKind) -> list[str]:
     """The algorithms that have a form on the group's wires. Raises InputError where there is none."""
     known = TORUS_FORMS.get(kind) if group.wires == "torus" else FORMS[group.wires].get(kind)
     if known is None:
-        raise _no_form(group, kind)
+        raise InputError.one("no-closed-form", f"no closed form of {kind} is known on {wires_text([group])}")
     offered = group.level.algorithms
     return [name for name in known if not ALGORITHMS[name].hardware or name in offered]
-
-
-def _no_form(group: Group, kind: MoveKind) -> InputError:
-    return InputError.one("no-closed-form", f"no closed form of {kind} is known on {wires_text([group])}")
 
 
 def wires_text(found: Sequence[Group]) -> str:

@@ -22,7 +22,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tpsim.machine.parts import Constant
+    from tpsim.machine.constant import Constant
     from tpsim.machine.profile_fields import LevelFields
     from tpsim.machine.unstated import UnstatedFile
     from tpsim.quantity.errors import Place

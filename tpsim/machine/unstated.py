@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology
-    from tpsim.machine.parts import Constant, Machine
+    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.errors import Place
     from tpsim.quantity.units import Dimension
 

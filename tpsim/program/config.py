@@ -193,7 +193,8 @@ class Config:
         """
         self.notes += [note for key, note in known.items() if note and self.data.get(key) not in NOTHING]
         self.read.update(known)
-        meant = [key for key, value in self.data.items() if value not in NOTHING or _is_meant(key, value)]
+        no = {key for key, value in self.data.items() if value is False and MEANT_BY_FALSE.search(key)}
+        meant = [key for key, value in self.data.items() if value not in NOTHING or key in no]
         unread = [key for key in meant if key not in self.read]
         for key in unread:
             if (MEANT.search(key) or self.data[key] is False) and not SILENT.search(key):
@@ -229,10 +230,6 @@ class Config:
         """Refuse a key for what it says, or for not being there."""
         present = key in self.data
         raise InputError.one("bad-config", message, self.place(key) if present else self.place(), remedy=remedy)
-
-
-def _is_meant(key: str, value: object) -> bool:
-    return value is False and MEANT_BY_FALSE.search(key) is not None
 
 
 def _about_experts(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

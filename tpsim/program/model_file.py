@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
 from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, dense
+from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document, Strict

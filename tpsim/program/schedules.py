@@ -10,9 +10,11 @@ import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -263,3 +265,15 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
 def forward_only(p: int = 1) -> PipelineSchedule:
     """Ranks that run one microbatch forward, one after the other, as inference does with one batch on its way."""
     return PipelineSchedule("forward", 1, 1, tuple((_f(rank, 0),) for rank in range(p)), blocking=True)
+
+
+def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:
+    """What a rank keeps at most, in microbatches of all its chunks.
+
+    until_b, until_w  what a microbatch keeps from its forward to its B, and from there to its W
+    """
+    step, kinds = {"F": until_b, "B": until_w - until_b, "W": -until_w}, schedule.kinds
+    mine = {
+        kind: total(step[part.act] for part in kinds.examples[kind]) / schedule.chunks for kind in {*kinds.of[rank]}
+    }
+    return float(max(accumulate((mine[kind] for kind in kinds.of[rank]), initial=0)))

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
-from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import as_stated
+from tpsim.program.transformer import parameter_count
 from tpsim.question.collective_choice import written
 from tpsim.question.serving_file import InferenceFields
 

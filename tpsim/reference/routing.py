@@ -99,18 +99,6 @@ def turned_copies(sizes: Mapping[str, Any], parts: int) -> Fraction:
     return Fraction(int(each.sum()), each.size)
 
 
-def drawn(seed: int, skew: float = 0.0) -> Choice:
-    """A random choice: of experts whose logits are normally distributed with standard deviation `skew`, 0 for alike."""
-
-    def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
-        rng = np.random.default_rng(seed)
-        liked = skew * rng.normal(size=int(sizes["n"]))
-        logits = liked + rng.gumbel(size=(int(sizes["b"]), int(sizes["s"]), int(sizes["n"])))
-        return np.asarray(own(sizes, b, s, i, logits)[b, s, i])
-
-    return choose
-
-
 def table(run: Run, filled: Filled) -> Table:
     """Which token fills each row: those of each part of the rows in the order of its tokens.
 

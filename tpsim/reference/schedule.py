@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,10 +57,6 @@ class Schedule:
     units: int
     steps: tuple[Step, ...]
     switches: int = 0
-
-    def weight(self, piece: Piece) -> Fraction:
-        """The piece's share of the array."""
-        return Fraction(piece[1] - piece[0], self.blocks * self.units)
 
     def then(self, other: Schedule) -> Schedule:
         """This one followed by another one of the same devices and blocks; both in the finer units."""

@@ -84,7 +84,7 @@ class Answer(Record):
 
     @property
     def verdict(self) -> str:
-        """The answer in words: its lines as text, of an answer that has no words of its own."""
+        """The lines as text."""
         return "\n".join(map("".join, labelled(self.lines)))
 
     @property
