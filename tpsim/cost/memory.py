@@ -13,7 +13,7 @@ from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
@@ -69,6 +69,13 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
         logits_bytes=_logits(mine, sizes),
         cache_bytes=_held(mine, caches, sizes) if caches else None,
     )
+
+
+def standing(program: Program, sizes: Sizes) -> Iterator[tuple[Where, Any]]:
+    """Where arrays stand that are held from step to step, and bytes of each on one device, in one layer."""
+    sorts = (_leaves(program, "param"), _gradients(program), _leaves(program, "state"), _leaves(program, "cache"))
+    wanted = {array for arrays in sorts for array in arrays}
+    yield from ((op.where, local_bytes(op.output, sizes)) for op in program.ops if op.output in wanted)
 
 
 def _leaves(program: Program, role: Role) -> list[Array]:
@@ -128,6 +135,8 @@ def spare_bytes(
     last    True for the rank that has the head, which a tied embedding stands for
     copied  1 where all parameters have a copy: where devices share them whole; else 0
     """
+    if not keeps:
+        return 0
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
     mine = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
