@@ -228,7 +228,7 @@ class Courses:
         return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
 
     def _bytes(self, array: Array) -> Any:
-        return held_bytes(array, self.sizes, self.keeps, self.lives)
+        return self._once(array, lambda: held_bytes(array, self.sizes, self.keeps, self.lives))
 
     def _part(self, array: Array, acts: str) -> Part:
         maker, readers = self.lives.makers[array], self.lives.readers[array]

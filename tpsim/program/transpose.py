@@ -83,15 +83,15 @@ class Backward:
         for op in (op for op in forward if op.where.kernel):
             beside[self._kernel(op)] += filter(self._streamed, op.inputs)
         for op in reversed(forward):
-            with self.trace.at(replace(op.where, act="B"), op.output.region):
-                for x in beside.get(self._kernel(op), ()):
-                    self._saved(x)  # blocks come to a kernel side by side
-            if isinstance(op, Reshard) and op.inputs[0].role == "param":
+            # Blocks come to a kernel side by side, and frameworks gather a dropped group of weights whole, read or not.
+            whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
+            saved = [*beside.get(self._kernel(op), ()), *([op.output] if whole else ())] if beside or whole else []
+            if saved or op.output in self.bags:
                 with self.trace.at(replace(op.where, act="B"), op.output.region):
-                    self._saved(op.output)  # frameworks gather a dropped group of weights whole, read or not
-            if op.output in self.bags:
-                with self.trace.at(replace(op.where, act="B"), op.output.region):
-                    self._transpose(op)
+                    for x in saved:
+                        self._saved(x)
+                    if op.output in self.bags:
+                        self._transpose(op)
         return self.gradients
 
     def _transpose(self, op: Op) -> None:
