@@ -207,9 +207,16 @@ def test_memory_is_that_of_the_plan(planned):
         assert one.room_bytes == pytest.approx(plan.memory.room_bytes, rel=1e-9, abs=1), one.layout
 
 
-@pytest.mark.parametrize("practice", [{"keeps": "megatron-te"}, {"keeps": "nanotron"}])
-def test_what_a_stack_keeps_is_in_it(practice):
-    vary = ["schedule=1f1b", "microbatches=4", "zero=0,1"]
+@pytest.mark.parametrize(
+    ("practice", "zero"),
+    [
+        *(({"keeps": name}, "0,1") for name in ("megatron-te", "nanotron")),
+        ({"base": "fsdp2"}, "0,2,3"),
+        ({"base": "deepspeed", "overlap": {"gradients": "beside"}, "bucket": {"elements": 100_000}}, "1,2,3"),
+    ],
+)
+def test_what_a_stack_keeps_and_the_buffers_of_its_buckets_are_in_it(practice, zero):
+    vary = ["schedule=1f1b", "microbatches=4", f"zero={zero}", "recompute=none,full"]
     test_memory_is_that_of_the_plan(weighed({**TINY, "practice": practice}, WORK, 4, vary, 5))
 
 

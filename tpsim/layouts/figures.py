@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.buckets import bucket_bytes, held_in
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import spare_bytes, standing
+from tpsim.cost.memory import local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts.calls import Calls
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
+from tpsim.program.practice import Ahead, Bucket
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.size import total
 from tpsim.question.routing import routed
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
-    from tpsim.program.op import Where
+    from tpsim.program.buffers import BufferSize
+    from tpsim.program.op import Array, Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
@@ -242,19 +244,35 @@ class Figures:
 
     def standing_bytes(self, rank: Chunk) -> Any:
         """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
-        keeps, layout = dict(self.example.practice.keeps), self.example.layout
+        example, keeps = self.example, dict(self.example.practice.keeps)
         spare = spare_bytes(
             self.lowered.program,
             self.sizes,
             keeps,
             lambda where: ANYWHERE.times(where, rank) > 0,
-            lambda where: ANYWHERE.times(where, rank),
             last=rank.last,
-            tied=self.example.model.tie_embeddings,
-            copied=np.logical_and(not layout.zero, self.column(lambda one: one.mesh.size(*one.layout.data)) > 1),
+            tied=example.model.tie_embeddings,
         )
-        states = self._stacked("states", lambda: standing(self.lowered.program, self.sizes), rank)
-        return self.whole(states + spare)
+        stands = self._once("stands", lambda: standing(self.lowered.program))
+        parameters = self._stacked("parameters", lambda: self._bytes(stands.parameters), rank)
+        others = (stands.gradients, stands.optimizer, stands.caches)
+        states = self._stacked("states", lambda: chain.from_iterable(map(self._bytes, others)), rank)
+        buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
+        return self.whole(parameters + states + spare + buckets)
+
+    def _bytes(self, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
+        """Where arrays stand, and bytes of each on one device."""
+        yield from ((where, local_bytes(array, self.sizes)) for array, where in arrays.items())
+
+    @cached_property
+    def buffers(self) -> Mapping[BufferSize, Any]:
+        """Of every size of buffers their bytes, or how many there are."""
+        return held_in(self.example.practice.bucket, self.example.dtypes.activations)
+
+    @cached_property
+    def copied(self) -> Any:
+        """1 where devices share parameters whole, else 0."""
+        return not self.example.layout.zero and self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
 
 
 class _Sent(NamedTuple):

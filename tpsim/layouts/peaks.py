@@ -35,7 +35,9 @@ class Peaks:
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.courses = Courses(self.figures.lowered.program, self.figures.sizes, self.figures.example.practice.keeps)
+        figures = self.figures
+        keeps = figures.example.practice.keeps
+        self.courses = Courses(figures.lowered.program, figures.sizes, keeps, figures.buffers)
 
     def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
         if (known := self._known.get(key)) is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Practice
+    from tpsim.program.practice import Practice
 
 
 @dataclass(frozen=True)
