@@ -164,7 +164,7 @@ def bounded(request):
     found = weighed(*request.param)
     alone = [one.step_s for one, _ in found]
     for one, _ in found:
-        one.family.near()
+        one.family.bound(nearer=True)
     return found, alone
 
 
@@ -321,7 +321,7 @@ def test_a_collective_that_nobody_takes_part_in_holds_nothing_up_in_a_bound():
     shelf, vary = Shelf(), ["tp=1", "pp=2", "ep=2", "microbatches=2", "zero=3", "schedule=1f1b", "recompute=full"]
     found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak)
     (one,) = found.found
-    one.family.near()
+    one.family.bound(nearer=True)
     step = priced(one.space.question(one.layout, shelf), shelf).step.time_s
     assert one.step_s == pytest.approx(float(step), rel=1e-3)
     assert one.step_s <= step * (1 + 1e-9)
@@ -340,7 +340,7 @@ def test_numbers_of_chips_are_weighed_together_as_each_alone():
 
 def _told(found):
     for one in found:
-        one.family.near()
+        one.family.bound(nearer=True)
     return sorted((one.space.chips, one.layout, one.peak_bytes, one.step_s) for one in found)
 
 

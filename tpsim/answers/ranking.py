@@ -177,7 +177,7 @@ def _queue(
             yield said, Weighed(family, int(left[0]))
             left = left[1:]
         else:
-            family.near(int(left[0]))
+            family.bound(nearer=True, at=int(left[0]))
             left = left[able(family)[left]]
         measures = least(family)
         rows[number] = left = left[np.lexsort([one[left] for one in measures[::-1]])]

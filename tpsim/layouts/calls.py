@@ -41,6 +41,22 @@ class _Priced(NamedTuple):
     wrong: Mapping[int, str]
 
 
+class Sent(NamedTuple):
+    """A call of ranks alone.
+
+    often   True if it runs in every microbatch
+    beside  True if it runs beside compute
+    inside  True if it is the same without stages: those at the ends may be joined otherwise there
+    """
+
+    call: Collective
+    lane: str
+    act: str
+    often: bool
+    beside: bool
+    inside: bool
+
+
 @dataclass
 class Calls:
     """The collectives of a program in the cells of a group of layouts.

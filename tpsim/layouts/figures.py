@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
-from tpsim.layouts.calls import Calls
+from tpsim.layouts.calls import Calls, Sent
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lives import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
@@ -213,14 +213,14 @@ class Figures:
                 yield one.call.where, self.calls.call_s(one.call)
 
     @cached_property
-    def _sent(self) -> list[_Sent]:
+    def _sent(self) -> list[Sent]:
         """The calls of ranks alone, at some part of the stack."""
-        actions, found = self._actions(0), list[_Sent]()
+        actions, found = self._actions(0), list[Sent]()
         for one in self.lowered.collectives:
             if not one.shared and one.where.place not in ("cut", "step"):
                 beside = actions.beside(one) if one.per_microbatch else actions.beside_once(one)
                 inside = one.per_layer or not actions.counts(one)
-                found.append(_Sent(one, LANE[one.op], one.where.act, one.per_microbatch, beside, inside))
+                found.append(Sent(one, LANE[one.op], one.where.act, one.per_microbatch, beside, inside))
         return found
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
@@ -273,22 +273,6 @@ class Figures:
     def copied(self) -> Any:
         """1 where devices share parameters whole, else 0."""
         return not self.example.layout.zero and self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
-
-
-class _Sent(NamedTuple):
-    """A call of ranks alone.
-
-    often   True if it runs in every microbatch
-    beside  True if it runs beside compute
-    inside  True if it is the same without stages: those at the ends may be joined otherwise there
-    """
-
-    call: Collective
-    lane: str
-    act: str
-    often: bool
-    beside: bool
-    inside: bool
 
 
 def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], list[tuple[Where, Any]]]:

@@ -95,25 +95,17 @@ class Family:
         stated = self.group.example.price
         return stated.value * self.group.meshes[self.mesh].mesh.devices / HOUR_S if stated else 0.0
 
-    def bound(self) -> None:
-        """Work out what seconds they take at least, as far as that follows without issuing anything."""
-        if self.nearer:
-            self._bound(np.flatnonzero(self.room_bytes >= 0), alone=True)
-
-    def near(self, at: int | None = None) -> None:
-        """Work it out nearer, of all that is issued: of those on the mesh of the one at this place, or of all."""
-        if self.nearer:
+    def bound(self, *, nearer: bool, at: int | None = None) -> None:
+        """Work out what seconds they take at least, nearer of all that is issued; at: on the mesh of this one alone."""
+        mine = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
+        if nearer:
             meshes = self.group.on[self.cells]
-            mine = ~self.looked & (self.room_bytes >= 0) & (True if at is None else meshes == meshes[at])
-            self._bound(np.flatnonzero(mine), alone=False)
+            mine = mine & ~self.looked & (True if at is None else meshes == meshes[at])
             self.looked |= mine
-
-    def _bound(self, some: Any, *, alone: bool) -> None:
-        """Of a layout that does not fit nobody asks how fast it were."""
-        if some.size and self.nearer:
-            self.step_s[some] = self.nearer(self.cells[some], alone=alone)
+        if self.nearer and mine.any():
+            self.step_s[mine] = self.nearer(self.cells[mine], alone=not nearer)
             limits = self.group.example.limits
-            self.may_do[some] = _may_do(limits, self.step_s[some], self.peak_bytes[some], self.tokens)
+            self.may_do[mine] = _may_do(limits, self.step_s[mine], self.peak_bytes[mine], self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +263,7 @@ class _Weigher:
             ~_true(cells)[0],
             seconds,
         )
-        found.bound()
+        found.bound(nearer=False)
         return found
 
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
