@@ -41,12 +41,14 @@ class Sharding:
         """Refuse an axis that occurs twice and a dim list that does not fit."""
         if len(self.dims) != len(self.on) or len(set(self.dims)) != len(self.dims):
             raise ShardingError(f"dims {self.dims} and their axes {self.on} do not fit together")
-        used = [*self.sharded_axes, *(axis for axis, _ in self.owes)]
-        if len(set(used)) < len(used):
+        used = list(chain.from_iterable(self.on))
+        if self.owes:
+            used += [axis for axis, _ in self.owes]
+        if len(used) > 1 and len(set(used)) < len(used):
             twice = min(axis for axis in used if used.count(axis) > 1)
             remedy = "an axis may shard one dim or carry one sum"
             raise ShardingError(f"mesh axis {twice} is used twice in {self}; {remedy}")
-        if len({kind for _, kind in self.owes}) > 1:
+        if len(self.owes) > 1 and len({kind for _, kind in self.owes}) > 1:
             raise ShardingError(f"{self} owes a sum and a max, which do not commute; settle one of them first")
 
     @property
@@ -75,7 +77,8 @@ class Sharding:
 
     def owing(self, owes: Iterable[Owed]) -> Sharding:
         """The same type with exactly these sums owed."""
-        return Sharding(self.dims, self.on, frozenset(owes))
+        owed = frozenset(owes)
+        return self if owed == self.owes else Sharding(self.dims, self.on, owed)
 
     def renamed(self, names: Mapping[str, str]) -> Sharding:
         """The same type with dims renamed."""

@@ -162,7 +162,7 @@ Measures = Callable[["Family"], tuple[Any, Any]]
 def _queue(
     families: Sequence[Family], least: Measures, able: Callable[[Family], Any]
 ) -> Iterator[tuple[float, Weighed]]:
-    """The layouts that are able, the least first. When a family comes to its turn, it is looked at nearer."""
+    """The layouts that are able, the least first: those whose turn it is are looked at nearer before."""
     queue = [
         (float(least(one)[0][some].min()), -inf, at) for at, one in enumerate(families) if (some := able(one)).any()
     ]
@@ -170,17 +170,20 @@ def _queue(
     rows: dict[int, Any] = {}
     while queue:
         said, _, number = queue[0]
-        family = families[number]
-        if number in rows:
-            yield said, Weighed(family, int(rows[number][0]))
-            rows[number] = rows[number][1:]
+        family, left = families[number], rows.get(number)
+        if left is None:
+            left = np.flatnonzero(able(family))
+        elif family.looked[left[0]]:
+            yield said, Weighed(family, int(left[0]))
+            left = left[1:]
         else:
-            family.bound(nearer=True)
-            some = np.flatnonzero(able(family))
-            rows[number] = some[np.lexsort([one[some] for one in least(family)[::-1]])]
-        if rows[number].size:
-            first, second = (float(one[rows[number][0]]) for one in least(family))
-            heapreplace(queue, (first, second, number))
+            family.bound(nearer=True, at=int(left[0]))
+            left = left[able(family)[left]]
+        measures = least(family)
+        rows[number] = left = left[np.lexsort([one[left] for one in measures[::-1]])]
+        if left.size:
+            first, second = (float(one[left[0]]) for one in measures)
+            heapreplace(queue, (first, second if family.looked[left[0]] else -inf, number))
         else:
             heappop(queue)
 

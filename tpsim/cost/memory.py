@@ -144,6 +144,8 @@ def spare_bytes(
     here    what a rank has
     last    True for the rank that has the head, which a tied embedding stands for
     """
+    if not keeps:
+        return 0
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
     mine = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate, groupby, zip_longest
+from functools import cached_property, partial
+from itertools import accumulate, compress, groupby, zip_longest
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,11 +14,11 @@ from tpsim.cost.buckets import moved_bytes
 from tpsim.cost.kept import held_bytes
 from tpsim.program.lives import Lives, is_gather, lives
 from tpsim.program.op import Array, Op, Reshard
-from tpsim.program.stages import Stages
+from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.buffers import BufferSize
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
-    from tpsim.program.stages import Chunk
 
 Part = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
 """What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
@@ -34,6 +34,11 @@ other arrays of an action."""
 
 Held = Counter[Part]
 """Bytes of each part."""
+
+Changes = Sequence[tuple[Part, Any]]
+"""What grows and shrinks, one after the other: its part, and by how much."""
+
+Ops = tuple[Op, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +134,7 @@ class Courses:
     keeps: Sequence[Extra] = ()
     buffers: Mapping[BufferSize, Any] = field(default_factory=dict)
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
-    _changed_by: dict[tuple[Op, str], Sequence[tuple[Part, Any]]] = field(default_factory=dict)
+    _found: dict[Hashable, Any] = field(default_factory=dict)
 
     @cached_property
     def lives(self) -> Lives:
@@ -157,7 +162,7 @@ class Courses:
             sorts[op.where.kind if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
         return sorts
 
-    def changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[list[tuple[Part, Any]], int]]:
+    def changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[Changes, int]]:
         """What grows and shrinks, in order, and how often that repeats: what is received, ends, layers, what is sent.
 
         A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own
@@ -165,19 +170,18 @@ class Courses:
         """
         layers = [(self._layer(kind, acts), times) for kind, times in chunk.stack if times]
         layers = layers if acts == "F" else layers[::-1]
-        alone = Stages(1, (chunk,))
-        here = [op for op in self._turns["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
-        turns = [self.lives.turns[op] for kind, _ in chunk.stack for run in self._layer(kind, acts) for op in run]
-        first = min(turns, default=(len(self.program.ops),))
-        before = [op for op in here if _is_ahead(op, traced=self.lives.turns[op] < first)]
+        before, after = self._around(chunk.first, chunk.last, tuple([kind for kind, _ in chunk.stack]), acts)
         got, sent = self._messages(chunk, acts)
-        parts = ((before, 1), *_in_turn(layers, self.program.ahead), ([op for op in here if op not in before], 1))
-        runs = [([change for op in ops for change in self._changes(op, acts)], times) for ops, times in parts]
+        parts = ((before, 1), *_in_turn(layers, self.program.ahead), (after, 1))
+        runs = [(self._once(("all", ops, acts), partial(self._all, self._changes, ops, acts)), n) for ops, n in parts]
+        came = self._once(("got", got, acts), partial(self._all, self._came, got, acts))
+        gone = self._once(("sent", sent, acts), partial(self._all, self._freed, sent, acts))
         whole, within = self._buffered(chunk, acts)
-        runs[1][0][:0], runs[-1][0][:0] = within, _undone(within)  # while layers run
-        yield [*whole, *((self._part(op.output, acts), self._bytes(op.output)) for op in got)], 1
+        if within:  # while layers run
+            runs[1], runs[-1] = ([*within, *runs[1][0]], runs[1][1]), ([*_undone(within), *runs[-1][0]], runs[-1][1])
+        yield [*whole, *came] if whole else came, 1
         yield from runs
-        yield [*(change for op in sent for change in self._freed(op, acts)), *_undone(whole)], 1
+        yield [*gone, *_undone(whole)] if whole else gone, 1
 
     def _buffered(self, chunk: Chunk, acts: str) -> tuple[list[tuple[Part, Any]], list[tuple[Part, Any]]]:
         """The buffers of a whole action, and those that are there while its layers run: as large as the largest."""
@@ -188,23 +192,53 @@ class Courses:
         within = [self.buffers[size] * largest(*each)] if kinds else []
         return [("buckets", one) for one in sizes], [("buckets", one) for one in within]
 
-    def _layer(self, kind: str, acts: str) -> tuple[list[Op], list[Op]]:
-        """The gathers of a layer, and its other ops, in turn."""
-        mine = [op for op in self._turns[kind] if op.where.act in acts]
-        return [op for op in mine if is_gather(op)], [op for op in mine if not is_gather(op)]
+    def _all(self, each: Callable[[Op, str], Iterable[tuple[Part, Any]]], ops: Ops, acts: str) -> Changes:
+        """What some ops change, one after the other."""
+        return [change for op in ops for change in each(op, acts)]
 
-    def _messages(self, chunk: Chunk, acts: str) -> tuple[list[Op], list[Op]]:
+    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+        if key not in self._found:
+            self._found[key] = found()
+        return self._found[key]
+
+    def _around(self, first: bool, last: bool, kinds: tuple[str, ...], acts: str) -> tuple[Ops, Ops]:
+        """The ops of the ends that a chunk has: those before its layers, and those behind them."""
+
+        def found() -> tuple[Ops, Ops]:
+            chunk = Chunk(0, (), first, last)
+            alone = Stages(1, (chunk,))
+            here = [op for op in self._turns["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
+            turns = [self.lives.turns[op] for kind in kinds for run in self._layer(kind, acts) for op in run]
+            begin = min(turns, default=(len(self.program.ops),))
+            ahead = [_is_ahead(op, traced=self.lives.turns[op] < begin) for op in here]
+            return tuple(compress(here, ahead)), tuple(op for op, one in zip(here, ahead, strict=True) if not one)
+
+        return self._once(("around", first, last, kinds, acts), found)  # type: ignore[no-any-return]  # put there
+
+    def _layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
+        """The gathers of a layer, and its other ops, in turn."""
+
+        def found() -> tuple[Ops, Ops]:
+            mine = [op for op in self._turns[kind] if op.where.act in acts]
+            gathers = [is_gather(op) for op in mine]
+            return tuple(compress(mine, gathers)), tuple(op for op, one in zip(mine, gathers, strict=True) if not one)
+
+        return self._once(("layer", kind, acts), found)  # type: ignore[no-any-return]  # put there
+
+    def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
         """The cuts over which a chunk receives, and over which it sends."""
         cuts = [op for op in self._turns["cut"] if op.where.act in acts]
         forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
         got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
-        return got, ([] if chunk.last else forward) + ([] if chunk.first else backward)
+        return (*got,), (*([] if chunk.last else forward), *([] if chunk.first else backward))
 
-    def _changes(self, op: Op, acts: str) -> Sequence[tuple[Part, Any]]:
+    def _changes(self, op: Op, acts: str) -> Changes:
         """What an op adds and frees, in whatever chunk it runs."""
-        if (op, acts) not in self._changed_by:
-            self._changed_by[op, acts] = list(self._changed(op, acts))
-        return self._changed_by[op, acts]
+        return self._once((op, acts), lambda: [*self._changed(op, acts)])  # type: ignore[no-any-return]  # put there
+
+    def _came(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
+        """What a message brings."""
+        yield self._part(op.output, acts), self._bytes(op.output)
 
     def _changed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
         if op.output in self.lives.makers:
@@ -232,7 +266,7 @@ class Courses:
             and self.lives.makers[array].where.index("layers") is not None
         ):
             return 0
-        return held_bytes(array, self.sizes, self.keeps, self.lives)
+        return self._once(array, lambda: held_bytes(array, self.sizes, self.keeps, self.lives))
 
     def _part(self, array: Array, acts: str) -> Part:
         maker, readers = self.lives.makers[array], self.lives.readers[array]
@@ -249,13 +283,13 @@ class Courses:
         return "logits" if {"b", "v"} <= set(array.dims) else "activations"
 
 
-def _in_turn(layers: Sequence[tuple[tuple[list[Op], list[Op]], int]], ahead: int) -> Iterator[tuple[list[Op], int]]:
+def _in_turn(layers: Sequence[tuple[tuple[Ops, Ops], int]], ahead: int) -> Iterator[tuple[Ops, int]]:
     """The ops of layers, and how often they follow themselves: each gathers for the layer so many behind it, too."""
     row = [at for at, (_, times) in enumerate(layers) for _ in range(times)]
     gathers, own = ([kind[sort] for kind, _ in layers] for sort in (0, 1))
-    yield [op for at in row[:ahead] for op in gathers[at]], 1
+    yield tuple(op for at in row[:ahead] for op in gathers[at]), 1
     for (at, behind), alike in groupby(zip_longest(row, row[ahead:])):
-        yield [*(gathers[behind] if behind is not None else ()), *own[at]], len(list(alike))
+        yield (*(gathers[behind] if behind is not None else ()), *own[at]), len(list(alike))
 
 
 def _undone(changes: Sequence[tuple[Part, Any]]) -> list[tuple[Part, Any]]:

@@ -41,6 +41,22 @@ class _Priced(NamedTuple):
     wrong: Mapping[int, str]
 
 
+class Sent(NamedTuple):
+    """A call of ranks alone.
+
+    often   True if it runs in every microbatch
+    beside  True if it runs beside compute
+    inside  True if it is the same without stages: those at the ends may be joined otherwise there
+    """
+
+    call: Collective
+    lane: str
+    act: str
+    often: bool
+    beside: bool
+    inside: bool
+
+
 @dataclass
 class Calls:
     """The collectives of a program in the cells of a group of layouts.
@@ -60,6 +76,7 @@ class Calls:
     sizes: Sizes
     prices: dict[Hashable, Any]
     wrong: dict[int, str] = field(default_factory=dict)
+    _known: dict[int, _Priced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.axes = [tuple(one.mesh.axes.items()) for one in self.meshes]
@@ -82,10 +99,12 @@ class Calls:
         return np.broadcast_to(call.logical_bytes(self.sizes), len(self.on)).astype(float)
 
     def _priced(self, call: Collective) -> _Priced:
-        key = ("call", call.shape, self.number)
-        if key not in self.prices:
-            self.prices[key] = self._in_cells(call)
-        return self.prices[key]  # type: ignore[no-any-return]  # put there above
+        if id(call) not in self._known:
+            key = ("call", call.shape, self.number)
+            if key not in self.prices:
+                self.prices[key] = self._in_cells(call)
+            self._known[id(call)] = self.prices[key]
+        return self._known[id(call)]
 
     def _in_cells(self, call: Collective) -> _Priced:
         """A call in all cells: those whose wires are the same are priced together."""
@@ -176,7 +195,10 @@ class Calls:
         if isinstance(routes, InputError):
             self.wrong[at] = routes.problems[0].slug
             return 0
-        return reduce(np.minimum, (sent(mesh, one, volumes).time_s for one in routes))
+        way = ("sent", self.axes[at], volumes.tobytes())
+        if way not in self.prices:
+            self.prices[way] = reduce(np.minimum, (sent(mesh, one, volumes).time_s for one in routes))
+        return self.prices[way]
 
     def _hop(self, mesh: Question, source: int, target: int) -> Route:
         return route_of(mesh, mesh.layout.stages, source, target)

@@ -18,12 +18,12 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.buckets import bucket_bytes, held_in
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import Memory, memory, spare_bytes
+from tpsim.cost.memory import local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
-from tpsim.layouts.calls import Calls
+from tpsim.layouts.calls import Calls, Sent
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lives import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
     from tpsim.program.buffers import BufferSize
-    from tpsim.program.op import Where
+    from tpsim.program.op import Array, Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
 
@@ -181,7 +181,7 @@ class Figures:
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         """
         found: dict[str, Callable[[], Iterable[tuple[Where, Any]]]]
-        found = {"": lambda: chain(self.works(acts), self._held_up(acts, ends=ends))}
+        found = {"": lambda: chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))}
         found |= {lane: partial(self._calls_s, acts, lane, ends=ends) for lane in (TENSOR, ROWS, WEIGHTS)}
         return reduce(np.maximum, (self._stacked(f"{acts} {lane} {ends}", one, chunk) for lane, one in found.items()))
 
@@ -191,34 +191,37 @@ class Figures:
         name  "fresh": new weights, and all others that its first microbatch waits for; "reduced": gradients of each
               microbatch; "last": those of all, behind the last one
         """
-        often = {"fresh": ("F", WEIGHTS), "reduced": ("W", GRADIENTS)}.get(name)
-        once = {"fresh": WEIGHTS, "last": GRADIENTS}.get(name)
+        each = {
+            "fresh": (("F", WEIGHTS, None), ("", WEIGHTS, True)),
+            "reduced": (("W", GRADIENTS, True),),
+            "last": (("", GRADIENTS, True),),
+        }[name]
+        calls = (self._calls_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in each)
+        return self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk)
 
-        def found() -> Iterator[tuple[Where, Any]]:
-            if often:
-                yield from self._calls_s(*often, ends=ends, beside=name == "reduced")
-            actions = self._actions(0)
-            for one in self.lowered.collectives if once else ():
-                if actions.beside_once(one) and LANE[one.op] == once and self._told(one, ends=ends):
-                    yield one.where, self.calls.call_s(one)
+    def _calls_s(
+        self, acts: str, lane: str = "", *, ends: bool, beside: bool | None = None
+    ) -> Iterator[tuple[Where, Any]]:
+        """Where calls of such acts stand, and their seconds; acts: "" for those that are once per step.
 
-        return self._stacked(f"{name} {ends}", found, chunk)
+        lane    of theirs alone; "" for all
+        beside  those that run beside compute, or those that do not; None for both
+        """
+        for one in self._sent:
+            mine = one.act in acts if one.often else not acts
+            if mine and lane in ("", one.lane) and beside in (None, one.beside) and (ends or one.inside):
+                yield one.call.where, self.calls.call_s(one.call)
 
-    def _calls_s(self, acts: str, lane: str, *, ends: bool, beside: bool = False) -> Iterator[tuple[Where, Any]]:
-        """Where calls of such acts on a lane stand, and their seconds; beside: of those beside compute."""
-        actions = self._actions(0)
-        for one in self._issued(None):
-            told = LANE[one.op] == lane and one.where.act in acts and self._told(one, ends=ends)
-            if told and (actions.beside(one) or not beside):
-                yield one.where, self.calls.call_s(one)
-
-    def _told(self, call: Collective, *, ends: bool) -> bool:
-        """True for a call that is the same without stages; those at the ends may be joined otherwise there."""
-        return (
-            not call.shared
-            and call.where.place != "step"
-            and (ends or call.per_layer or not self._actions(0).counts(call))
-        )
+    @cached_property
+    def _sent(self) -> list[Sent]:
+        """The calls of ranks alone, at some part of the stack."""
+        actions, found = self._actions(0), list[Sent]()
+        for one in self.lowered.collectives:
+            if not one.shared and one.where.place not in ("cut", "step"):
+                beside = actions.beside(one) if one.per_microbatch else actions.beside_once(one)
+                inside = one.per_layer or not actions.counts(one)
+                found.append(Sent(one, LANE[one.op], one.where.act, one.per_microbatch, beside, inside))
+        return found
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
         """Where kernels of such acts stand, and their seconds."""
@@ -226,26 +229,16 @@ class Figures:
             if in_microbatch(one.where) and one.where.act in acts:
                 yield one.where, self.kernel_s(one)
 
-    def _held_up(self, acts: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        """Where calls block, and their seconds."""
-        actions = self._actions(0)
-        for one in self._issued(None):
-            if one.where.act in acts and not actions.beside(one) and self._told(one, ends=ends):
-                yield one.where, self.calls.call_s(one)
-
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
         return not (call.per_microbatch or call.shared or self._actions(0).beside_once(call))
 
     def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
         """Of what stands at some places: all that a chunk runs, its ends and its layers."""
-        each = self._once(("each", name), lambda: _by_place(seconds()))
+        layers, others = self._once(("each", name), lambda: _by_place(seconds()))
         ends = Chunk(0, (), chunk.first, chunk.last)
-        around = self._once(
-            ("ends", name, ends), lambda: total(s * ANYWHERE.times(where, ends) for where, s in each[""])
-        )
-        layers = total(n * s for kind, n in chunk.stack if n for _, s in each[kind])
-        return self.whole(around + layers)
+        around = self._once(("ends", name, ends), lambda: total(s * ANYWHERE.times(where, ends) for where, s in others))
+        return self.whole(around + total(n * layers[kind] for kind, n in chunk.stack if n and kind in layers))
 
     # Bytes --------------------------------------------------------------------------------------------------------
 
@@ -260,11 +253,16 @@ class Figures:
             last=rank.last,
             tied=example.model.tie_embeddings,
         )
-        layers = [(n, self._states(Chunk(0, ((kind, 1),), False, False))) for kind, n in rank.stack if n]
-        parts = [(1, self._states(Chunk(0, (), rank.first, rank.last))), *layers]
-        parameters = total(n * part.parameters_bytes for n, part in parts)
+        stands = self._once("stands", lambda: standing(self.lowered.program))
+        parameters = self._stacked("parameters", lambda: self._bytes(stands.parameters), rank)
+        others = (stands.gradients, stands.optimizer, stands.caches)
+        states = self._stacked("states", lambda: chain.from_iterable(map(self._bytes, others)), rank)
         buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
-        return self.whole(total(n * part.static_bytes for n, part in parts) + spare + buckets)
+        return self.whole(parameters + states + spare + buckets)
+
+    def _bytes(self, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
+        """Where arrays stand, and bytes of each on one device."""
+        yield from ((where, local_bytes(array, self.sizes)) for array, where in arrays.items())
 
     @cached_property
     def buffers(self) -> Mapping[BufferSize, Any]:
@@ -276,24 +274,15 @@ class Figures:
         """1 where devices share parameters whole, else 0."""
         return not self.example.layout.zero and self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
 
-    def _states(self, part: Chunk) -> Memory:
-        """States of the ends of a rank, or of one layer."""
 
-        def here(where: Where) -> bool:
-            layer = where.index(ALIKE) is not None
-            return layer == bool(part.stack) and ANYWHERE.times(where, part) > 0
-
-        loops = {**dict(part.stack), ALIKE: 1}
-        found = partial(memory, self.lowered.program, self.sizes.of_stage(loops), here)
-        return self._once(("states", part), found)  # type: ignore[no-any-return]  # put there
-
-
-def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[Where, Any]]]:
-    """What stands in layers of each kind, as one; beside them, under no name, what stands at each other place."""
-    found: defaultdict[Where, Any] = defaultdict(int)
-    for where, s in seconds:
-        found[where] += s
-    placed: defaultdict[str, list[tuple[Where, Any]]] = defaultdict(list)
-    for where, s in found.items():
-        placed[where.kind if where.index(ALIKE) is not None else ""].append((where, s))
-    return placed
+def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], list[tuple[Where, Any]]]:
+    """What stands in layers of each kind, as one, and what stands at each other place."""
+    layers: defaultdict[str, Any] = defaultdict(int)
+    others: dict[Hashable, tuple[Where, Any]] = {}
+    for where, each in figures:
+        if where.index(ALIKE) is not None:
+            layers[where.kind] += each
+        else:
+            place = where.place, where.act, where.chunks
+            others[place] = where, others.get(place, (where, 0))[1] + each
+    return layers, [*others.values()]

@@ -13,8 +13,9 @@ from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
+    from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
     from tpsim.program.stages import Chunk
@@ -90,8 +91,7 @@ class Peaks:
     def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
         """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
         for run, times in self.courses.changes(chunk, acts):
-            changes = [change for _, change in run]
-            net, most = self._once(("run", *map(id, changes)), partial(_summed, changes))[:2] if changes else (0, None)
+            net, most = self._once(("run", id(run)), partial(_summed, run))[:2] if run else (0, None)
             yield net, most, times
 
 
@@ -100,10 +100,10 @@ def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:
     return total(many[:, of] * left[sort] for sort, many in counts.items())
 
 
-def _summed(changes: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """What changes come to, where that is most, and they: as long as they live, their identities are theirs."""
+def _summed(changes: Changes) -> tuple[Any, Any, Changes]:
+    """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
     held, most = 0, 0  # type: Any, Any
-    for change in changes:
+    for _, change in changes:
         held = held + change
         most = np.maximum(most, held)
     return held, most, changes

@@ -43,7 +43,8 @@ class Family:
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
     may_do  False where it surely violates what the scenario requires
     legal   False where its stages turn out to deadlock
-    nearer  works out seconds of cells, alone those of kernels; None where no more is known
+    looked  whether no more is known of each
+    nearer  works out seconds of cells, alone without what is issued; None where no more is known of any
     """
 
     group: Group
@@ -55,6 +56,7 @@ class Family:
     room_bytes: Any
     may_do: Any
     legal: Any
+    looked: Any
     nearer: Callable[..., Any] | None = None
 
     @property
@@ -93,15 +95,17 @@ class Family:
         stated = self.group.example.price
         return stated.value * self.group.meshes[self.mesh].mesh.devices / HOUR_S if stated else 0.0
 
-    def bound(self, *, nearer: bool) -> None:
-        """Work out what seconds they take at least: of kernels alone, or nearer."""
-        if self.nearer is None:
-            return
-        fit = np.flatnonzero(self.room_bytes >= 0)  # of a layout that does not fit nobody asks how fast it were
-        if fit.size:
-            self.step_s[fit] = self.nearer(self.cells[fit], alone=not nearer)
-            self.may_do[fit] = _may_do(self.group.example.limits, self.step_s[fit], self.peak_bytes[fit], self.tokens)
-        self.nearer = None if nearer else self.nearer
+    def bound(self, *, nearer: bool, at: int | None = None) -> None:
+        """Work out what seconds they take at least, nearer of all that is issued; at: on the mesh of this one alone."""
+        mine = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
+        if nearer:
+            meshes = self.group.on[self.cells]
+            mine = mine & ~self.looked & (True if at is None else meshes == meshes[at])
+            self.looked |= mine
+        if self.nearer and mine.any():
+            self.step_s[mine] = self.nearer(self.cells[mine], alone=not nearer)
+            limits = self.group.example.limits
+            self.may_do[mine] = _may_do(limits, self.step_s[mine], self.peak_bytes[mine], self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +251,18 @@ class _Weigher:
             own = not alone and each.ranks == ALONE < self.group.first.pp
             return (self.lone if own else self.bounds).step_s(some, schedule, each, blocking=blocking, alone=alone)
 
-        found = Family(self.group, schedule, chunks, cells, np.zeros(len(cells)), held, room, *_true(cells), seconds)
+        found = Family(
+            self.group,
+            schedule,
+            chunks,
+            cells,
+            np.zeros(len(cells)),
+            held,
+            room,
+            *_true(cells),
+            ~_true(cells)[0],
+            seconds,
+        )
         found.bound(nearer=False)
         return found
 
@@ -259,7 +274,7 @@ class _Weigher:
         peaks, rooms = zip(*(self.held(one, self.shelf) for one in asked), strict=True)
         least = [self.bounds.worked_s(cell, one) for cell, one in zip(cells, asked, strict=True)]
         steps, held, room = np.array([least, peaks, rooms])
-        return Family(self.group, schedule, chunks, cells, steps, held, room, *_true(cells))
+        return Family(self.group, schedule, chunks, cells, steps, held, room, *_true(cells), _true(cells)[0])
 
 
 def _true(cells: Any) -> tuple[Any, Any]:

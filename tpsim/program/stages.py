@@ -10,7 +10,7 @@ from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Where
@@ -43,6 +43,7 @@ class Stages:
     ranks: int
     chunks: tuple[Chunk, ...]
     _of: dict[int, tuple[Chunk, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _counts: dict[Hashable, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, rank: int) -> tuple[Chunk, ...]:
         """The chunks of a rank, which every op is asked for: looked for once."""
@@ -82,7 +83,11 @@ class Stages:
 
     def count(self, where: Where, rank: int) -> int:
         """How often a rank runs it, per microbatch: in each of its layers, at each of its cuts, or where it is."""
-        return sum(self.times(where, chunk) for chunk in self.of(rank))
+        kind = "" if where.index("layers") is None else where.kind
+        key = rank, where.place, where.act, where.chunks, kind
+        if key not in self._counts:
+            self._counts[key] = sum(self.times(where, chunk) for chunk in self.of(rank))
+        return self._counts[key]
 
     def runs(self, where: Where, rank: int) -> bool:
         """True if a rank runs it."""

@@ -73,15 +73,15 @@ class Backward:
         for op in (op for op in forward if op.where.kernel):
             beside[saved.kernel(op)] += filter(saved.streamed, op.inputs)
         for op in reversed(forward):
-            with self.trace.at(replace(op.where, act="B"), op.output.region):
-                for x in beside.get(saved.kernel(op), ()):
-                    saved.of(x)  # blocks come to a kernel side by side
-            if isinstance(op, Reshard) and op.inputs[0].role == "param":
+            # Blocks come to a kernel side by side, and frameworks gather a dropped group of weights whole, read or not.
+            whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
+            come = beside.get(saved.kernel(op), ()) if beside else ()
+            if come or whole or op.output in self.bags:
                 with self.trace.at(replace(op.where, act="B"), op.output.region):
-                    saved.of(op.output)  # frameworks gather a dropped group of weights whole, read or not
-            if op.output in self.bags:
-                with self.trace.at(replace(op.where, act="B"), op.output.region):
-                    self._transpose(op)
+                    for x in (*come, *([op.output] if whole else ())):
+                        saved.of(x)
+                    if op.output in self.bags:
+                        self._transpose(op)
         return self.gradients
 
     def _transpose(self, op: Op) -> None:
