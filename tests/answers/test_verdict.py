@@ -12,7 +12,7 @@ from tpsim.answers.changes import LEAST, _settings, _states_s
 from tpsim.answers.plan import plan
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.scenario_file import Overheads
+from tpsim.question.assume_fields import Overheads
 
 BASE = "llama3-70b-h100"
 LARGE = "hardware={extends: dgx-h100, chip: {memory: {capacity: 2 TB}}}"
@@ -315,5 +315,18 @@ def test_a_change_that_outgrows_the_chip_is_dropped_before_it_is_timed(monkeypat
     module = import_module("tpsim.answers.plan")
     price = module._priced
     monkeypatch.setattr(module, "_priced", lambda *asked: timed.append(asked[0]) or price(*asked))
-    assert module.plan("gpt-neox-20b-a100").change is None
-    assert len(timed) == 1
+    assert module.plan("gpt-neox-20b-a100").change.set == "recompute=full"
+    assert len(timed) == 2  # what it is, and the one that fits
+
+
+def test_a_peak_that_neither_states_nor_microbatches_bring_down_is_bettered_by_recompute():
+    change = plan("llama3-405b-h100").change
+    assert change.set == "recompute=full"
+    assert change.old.memory.room_bytes < 0 <= change.new.memory.room_bytes
+
+
+def test_states_that_are_updated_by_every_replica_are_split_though_nothing_is_exposed():
+    base = plan("gpt2-xl-a100-dp")
+    assert base.step.exposed_s < LEAST * base.step.time_s
+    assert base.change.set == "layout.zero=1"
+    assert base.change.time_s < plan("gpt2-xl-a100-dp", microbatches=1).step.time_s

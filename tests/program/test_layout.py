@@ -10,7 +10,10 @@ import pytest
 
 from tpsim.answers.shard import shard
 from tpsim.program.buffers import BUFFERS
-from tpsim.program.layout import DTYPE_BYTES, FORMATS, PRACTICES, Layout, Practice, layout
+from tpsim.program.dtypes import DTYPE_BYTES, FORMATS
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import Layout, layout
+from tpsim.program.practice import Practice
 
 
 @pytest.mark.parametrize("dtype", FORMATS)

@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from tpsim.program.layout import PRACTICES, Practice
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.practice import Practice
 from tpsim.program.practice_sources import READ, SWITCH_SOURCES, unread
 from tpsim.question.scenario import resolve
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
+    from tpsim.question.assume_fields import Overheads
     from tpsim.question.question import Question
-    from tpsim.question.scenario_file import Overheads
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
 """The answer to the question whether a step fits."""

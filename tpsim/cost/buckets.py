@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
-from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.lives import is_gather, is_view
 from tpsim.program.op import Reshard
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.buffers import BufferSize
-    from tpsim.program.layout import Bucket
     from tpsim.program.op import Op
+    from tpsim.program.practice import Bucket
 
 
 def bucket_bytes(buffers: Mapping[BufferSize, Any], parameters_bytes: Any, copied: Any) -> Any:

@@ -64,12 +64,21 @@ class Peak:
 
     action  its place in the order of the rank
     parts   bytes of each part there
-    course  of every action its place, the bytes at its highest point, and those when it ends
+    kinds   of its actions, in order
+    does    what each kind does to memory, one behind the other
     """
 
     action: int
     parts: Held
-    course: tuple[tuple[int, Any, Any], ...]
+    kinds: Sequence[int]
+    does: Mapping[int, Sequence[Course]] = field(compare=False)
+
+    @property
+    def course(self) -> list[tuple[int, Any, Any]]:
+        """Of every action its place, the bytes at its highest point, and those when it ends: worked out when asked."""
+        run = [(place, one) for place, kind in enumerate(self.kinds) for one in self.does[kind]]
+        held = accumulate((one.left for _, one in run), initial=0)
+        return [(place, now + one.top, now + one.left) for now, (place, one) in zip(held, run, strict=False)]
 
     @property
     def total(self) -> Any:
@@ -99,7 +108,7 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     before: Held = Held()
     for one, times in Counter(run[:passed]).items():
         before = _plus(before, one.net, times)
-    return Peak(places[passed], _plus(before, run[passed].most, 1), tuple(zip(places, tops, held[1:], strict=True)))
+    return Peak(places[passed], _plus(before, run[passed].most, 1), kinds, known)
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:

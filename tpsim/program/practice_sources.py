@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.program.buffers import BUFFERS_SOURCES
 from tpsim.program.keeps import KEEPS_SOURCES
-from tpsim.program.layout import ALL_SHARDED, Practice
+from tpsim.program.practice import ALL_SHARDED, Practice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.buffers import BUFFERS, BUFFERS_SOURCES
+from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.keeps import KEEPS, KEEPS_SOURCES, margin
-from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes
 from tpsim.program.practice_sources import SWITCH_SOURCES, matters, unread
 from tpsim.quantity.units import show
-from tpsim.question.lines import line_notes
+from tpsim.question.padding import line_notes
 from tpsim.question.recompute import recompute_remarks
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.machine.profile import Constant, Machine
-    from tpsim.program.layout import Practice
+    from tpsim.program.practice import Practice
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import ScenarioFile
 

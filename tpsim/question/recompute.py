@@ -6,22 +6,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.buffers import AT, BUFFERS, Buffer
+from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.keeps import GRADIENTS, KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
-from tpsim.program.layout import DTYPE_BYTES, FULL, Dtypes
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
+from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.program.layout import Bucket, Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.lives import Lives
     from tpsim.program.model import Model
     from tpsim.program.op import Program
+    from tpsim.program.practice import Bucket, Practice
     from tpsim.question.divisibility import At
     from tpsim.question.shelf import Shelf
     from tpsim.question.stated import Stated

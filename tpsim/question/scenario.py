@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import ShardingError
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
-from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
+from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
+from tpsim.question.collective_choice import refuse_foreign, shown_where_forced
 from tpsim.question.context import check_shared, stated_context
-from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 
