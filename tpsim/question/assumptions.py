@@ -7,11 +7,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.buffers import BUFFERS, BUFFERS_SOURCES
 from tpsim.program.dtypes import STORED_AS, Dtypes
-from tpsim.program.frameworks import PRACTICES
-from tpsim.program.keeps import KEEPS, KEEPS_SOURCES, margin
-from tpsim.program.practice_sources import SWITCH_SOURCES, matters, unread
+from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, matters, unread
+from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
 from tpsim.question.padding import line_notes
 from tpsim.question.recompute import recompute_remarks

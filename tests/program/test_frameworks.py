@@ -6,9 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from tpsim.program.frameworks import PRACTICES
+from tpsim.program.frameworks import PRACTICES, READ, SWITCH_SOURCES, unread
 from tpsim.program.practice import Practice
-from tpsim.program.practice_sources import READ, SWITCH_SOURCES, unread
 from tpsim.question.scenario import resolve
 
 SWITCHES = {one.name for one in fields(Practice)}
