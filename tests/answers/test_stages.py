@@ -467,7 +467,7 @@ def test_what_only_gradients_of_weights_read_is_gathered_once_where_backward_run
 
 def test_a_schedule_of_one_round_is_verified_as_one():
     """Of blocking messages two rounds of interleaved stages would deadlock."""
-    way = {"practice": "deepspeed", "microbatches": 8, "batch": 128}
+    way = {"practice": "deepspeed", "microbatches": 16, "batch": 128}
     assert shrink(resolve("gpt3-175b-a100-interleaved", flags=way)).schedule.microbatches == 2
 
 

@@ -38,11 +38,12 @@ def test_the_headline_figures_of_a_machine_are_those_read_elsewhere(name):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_no_figure_of_the_catalogue_lacks_unit_source_or_kind(name):
+def test_no_figure_of_the_catalogue_lacks_unit_source_or_kind_and_no_guess_its_reason(name):
     assert validate(name, shipped=True) == []
-    for constant in load(name).constants():
-        assert constant.value >= 0
-        assert constant.kind != "guess" or constant.source == ""
+    constants = list(load(name).constants())
+    assert all(one.value >= 0 for one in constants)
+    assert [one.path for one in constants if one.source and one.kind == "guess"] == []
+    assert [one.path for one in constants if not (one.source or (one.kind == "guess" and one.note))] == []
 
 
 def inside(machine):

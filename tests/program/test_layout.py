@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 
 from tpsim.answers.shard import shard
-from tpsim.program.buffers import BUFFERS
 from tpsim.program.dtypes import DTYPE_BYTES, FORMATS
 from tpsim.program.frameworks import PRACTICES
+from tpsim.program.keeps import BUFFERS
 from tpsim.program.layout import Layout, layout
 from tpsim.program.practice import Practice
 

@@ -7,8 +7,8 @@ import pytest
 import memory
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
-from tpsim.program.buffers import BUFFERS, BUFFERS_SOURCES
 from tpsim.program.frameworks import PRACTICES
+from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 

@@ -217,7 +217,7 @@ def test_overlap_is_stated_only_if_somebody_stated_it(tmp_path: Path) -> None:
     assert Assumption("collectives beside compute: tensor, gradients", "stated") in stated.assumptions
     (default,) = [one for one in asked(tmp_path).assumptions if one.text.startswith("collectives beside compute")]
     assert default.kind == "default"
-    assert default.text.startswith("collectives beside compute: tensor, as megatron has it (Megatron-LM: ")
+    assert default.text.startswith("collectives beside compute: tensor, as megatron has it (Megatron-LM at ")
 
 
 def test_overlap_by_mesh_axes_is_refused_with_the_switch_that_replaces_it(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.buckets import bucket_bytes, held_in
-from tpsim.cost.memory import Memory, memory, spare_bytes
+from tpsim.cost.memory import Memory, bucket_bytes, held_in, memory, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
+from tpsim.program.lives import is_gather, is_view
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tpsim.cost.sizes import Sizes
+    from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Op, Role, Where
+    from tpsim.program.practice import Bucket
 
 GRADIENT = "grad."
 """What the names of a program's gradient results begin with."""
@@ -153,3 +156,31 @@ def spare_bytes(
     once += [op for op in mine if op.output.name == head and last]
     each = keeps.get("weights", 0)
     return total(each * sizes.local_elements(op.output.type) for op in once) if each else 0
+
+
+def bucket_bytes(buffers: Mapping[BufferSize, Any], parameters_bytes: Any, copied: Any) -> Any:
+    """Bytes of buffers that are there all the time.
+
+    buffers           as `held_in` has them
+    parameters_bytes  of the rank
+    copied            1 where devices share parameters whole, whose gradients they reduce; else 0
+    """
+    return buffers.get("standing", 0) + buffers.get("parameters", 0) * parameters_bytes * copied
+
+
+def held_in(bucket: Bucket, dtype: str) -> dict[BufferSize, Any]:
+    """Of every size of buffers their bytes, where a bucket states its elements; else how many there are.
+
+    dtype  of activations
+    """
+    sized = {"bucket": (bucket.elements or 0) * DTYPE_BYTES[dtype]}
+    sized["standing"] = sized["bucket"]
+    return {one.of: one.many * sized.get(one.of, 1) for one in bucket.buffers}
+
+
+def moved_bytes(op: Op, sizes: Sizes) -> Any:
+    """Bytes of weights that an op of a layer gathers in forward, or of a gradient that it scatters; else 0."""
+    if is_gather(op):
+        return local_bytes(op.output, sizes) if op.where.act == "F" else 0
+    scattered = isinstance(op, Reshard) and op.inputs[0].role == "gradient" and not is_view(op)
+    return local_bytes(op.inputs[0], sizes) if scattered else 0

@@ -10,8 +10,8 @@ from itertools import accumulate, compress, groupby, zip_longest
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.cost.buckets import moved_bytes
 from tpsim.cost.kept import held_bytes
+from tpsim.cost.memory import moved_bytes
 from tpsim.program.lives import Lives, is_gather, lives
 from tpsim.program.op import Array, Op, Reshard
 from tpsim.program.stages import Chunk, Stages
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.buffers import BufferSize
-    from tpsim.program.keeps import Extra
+    from tpsim.program.keeps import BufferSize, Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
@@ -126,7 +125,7 @@ def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
 class Courses:
     """What every kind of action does to memory, from a program with one traced layer and cut.
 
-    buffers  as `tpsim.cost.buckets.held_in` has them
+    buffers  as `tpsim.cost.memory.held_in` has them
     """
 
     program: Program

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.actions import Actions
-from tpsim.cost.buckets import bucket_bytes, held_in
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import local_bytes, spare_bytes, standing
+from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
-    from tpsim.program.buffers import BufferSize
+    from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Array, Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf

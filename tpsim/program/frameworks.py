@@ -1,12 +1,13 @@
-"""What frameworks do: named bundles of the switches of practice, with their sources."""
+"""What frameworks do: named bundles of the switches of practice, and where each of these is from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from typing import Literal, NamedTuple
 
-from tpsim.program.buffers import BUFFERS
-from tpsim.program.keeps import KEEPS
-from tpsim.program.practice import Ahead, Bucket, Overlap, Practice, Rows
+from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES
+from tpsim.program.practice import ALL_SHARDED, Ahead, Bucket, Overlap, Practice, Rows
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(
@@ -58,19 +59,131 @@ PRACTICES: Mapping[str, Practice] = {
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
 
-SOURCES: Mapping[str, str] = {
-    "ideal": "what could be had: everything runs beside compute",
-    "megatron": "Megatron-LM: all-reduces of tensor parallelism are asynchronous in backward, overlap_grad_reduce and "
-    "overlap_param_gather are off, buckets hold max(40e6, 1e6 per data rank) parameters on the first chunk alone, "
-    "messages overlap where chunks are interleaved (distributed_data_parallel_config.py, schedules.py); gradients are "
-    "clipped (--clip-grad 1.0)",
-    "fsdp2": "PyTorch FSDP2: gathers and scatters on streams of their own, one layer prefetched (PR 128884); weights "
-    "are copied out of the buffer of a gather, gradients into that of a scatter (_fsdp_collectives.py); gradients are "
-    "clipped as torchtitan does (training.max_norm 1.0)",
-    "deepspeed": "DeepSpeed zero/config.py: overlap_comm at stage 3 alone, reduce_bucket_size 5e8, "
-    "stage3_prefetch_bucket_size 5e7 elements; every step takes the norm of all gradients, clipped or not "
-    "(stage_1_and_2.py, stage3.py: scaled_global_norm); PyTorch adds gradients up (AccumulateGrad), no product does",
-    "xla": "XLA's latency-hiding scheduler: collectives are asynchronous, and products that read a gather or make what "
-    "is scattered are cut to run beside its steps (Wang et al., ASPLOS 2023)",
+
+class SwitchSource(NamedTuple):
+    """What a switch follows from: code or a paper that was read, or, as a guess, nothing but what is usual."""
+
+    kind: Literal["stated", "guess"]
+    source: str
+
+
+MEGATRON = "Megatron-LM at d98e8a6, megatron/core/"
+DEEPSPEED = "DeepSpeed 0.19.6 at edaa722, deepspeed/runtime/"
+FSDP = "PyTorch, torch/distributed/fsdp/_fully_shard/"
+TITAN = "torchtitan at b5bcd76, torchtitan/"
+
+NONE_DROPPED = "nothing is recomputed unless it is asked for"
+
+READ: Mapping[str, Mapping[str, str]] = {
+    "megatron": {
+        "cotangents": MEGATRON + "transformer/attention.py, linear_qkv: one product reads the stream",
+        "regather": MEGATRON + "tensor_parallel/layers.py: backward fills all_gather_buffer again",
+        "gradients": MEGATRON + "distributed/param_and_grad_buffer.py: buckets are reduced in a step's last microbatch",
+        "zero1": MEGATRON + "distributed/param_and_grad_buffer.py: reduce_scatter with the distributed optimizer",
+        "cross_entropy": MEGATRON + "tensor_parallel/cross_entropy.py: _VocabParallelCrossEntropy",
+        "qkv": MEGATRON + "transformer/attention.py: linear_qkv",
+        "copies": MEGATRON + "model_parallel_config.py: gradient_accumulation_fusion, products add to main_grad",
+        "coalesce": MEGATRON + "distributed/param_and_grad_buffer.py: a bucket is one call",
+        "attention": MEGATRON + "transformer/transformer_config.py: attention_backend auto",
+        "recompute": MEGATRON + "transformer/transformer_config.py: recompute_granularity None",
+        "recompute_layers": NONE_DROPPED,
+        "keeps": KEEPS_SOURCES["megatron"],
+        "replay": MEGATRON + "tensor_parallel/random.py: CheckpointFunction runs the whole forward again",
+        "padding": MEGATRON + "distributed/param_and_grad_buffer.py: _pad_end_of_bucket_if_needed",
+        "context": "Megatron-LM at d98e8a6, docs/source/api-guide/context_parallel.rst: point to point in a ring",
+        "order": MEGATRON + "models/common/embeddings/rope_utils.py: pieces cp_rank and 2 cp_size - cp_rank - 1",
+        "causal": MEGATRON + "transformer/attention.py: flash attention with causal=True",
+        "clip": "Megatron-LM at d98e8a6, megatron/training/arguments.py: --clip-grad 1.0",
+        "overlap": MEGATRON + "tensor_parallel/layers.py: asynchronous all-reduces in backward; "
+        "distributed/distributed_data_parallel_config.py: overlap_grad_reduce and overlap_param_gather are off; "
+        "pipeline_parallel/schedules.py: messages overlap where chunks are interleaved",
+        "ahead": "NeMo and Megatron-Bridge, documentation: weights come in chunks of a layer, one ahead",
+        "bucket": MEGATRON + "distributed/distributed_data_parallel.py: max(40e6, 1e6 per data rank) parameters on the "
+        "first chunk alone, the others one bucket; buffers: " + BUFFERS_SOURCES["none"],
+        "rows": MEGATRON + "transformer/moe/experts.py: permuted_probs are applied in experts; "
+        "model_parallel_config.py: overlap_moe_expert_parallel_comm False",
+    },
+    "fsdp2": {
+        "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default",
+        "gradients": FSDP + "_fsdp_param_group.py at 002a76f, post_backward; over replicas see pytorch PR 126166",
+        "zero1": FSDP + "_fsdp_collectives.py at 010ae4a, foreach_reduce: gradients are scattered, never whole",
+        "cross_entropy": KEEPS_SOURCES["torchtitan-parallel"],
+        "qkv": TITAN + "models/common/attention.py: wq, wk and wv, or as one, as a model is configured",
+        "copies": FSDP + "_fsdp_collectives.py at 010ae4a: copies out of and into buffers",
+        "coalesce": FSDP + "_fsdp_collectives.py at 010ae4a: foreach_all_gather, foreach_reduce",
+        "attention": TITAN + "models/common/attention.py: scaled_dot_product_attention",
+        "recompute": NONE_DROPPED,
+        "recompute_layers": NONE_DROPPED,
+        "keeps": KEEPS_SOURCES["none"],
+        "replay": "PyTorch, torch/utils/checkpoint.py: _enable_checkpoint_early_stop True",
+        "padding": FSDP + "_fsdp_common.py: _get_dim0_padded_size",
+        "context": "PyTorch, torch/distributed/tensor/experimental/_attention.py: rotate_method ALL_GATHER",
+        "order": "PyTorch, torch/distributed/tensor/experimental/_attention.py: enable_load_balance True",
+        "causal": TITAN + "models/common/attention.py: is_causal True",
+        "clip": TITAN + "config/configs.py: max_norm 1.0",
+        "overlap": FSDP + "_fsdp_param_group.py at 002a76f, FSDPCommContext: streams of their own",
+        "ahead": "PyTorch PR 128884: one layer ahead",
+        "bucket": BUFFERS_SOURCES["fsdp2"],
+    },
+    "deepspeed": {
+        "reshard_after_forward": DEEPSPEED + "zero/partitioned_param_coordinator.py: __all_gather_params in backward",
+        "gradients": DEEPSPEED + "zero/stage_1_and_2.py: stage 2 reduces in each backward, stage 1 at a step's end",
+        "zero1": DEEPSPEED + "zero/config.py: reduce_scatter True",
+        "copies": "PyTorch, torch/csrc/autograd/functions/accumulate_grad.h: kernels add gradients up",
+        "coalesce": DEEPSPEED + "zero/stage_1_and_2.py, stage3.py: a bucket is one call",
+        "recompute": NONE_DROPPED,
+        "recompute_layers": NONE_DROPPED,
+        "keeps": KEEPS_SOURCES["none"],
+        "replay": DEEPSPEED + "activation_checkpointing/checkpointing.py: CheckpointFunction runs the forward again",
+        "padding": DEEPSPEED + "zero/partition_parameters.py: _padding_size of a flattened parameter",
+        "clip": DEEPSPEED + "zero/stage_1_and_2.py, stage3.py: scaled_global_norm in every step, clipped or not",
+        "overlap": DEEPSPEED + "zero/config.py: overlap_comm at stage 3 alone; pipe/p2p.py: send blocks",
+        "ahead": DEEPSPEED + "zero/config.py: stage3_prefetch_bucket_size 5e7 elements",
+        "bucket": DEEPSPEED + "zero/config.py: reduce_bucket_size 5e8; buffers: " + BUFFERS_SOURCES["deepspeed"],
+    },
+    "xla": {
+        "cotangents": "programs compiled by XLA on CPU, tests/oracle: each projection brings its own back",
+        "regather": "programs compiled by XLA on CPU, tests/oracle: gathered activations stay",
+        "recompute": NONE_DROPPED,
+        "recompute_layers": NONE_DROPPED,
+        "keeps": KEEPS_SOURCES["none"],
+        "overlap": "Wang et al., ASPLOS 2023: collectives are asynchronous, and products that read a gather or make "
+        "what is scattered are cut to run beside its steps",
+    },
 }
-"""Where the overlap of a bundle, its buckets, what it gathers ahead and its norm of gradients are from."""
+"""Bundle -> switch -> what was read of it."""
+
+OF_IDEAL = "no framework: what could be had"
+
+SWITCH_SOURCES: Mapping[str, Mapping[str, SwitchSource]] = {
+    "ideal": {one.name: SwitchSource("stated", OF_IDEAL) for one in fields(Practice)},
+    **{
+        base: {
+            one.name: SwitchSource("stated", read[one.name])
+            if one.name in read
+            else SwitchSource("guess", "nothing was read of it: what is usual")
+            for one in fields(Practice)
+        }
+        for base, read in READ.items()
+    },
+}
+"""Bundle -> switch -> where its value is from; a guess where nothing was read."""
+
+
+def unread(base: str) -> tuple[str, ...]:
+    """The switches of a bundle that are guesses."""
+    return tuple(name for name, one in SWITCH_SOURCES[base].items() if one.kind == "guess")
+
+
+def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, experts: bool) -> bool:
+    """True if a switch can change anything of a layout with such roles."""
+    needs = {
+        **dict.fromkeys(("context", "home", "order"), "cp" in roles),
+        **dict.fromkeys(("cotangents", "cross_entropy", "qkv"), "tp" in roles),
+        **dict.fromkeys(("gradients", "coalesce", "bucket"), "dp" in roles),
+        **dict.fromkeys(("zero1", "padding"), zero > 0),
+        **dict.fromkeys(("reshard_after_forward", "ahead"), zero == ALL_SHARDED),
+        "regather": sequence_parallel,
+        "rows": experts,
+    }
+    return needs.get(switch, True)

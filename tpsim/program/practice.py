@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.buffers import Buffers, at_stage
+from tpsim.program.keeps import Buffers, at_stage
 from tpsim.program.layout import REGIONS, Layout
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.buffers import BUFFERS, BUFFERS_SOURCES
 from tpsim.program.dtypes import STORED_AS, Dtypes
-from tpsim.program.frameworks import PRACTICES, SOURCES
-from tpsim.program.keeps import KEEPS, KEEPS_SOURCES, margin
+from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, matters, unread
+from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
 from tpsim.question.padding import line_notes
 from tpsim.question.recompute import recompute_remarks
@@ -48,6 +48,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
         yield _beside(question.practice, file)
         yield _keeps(question.practice, file)
         yield from _buffers(question.practice, file)
+        yield from _unread(question)
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
     dtype = file.workload.dtype
@@ -94,7 +95,25 @@ def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     text = f"collectives beside compute: {', '.join(beside) or 'none'}"
     if file.practice.overlap is not None:
         return Assumption(text, "stated")
-    return Assumption(f"{text}, as {file.practice.base} has it ({SOURCES[file.practice.base]})", "default")
+    source = SWITCH_SOURCES[file.practice.base]["overlap"].source
+    return Assumption(f"{text}, as {file.practice.base} has it ({source})", "default")
+
+
+def _unread(question: Question) -> Iterator[Assumption]:
+    """The switches of a bundle that nothing was read of, where they matter and the scenario does not state them."""
+    stated, laid = question.stated.file.practice, question.layout
+    roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
+    open_ = [name for name in unread(stated.base) if getattr(stated, name, None) is None]
+    matter = partial(
+        matters,
+        roles=roles,
+        zero=laid.zero,
+        sequence_parallel=laid.sequence_parallel,
+        experts=bool(question.model.experts),
+    )
+    if names := [name for name in open_ if matter(name)]:
+        usual = "as is usual: nothing was read of them"
+        yield Assumption(f"switches of {stated.base} {usual}: {', '.join(names)}", "guess")
 
 
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.buffers import AT, BUFFERS, Buffer
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
-from tpsim.program.keeps import GRADIENTS, KEEPS, STANDING, Extra
+from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
 from tpsim.program.lives import lives

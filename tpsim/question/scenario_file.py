@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from tpsim.program.buffers import BufferSize
 from tpsim.program.copies import Dispatch
 from tpsim.program.dtypes import Dtype
+from tpsim.program.keeps import BufferSize
 from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
