@@ -19,7 +19,7 @@ settings.load_profile("tpsim")
 def pytest_collection_finish():
     """What the tests themselves are stays: it is not looked through again whenever one of them makes much."""
     gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
+    gc.set_threshold(500_000, 5, 100)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,7 +66,7 @@ def one_shelf():
         yield machine, lowered
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def anew(one_shelf):
     """Every request reads and lowers for itself, as outside of tests."""
     machine, lowered = one_shelf

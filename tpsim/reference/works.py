@@ -31,7 +31,7 @@ Numbers = Callable[[Device], list[Positions]]
 """The global indices of a device's block, per dim."""
 
 
-SIDE_BY_SIDE = Einsum | Map | Lin | Bcast | Max | Rename
+SIDE_BY_SIDE = (Einsum, Map, Lin, Bcast, Max, Rename)
 """Ops that do one thing to several blocks of an array at once: these lie side by side, along a dim before others."""
 
 
