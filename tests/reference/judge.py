@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
 from tpsim.program.trace import Path, book_path
 from tpsim.reference.compare import compared
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from tpsim.program.model import Model
     from tpsim.program.op import Program
+    from tpsim.program.practice import Practice
     from tpsim.reference.blocks import Block
 
 inputs = leaves
