@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -135,6 +136,7 @@ def chosen() -> Mapping[str, Any]:
     return found
 
 
+@cache
 def runs() -> list[Run]:
     """All that are scored."""
     said = chosen()

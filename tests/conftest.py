@@ -16,10 +16,12 @@ settings.register_profile("tpsim", deadline=None, max_examples=50, derandomize="
 settings.load_profile("tpsim")
 
 
+gc.set_threshold(500_000, 5, 100)  # programs are many objects that stay: to look through them often took a fifteenth
+
+
 def pytest_collection_finish():
-    """What the tests themselves are stays: it is not looked through again whenever one of them makes much."""
+    """What the tests themselves are stays: it is not looked through again."""
     gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,7 +68,7 @@ def one_shelf():
         yield machine, lowered
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def anew(one_shelf):
     """Every request reads and lowers for itself, as outside of tests."""
     machine, lowered = one_shelf

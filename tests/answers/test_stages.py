@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from functools import reduce
+from functools import cache, reduce
 
 import pytest
 
@@ -25,9 +25,15 @@ WAYS = [
 ]
 
 
+@cache
+def staged(*overrides, **flags):
+    """The plan of many tests."""
+    return plan(GPT3, overrides=overrides, **{**STAGES, **flags})
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_compute_exposed_and_bubble_are_the_step_for_every_rank(way):
-    result = plan(GPT3, **STAGES, **way)
+    result = staged(**way)
     step = result.pipeline.step
     for stage in step.stages:
         assert stage.compute.time_s + stage.exposed_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
@@ -37,38 +43,34 @@ def test_compute_exposed_and_bubble_are_the_step_for_every_rank(way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_formula_comes_to_the_step(way):
-    step = plan(GPT3, **STAGES, **way).pipeline.step
+    step = staged(**way).pipeline.step
     assert eval(step.formula, dict(step.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
 
 
 def test_no_cheaper_path_leads_over_stages_which_hold_other_layers():
     """Slices over the pipeline are free, and wrong: a whole array could not be gathered from them."""
-    result = plan(GPT3, **STAGES, zero=3)
+    result = staged(zero=3)
     calls = [row.call for row in result.cheapest.every_row if "pipe" in row.call.axes]
     assert {call.kind for call in calls if not call.shared} == {"send"}
     assert result.step.cheapest_saves_s == 0  # 9.86 of 32.99 s if they could
 
 
 def test_one_forward_one_backward_hangs_on_the_heavy_last_stage():
-    step = plan(GPT3, **STAGES).pipeline.step
+    step = staged().pipeline.step
     assert step.pacing.rank == 0  # with the last rank it has the shared embedding's sum, and ends last
     assert step.counts["F_last"] == step.counts["BW_last"] == 24
     assert step.counts["F"] + step.counts["F_first"] == 7
 
 
 def test_the_rank_that_ends_last_gives_the_sums_and_the_others_are_listed():
-    result = plan(GPT3, **STAGES)
+    result = staged()
     rows = {(row["array"], row["collective"], row["phase"]): row for row in result.to_json()["result"]["collectives"]}
     forward, back = rows["cut.out", "send", "forward"], rows["d.cut.out", "send", "backward"]
     assert (forward["stage"], back["stage"]) == ("0-6", "1-7")
     for row in (forward, back):
         assert (row["ranks"], row["count"], row["formula"]) == (2, 24, "2*b*h*s/d")
         assert row["logical_bytes"] == row["wire_bytes_per_device"] == 50_331_648
-    (half,) = (
-        row
-        for row in plan(GPT3, overrides=("workload.grad_dtype=bf16",), **STAGES).collectives
-        if row.call.shared and row.block != "clip"
-    )
+    (half,) = (row for row in staged("workload.grad_dtype=bf16").collectives if row.call.shared and row.block != "clip")
     assert half.logical_bytes == half.wire_bytes_per_device == 157_286_400
     tied = rows["grad.E", "all_reduce", "backward"]
     assert (tied["stage"], tied["ranks"], tied["logical_bytes"]) == ("0,7", 2, 314_572_800)
@@ -94,7 +96,7 @@ def test_whether_sends_block_is_told_as_it_is_priced(stages, sends):
     assert answer.pipeline.sends == sends
     said = [one["text"] for one in answer.assumptions if one["text"].startswith("sends between stages")]
     assert [text.split()[3] for text in said] == ["run" if stages == "beside" else "hold"]
-    assert (answer.step.time_s == plan(GPT3, **STAGES).step.time_s) == (sends == "blocking")
+    assert (answer.step.time_s == staged().step.time_s) == (sends == "blocking")
 
 
 def test_interleaved_stages_block_in_warm_up_and_flush_unless_they_are_told_otherwise():
@@ -111,7 +113,7 @@ def test_interleaved_stages_block_in_warm_up_and_flush_unless_they_are_told_othe
 
 
 def test_what_a_rank_waits_for_on_its_way_is_of_the_send_that_brings_it():
-    step = plan(GPT3, **STAGES).pipeline.step
+    step = staged().pipeline.step
     for stage in step.stages[1:-1]:
         flights = Counter()
         for message, flight_s, _ in step.ran.gaps(stage.rank):
@@ -151,12 +153,12 @@ def test_new_weights_are_gathered_before_the_first_microbatch_alone():
 
 
 def test_sequence_parallelism_sends_a_shard():
-    rows = plan(GPT3, **STAGES, sp=True).to_json()["result"]["collectives"]
+    rows = staged(sp=True).to_json()["result"]["collectives"]
     assert {row["logical_bytes"] for row in rows if row["collective"] == "send"} == {50_331_648 // 8}
 
 
 def test_every_rank_holds_its_own_layers_and_ends():
-    result = plan(GPT3, **STAGES)
+    result = staged()
     h, positions, vocabulary = 12288, 2048, 51200
     middle = 12 * (12 * h * h // 8 + (4 * h + 3 * h) // 8 + 6 * h)  # products and split biases over t; the rest whole
     held = [one.parameters_bytes // 2 for one in result.pipeline.each]
@@ -166,14 +168,14 @@ def test_every_rank_holds_its_own_layers_and_ends():
 
 
 def test_gradients_are_held_whole_until_the_step_ends_those_of_a_tied_embedding_too():
-    result = plan(GPT3, **STAGES, zero=1)
+    result = staged(zero=1)
     assert [one.gradients_bytes for one in result.pipeline.each] == [
         2 * one.parameters_bytes for one in result.pipeline.each
     ]
 
 
 def test_a_send_takes_its_bytes_over_one_port():
-    result = plan(GPT3, **STAGES, cost_model="book")
+    result = staged(cost_model="book")
     (level,) = (level for level in result.question.machine.levels if level.name == "network")
     (row,) = (row for row in result.rows if row.collective == "send")
     assert row.timing.time_s == pytest.approx(50_331_648 / level.bandwidth.value, rel=1e-12)
@@ -181,7 +183,7 @@ def test_a_send_takes_its_bytes_over_one_port():
 
 def test_stages_share_the_work_of_one_device():
     whole = plan(GPT3, chips=64, microbatches=24, batch=192, dp=8)
-    cut = plan(GPT3, **STAGES)
+    cut = staged()
     each = [stage.compute.flops for stage in cut.pipeline.step.stages]
     assert sum(each) == whole.compute.flops
     assert cut.compute.useful_flops == whole.compute.useful_flops
@@ -241,7 +243,7 @@ SPLITS = [pytest.param(overrides, id=name) for name, overrides in UNEVEN.items()
 
 @pytest.mark.parametrize("overrides", SPLITS)
 def test_unlike_stages_fill_the_step_and_their_formula_comes_to_it(overrides):
-    result = plan(GPT3, overrides=overrides, **STAGES)
+    result = staged(*overrides)
     step = result.pipeline.step
     for stage in step.stages:
         assert stage.compute.time_s + stage.exposed_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
@@ -262,7 +264,7 @@ def test_unlike_stages_and_split_cuts_are_verified(overrides):
 
 
 def test_a_rank_counts_the_calls_of_its_own_layers():
-    result = plan(GPT3, overrides=UNEVEN["given"], **STAGES)
+    result = staged(*UNEVEN["given"])
     counts = [
         next(row.count for row in stage.rows if row.array == "mlp.out" and row.phase == "forward")
         for stage in result.pipeline.step.stages
@@ -271,7 +273,7 @@ def test_a_rank_counts_the_calls_of_its_own_layers():
     assert {row.layer for row in result.rows if row.call.per_layer} == {"0-95"}
     assert result.resolved["pipeline"]["layers"] == [11, 12, 13, 12, 12, 12, 12, 12]
     per_layer = result.per_layer["forward"].payload_bytes
-    assert per_layer == plan(GPT3, **STAGES).per_layer["forward"].payload_bytes
+    assert per_layer == staged().per_layer["forward"].payload_bytes
 
 
 def test_a_balanced_split_is_no_slower_than_any_that_moves_one_layer():
@@ -292,7 +294,7 @@ def test_a_balanced_split_is_no_slower_than_any_that_moves_one_layer():
 
 def test_a_cut_over_tensor_sends_an_eighth_and_gathers_it():
     """Narayanan et al. 2021, section 4.1: b*s*h/t to the next rank and an all-gather over NVLink behind it."""
-    whole, split = plan(GPT3, **STAGES), plan(GPT3, overrides=UNEVEN["cut over tensor"], **STAGES)
+    whole, split = staged(), staged(*UNEVEN["cut over tensor"])
     sent = {row.logical_bytes for row in whole.collectives if row.collective == "send"}
     assert (
         {row.logical_bytes for row in split.collectives if row.collective == "send"} == {sum(sent) // 8} == {6_291_456}

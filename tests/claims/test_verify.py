@@ -30,7 +30,12 @@ from tpsim.question import shelf as shelf_module
 from tpsim.reference.devices import Devices
 from tpsim.reference.functions import POINTWISE, Function
 
-pytestmark = pytest.mark.usefixtures("anew")
+
+@pytest.fixture
+def monkeypatch(monkeypatch, anew):  # noqa: ARG001  # it patches Shelf
+    """Whoever breaks something has programs made anew."""
+    return monkeypatch
+
 
 verify_module = sys.modules["tpsim.claims.verify"]
 

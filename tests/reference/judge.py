@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.program.model import Model
+    from tpsim.program.op import Program
     from tpsim.program.practice import Practice
     from tpsim.reference.blocks import Block
 
@@ -31,18 +33,36 @@ def run(
     *,
     layers: int = 2,
     microbatches: int = 2,
-    replaced: Mapping[str, Block] | None = None,
     path: Path = book_path,
 ) -> Run:
     """Four sequences of eight tokens per microbatch."""
-    sizes = {**model.dims(sequences=4, seq=8), "m": microbatches}
     program = lower(model, where, practice, Dtypes(), mesh.order, layers=layers, microbatches=microbatches, path=path)
-    return execute(program, mesh, sizes, inputs(sizes, replaced))
+    return executed(program, model, mesh, microbatches)
 
 
-def unsharded(model: Model, practice: Practice, where: Layout | None = None, **options: object) -> Run:
+def executed(program: Program, model: Model, mesh: Mesh, microbatches: int, *replaced: Mapping[str, Block]) -> Run:
+    """The program on the devices of a mesh, some of its values replaced."""
+    sizes = {**model.dims(sequences=4, seq=8), "m": microbatches}
+    return execute(program, mesh, sizes, inputs(sizes, *replaced))
+
+
+@lru_cache(maxsize=32)
+def alone(model: Model, practice: Practice, layers: int = 2, microbatches: int = 2) -> Run:
+    """The program on one device, run once for all that are held against it."""
+    return run(model, layout(), practice, Mesh({}), layers=layers, microbatches=microbatches)
+
+
+def unsharded(
+    model: Model,
+    practice: Practice,
+    where: Layout | None = None,
+    *,
+    replaced: Mapping[str, Block] | None = None,
+    **sizes: int,
+) -> Run:
     """The same program on one device; its projections are fused as far as `where` lets them be."""
-    return run(model, layout(), practice.under(where or layout()), Mesh({}), **options)  # type: ignore[arg-type]
+    whole = alone(model, practice.under(where or layout()), **sizes)
+    return executed(whole.program, model, Mesh({}), whole.sizes["m"], replaced) if replaced else whole
 
 
 def difference(sharded: Run, whole: Run) -> float:

@@ -11,8 +11,9 @@ from tests.models import GPT, LLAMA
 from tests.reference.judge import run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.program.layout import layout
-from tpsim.program.op import Reshard
+from tpsim.program.op import Map, Reshard
 from tpsim.program.practice import Practice
+from tpsim.reference import compare, works
 from tpsim.reference.compare import Misaligned, compared, slopes
 
 MESH, WHERE = Mesh({"D": 2, "X": 2}), layout(tp=("X",), dp=("D",), zero=1, sequence_parallel=True)
@@ -131,3 +132,26 @@ def test_a_gradient_that_is_wrong_in_one_element_has_another_slope(whole):
     finally:
         blocks[device] = right
     assert [name for name, difference in found.items() if difference > 1e-5] == ["1.W2"]
+
+
+def test_parameters_that_are_moved_side_by_side_have_the_slopes_of_each_alone(whole, monkeypatch):
+    together = {one.parameter: one.difference for one in slopes(whole)}
+    monkeypatch.setattr(compare, "TOGETHER", 1)
+    alone = {one.parameter: one.difference for one in slopes(whole)}
+    assert together == pytest.approx(alone, abs=1e-7)
+
+
+def test_what_devices_do_side_by_side_is_what_each_does_alone(monkeypatch):
+    together = run(LLAMA, WHERE, Practice(), MESH)
+    monkeypatch.setattr(works, "SIDE_BY_SIDE", ())
+    alone = run(LLAMA, WHERE, Practice(), MESH)
+    for one, other in zip(together.blocks.values(), alone.blocks.values(), strict=True):
+        assert one.keys() == other.keys()
+        assert all(np.allclose(one[device], other[device], rtol=1e-10, atol=1e-12) for device in one)
+
+
+def test_blocks_that_are_not_as_large_are_worked_on_one_by_one():
+    op = next(op for op in run(LLAMA, WHERE, Practice(), MESH).program.ops if isinstance(op, Map))
+    blocks = {(0,): np.ones((2, 3)), (1,): np.ones((2, 2))}
+    found = works.made(op, lambda _, own: 2 * own[0], [blocks], [(0,), (1,)])
+    assert {device: block.shape for device, block in found.items()} == {(0,): (2, 3), (1,): (2, 2)}

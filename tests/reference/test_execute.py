@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -23,8 +21,6 @@ from tpsim.reference.execute import execute
 from tpsim.reference.run import leaves
 
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN)}
-if TYPE_CHECKING:
-    from tpsim.program.model import Model
 
 SWITCHES = {
     "ideal": Practice(),
@@ -37,11 +33,6 @@ SWITCHES = {
 
 
 FEWER_HEADS = {**PRACTICES, "fused-per-use": Practice(cotangents="per_use", qkv="fused")}
-
-
-@cache
-def whole(model: Model, practice: Practice, **sizes: int):
-    return unsharded(model, practice, **sizes)
 
 
 # Any two of model, switches, sequence parallelism and stage of ZeRO meet; random layouts have the rest.
@@ -62,7 +53,7 @@ def test_forward_gradients_and_update_equal_the_unsharded_program(model, switche
     mesh = Mesh({"D": 2, "X": 4})
     where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=sequence_parallel)
     practice = SWITCHES[switches]
-    assert difference(run(MODELS[model], where, practice, mesh), whole(MODELS[model], practice)) < 1e-10
+    assert difference(run(MODELS[model], where, practice, mesh), unsharded(MODELS[model], practice)) < 1e-10
 
 
 SPLIT = {"some": (LLAMA, 1), "none-split": (GEMMA, 0)}
@@ -78,13 +69,13 @@ def test_fewer_kv_heads_than_tp_equal_the_unsharded_program(name, zero, sequence
     (model, kv_split), practice = SPLIT[heads], FEWER_HEADS[name]
     where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=sequence_parallel, kv_split=kv_split)
     sharded = run(model, where, practice, Mesh({"D": 2, "X": 4, "Y": 2}), layers=1)
-    assert difference(sharded, whole(model, practice.under(where), layers=1)) < 1e-10
+    assert difference(sharded, unsharded(model, practice.under(where), layers=1)) < 1e-10
 
 
 @pytest.mark.parametrize(("qkv", "fused", "names"), [("fused", "qkv", "kvq"), ("fused_kv", "kv", "kv")])
 @pytest.mark.parametrize("model", [GPT, QWEN, GEMMA], ids=lambda model: model.name)
 def test_a_fused_projection_is_the_separate_ones_side_by_side(model, qkv, fused, names):
-    apart = whole(model, Practice())
+    apart = unsharded(model, Practice())
     kinds = [f"{layer}.{kind}" for layer in range(2) for kind in "Wb"]
     values = {f"{kind}{fused}": slots(apart.inputs, apart, kind, names) for kind in kinds}
     together = unsharded(model, Practice(qkv=qkv), replaced=values)
@@ -110,7 +101,7 @@ def test_data_parallelism_over_two_axes_and_hybrid_sharding_equal_the_unsharded_
     hybrid = type(both)(table={**both.table, **stored})
     for where in (both, hybrid):
         sharded = run(LLAMA, where, Practice(), Mesh({"D": 2, "F": 2, "X": 2}))
-        assert difference(sharded, whole(LLAMA, Practice())) < 1e-10
+        assert difference(sharded, unsharded(LLAMA, Practice())) < 1e-10
 
 
 def test_unsharded_gradients_equal_finite_differences():
@@ -143,7 +134,7 @@ def test_the_cheapest_paths_equal_the_unsharded_program_too(zero):
     routes = Routes(mesh.order, fewest_bytes)
     where = layout(tp=("X", "Y"), dp=("D",), zero=zero, sequence_parallel=True, kv_split=1)
     sharded = run(LLAMA, where, Practice(), mesh, path=lambda x, to, _: routes.path(x.type, to))
-    assert difference(sharded, whole(LLAMA, Practice())) < 1e-10
+    assert difference(sharded, unsharded(LLAMA, Practice())) < 1e-10
 
 
 def test_the_judge_notices_a_collective_that_is_left_out():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -28,10 +29,17 @@ def runs(model, name, *, p=2, v=1, m=4, tp=1, dp=1, change=None, schedule=None, 
     sizes = {**model.dims(sequences=2 * dp, seq=4), "m": m}
     program = lower(model, laid, practice, Dtypes(), mesh.order, layers=(1,) * (p * v), microbatches=m)
     program = change(program) if change else program
-    whole = lower(model, layout(), practice.under(laid), Dtypes(), (), layers=p * v, microbatches=m)
     schedule = schedule or pipeline_schedule(name, p, v, m)
     staged = execute(program, mesh, sizes, leaves(sizes), schedule=schedule)
-    return staged, execute(whole, Mesh({}), sizes, leaves(sizes))
+    return staged, alone(model, practice.under(laid), p * v, 2 * dp, m)
+
+
+@cache
+def alone(model, practice, layers, sequences, m):
+    """The model on one device."""
+    sizes = {**model.dims(sequences=sequences, seq=4), "m": m}
+    whole = lower(model, layout(), practice, Dtypes(), (), layers=layers, microbatches=m)
+    return execute(whole, Mesh({}), sizes, leaves(sizes))
 
 
 def worst(staged, whole):

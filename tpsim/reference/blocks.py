@@ -46,24 +46,37 @@ class Grid:
 
     def group(self, device: Device, axes: Sequence[str]) -> list[Device]:
         """The devices that differ from `device` along `axes` only, in rank order."""
-        fixed = [place for place, axis in enumerate(self.mesh.order) if axis not in axes]
-        members = [other for other in self.devices if all(other[place] == device[place] for place in fixed)]
-        return sorted(members, key=lambda other: self.rank(other, axes))
+        ranks = [range(self.mesh.axes[axis]) for axis in axes]
+        members = (dict(zip(axes, at, strict=True)) for at in combinations(*ranks))
+        return [tuple(at.get(axis, own) for axis, own in zip(self.mesh.order, device, strict=True)) for at in members]
 
     def window(self, device: Device, sharding: Sharding, shape: Mapping[str, int]) -> tuple[slice, ...]:
         """The part of the global array that `device` holds.
 
         Raises ValueError if a dim does not split evenly.
         """
-        parts = []
-        for dim, axes in zip(sharding.dims, sharding.on, strict=True):
-            shards, whole = self.mesh.size(*axes), extent(dim, shape, self.mesh.axes)
-            if whole % shards:
-                raise ValueError(f"{dim}={whole} does not split over {shards} devices")
-            size = whole // shards
-            start = self.rank(device, axes) * size
-            parts.append(slice(start, start + size))
-        return tuple(parts)
+        extents = tuple(self.extents(sharding, shape))
+        if (sharding.on, extents) not in self._windows:
+            self._windows[sharding.on, extents] = self._cut(sharding, extents)
+        return self._windows[sharding.on, extents][device]
+
+    @cached_property
+    def _windows(self) -> dict[tuple[object, ...], dict[Device, tuple[slice, ...]]]:
+        """By axes and elements of every dim, the parts of all devices."""
+        return {}
+
+    def _cut(self, sharding: Sharding, extents: Sequence[int]) -> dict[Device, tuple[slice, ...]]:
+        sizes = []
+        for dim, axes, whole in zip(sharding.dims, sharding.on, extents, strict=True):
+            size, rest = divmod(whole, self.mesh.size(*axes))
+            if rest:
+                raise ValueError(f"{dim}={whole} does not split over {self.mesh.size(*axes)} devices")
+            sizes.append(size)
+        starts = {device: [self.rank(device, axes) for axes in sharding.on] for device in self.devices}
+        return {
+            device: tuple(slice(at * size, (at + 1) * size) for at, size in zip(ranks, sizes, strict=True))
+            for device, ranks in starts.items()
+        }
 
     def scatter(self, array: Block, sharding: Sharding) -> Blocks:
         """Every device's block of a complete global array."""

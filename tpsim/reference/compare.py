@@ -12,7 +12,7 @@ import numpy as np
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
 from tpsim.program.update import CLIP
-from tpsim.reference.execute import rerun
+from tpsim.reference.execute import reruns
 from tpsim.reference.routing import reordered
 from tpsim.reference.run import label
 
@@ -192,43 +192,74 @@ class Slope:
     difference: float
 
 
+TOGETHER = 16
+"""Parameters that are moved in runs side by side: enough to outweigh what begins each op, and few for caches."""
+
+
 def slopes(whole: Run) -> Iterator[Slope]:
     """Every parameter of a run on one device: its derived gradient against the loss on either side."""
-    for name, array in whole.program.results.items():
-        if name.startswith("grad."):
-            parameter = name.removeprefix("grad.")
-            yield _slope(whole, parameter, array, whole.program.results[f"new.{parameter}"])
+    results = whole.program.results
+    moved = [_moved(whole, name.removeprefix("grad."), results[name]) for name in results if name.startswith("grad.")]
+    for first in range(0, len(moved), TOGETHER):
+        yield from _slopes(whole, moved[first : first + TOGETHER])
 
 
-def _slope(whole: Run, name: str, derived: Array, parameter: Array) -> Slope:
-    """One parameter, moved both ways along a direction that its name decides."""
+@dataclass(slots=True, eq=False)
+class _Moved:
+    """A parameter that is moved both ways along a direction that its name decides.
+
+    leaf        where it enters the program
+    value       what it is
+    slope       of the loss along the direction, by the derived gradient
+    length      of that gradient
+    difference  of the slope from that of the loss so far
+    """
+
+    name: str
+    leaf: Array
+    value: Block
+    direction: Block
+    slope: float
+    length: float
+    difference: float = inf
+
+
+def _moved(whole: Run, name: str, derived: Array) -> _Moved:
+    parameter = whole.program.results[f"new.{name}"]
     gradient = whole.value(derived).transpose([derived.dims.index(dim) for dim in parameter.dims])
-    value = whole.inputs(name, gradient.shape)
     direction = np.random.default_rng(crc32(name.encode())).normal(size=gradient.shape)
-    length, difference = max(float(np.linalg.norm(gradient)), SHORT), inf
-    leaf, hanging = _hanging(whole, name)
+    slope, length = float(np.sum(gradient * direction)), max(float(np.linalg.norm(gradient)), SHORT)
+    leaves = (op for op in whole.program.ops if isinstance(op, Leaf) and op.where.phase == "forward")
+    leaf = next(op.output for op in leaves if label(op.output, op) == name)
+    return _Moved(name, leaf, whole.inputs(name, gradient.shape), direction, slope, length)
+
+
+def _slopes(whole: Run, every: list[_Moved]) -> Iterator[Slope]:
+    """Of some parameters, each moved while all others stay."""
+    hanging = _hanging(whole, {one.leaf for one in every})
     for step in STEPS:
-        above, below = (_loss(whole, leaf, hanging, value + sign * step * direction) for sign in (1.0, -1.0))
-        gap = abs((above - below) / (2 * step) - float(np.sum(gradient * direction)))
-        difference = min(difference, gap / length)
-        if difference < NEAR:
-            break
-    return Slope(name, difference)
+        if far := [one for one in every if one.difference >= NEAR]:
+            losses = reruns(whole, _either_side(far, step), hanging, whole.program.results["loss"])
+            for one, (above, below) in zip(far, np.broadcast_to(losses, 2 * len(far)).reshape(-1, 2), strict=True):
+                gap = abs(float(above - below) / (2 * step) - one.slope)
+                one.difference = min(one.difference, gap / one.length)
+    return (Slope(one.name, one.difference) for one in every)
 
 
-def _hanging(whole: Run, name: str) -> tuple[Array, list[Op]]:
-    """The array of a parameter, and the ops of forward that hang on it: it moves no other."""
-    forward = [op for op in whole.program.ops if op.where.phase == "forward"]
-    leaf = next(op.output for op in forward if isinstance(op, Leaf) and label(op.output, op) == name)
-    reached, hanging = {leaf}, []
-    for op in forward:
-        if not reached.isdisjoint(op.inputs):
+def _either_side(moved: list[_Moved], step: float) -> dict[Array, Block]:
+    """Of each parameter a value per run: two runs for each, in which that one is moved."""
+    blocks = {}
+    for at, one in enumerate(moved):
+        blocks[one.leaf] = np.repeat(one.value[None], 2 * len(moved), axis=0)
+        blocks[one.leaf][2 * at : 2 * at + 2] += np.multiply.outer([step, -step], one.direction)
+    return blocks
+
+
+def _hanging(whole: Run, leaves: set[Array]) -> list[Op]:
+    """The ops of forward that hang on some parameters: these move no other."""
+    reached, hanging = {*leaves}, []
+    for op in whole.program.ops:
+        if op.where.phase == "forward" and not reached.isdisjoint(op.inputs):
             reached.add(op.output)
             hanging.append(op)
-    return leaf, hanging
-
-
-def _loss(whole: Run, leaf: Array, hanging: list[Op], value: Block) -> float:
-    """The loss with one parameter replaced."""
-    moved = rerun(whole, {leaf: whole.grid.scatter(value, leaf.type)}, hanging)
-    return float(moved.value(whole.program.results["loss"]))
+    return hanging

@@ -21,15 +21,15 @@ from tpsim.reference.network import Wiring, rings
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
 from tpsim.reference.run import RanCollective, Run, label
-from tpsim.reference.works import work_of
+from tpsim.reference.works import SIDE_BY_SIDE, made, work_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
     from tpsim.program.schedules import PipelineSchedule
-    from tpsim.reference.blocks import Blocks, Device
+    from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.collectives import Part
     from tpsim.reference.run import Choice, Inputs
 
@@ -78,13 +78,35 @@ def execute(
     return run
 
 
-def rerun(run: Run, blocks: Mapping[Array, Blocks], ops: Iterable[Op]) -> Run:
-    """A run with other blocks of some arrays and what `ops` make of them; all else is as it was, nothing is counted."""
-    again = copy(run)
-    again.blocks, again.causes = {**run.blocks, **blocks}, []
+def reruns(run: Run, blocks: Mapping[Array, Block], ops: Sequence[Op], wanted: Array) -> Block:
+    """What `wanted` comes to in several runs at once, on one device; all else is as it was, nothing is counted.
+
+    blocks  of some arrays the other blocks, those of all runs side by side, along a dim before all others
+    ops     what is done with them, and hangs on them; what none of these reads any more is dropped
+    """
+    (device,), again = run.grid.devices, copy(run)
+    again.blocks, again.causes = {**run.blocks, **{x: {device: block} for x, block in blocks.items()}}, []
+    last = {x: op for op in ops for x in op.inputs}
     for op in ops:
-        again.blocks[op.output] = _blocks(again, op)
-    return again
+        again.blocks[op.output] = _side_by_side(again, op, device)
+        for x in {*op.inputs}:
+            if last[x] is op:
+                del again.blocks[x]
+    return again.blocks[wanted][device]
+
+
+def _side_by_side(run: Run, op: Op, device: Device) -> Blocks:
+    """What an op makes of blocks some of which lie side by side: at once, or of one after another."""
+    if isinstance(op, SIDE_BY_SIDE) or (isinstance(op, Reshard) and not op.moves):
+        return _blocks(run, op)
+    several = {x: run.blocks[x][device] for x in op.inputs if run.blocks[x][device].ndim > len(x.dims)}
+    own = []
+    for each in zip(*several.values(), strict=True):
+        one = copy(run)
+        alone = {x: {device: block} for x, block in zip(several, each, strict=True)}
+        one.blocks = {x: run.blocks[x] for x in op.inputs} | alone
+        own.append(_blocks(one, op)[device])
+    return {device: np.array(own)}
 
 
 def elements(run: Run, array: Array) -> dict[Device, int]:
@@ -114,9 +136,8 @@ def _blocks(run: Run, op: Op) -> Blocks:
         return run.summed[op.output]
     if op not in run.works:
         run.works[op] = work_of(op, run.grid, run.sizes, run.choose, run.positions)
-    inputs = [run.blocks[x] for x in op.inputs]
-    made = {device: run.works[op](device, [blocks[device] for blocks in inputs]) for device in run.holders(op.where)}
-    return emptied(run, op.output, made) if op.output.filled else made
+    blocks = made(op, run.works[op], [run.blocks[x] for x in op.inputs], run.holders(op.where))
+    return emptied(run, op.output, blocks) if op.output.filled else blocks
 
 
 def _joined(run: Run, op: Join) -> Blocks:

@@ -117,6 +117,7 @@ class Run:
     streams    array that comes block after block -> by which move, and the block that each device has in each step
     kernels    op of a kernel that reads such arrays -> all ops of the kernel
     summed     what such kernels have summed over blocks
+    held_by    chunks of stages -> the devices that have them
     """
 
     program: Program
@@ -136,6 +137,7 @@ class Run:
     positions: Positions | None = field(init=False)
     streams: dict[Array, tuple[Move, Steps]] = field(default_factory=dict)
     summed: dict[Array, Blocks] = field(default_factory=dict)
+    held_by: dict[tuple[int, ...], list[Device]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
@@ -159,8 +161,11 @@ class Run:
         """The devices that run what stands there: all of them, or those of the stages that have its chunks."""
         if self.schedule is None:
             return self.grid.devices
-        ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
-        return [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
+        if where.chunks not in self.held_by:
+            ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
+            mine = [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
+            self.held_by[where.chunks] = mine
+        return self.held_by[where.chunks]
 
     def of_rank(self, rank: int) -> list[Device]:
         """The devices of a rank of the pipeline; without one all of them are of the first."""

@@ -15,6 +15,7 @@ import numpy as np
 from tpsim.program.op import Einsum, Index, Max, Reshard
 from tpsim.reference.calls import Call, Tally
 from tpsim.reference.works import index_block, numbers, work_of
+from tpsim.reference.works import made as of_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,7 +164,7 @@ class KernelRun:
         else:
             work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.choose, run.positions))
         inputs = [self._value(x) for x in op.inputs]
-        made = {device: work(device, [blocks[device] for blocks in inputs]) for device in run.holders(op.where)}
+        made = of_devices(op, work, inputs, run.holders(op.where))
         summed = [x for x in op.inputs if x not in self.known]
         self.hangs[op.output] = frozenset(
             y for x in summed for y in ({x} if x in self.running else self.hangs.get(x, ()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, reduce
+from math import prod
 from operator import add, mul
 from string import ascii_letters
 from typing import TYPE_CHECKING
@@ -20,17 +22,30 @@ from tpsim.reference.routing import parts_reached
 from tpsim.reference.run import Positions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tpsim.reference.blocks import Grid
+    from tpsim.reference.blocks import Blocks, Grid
     from tpsim.reference.run import Choice, Work
 
 Numbers = Callable[[Device], list[Positions]]
 """The global indices of a device's block, per dim."""
 
 
+SIDE_BY_SIDE = (Einsum, Map, Lin, Bcast, Max, Rename)
+"""Ops that do one thing to several blocks of an array at once: these lie side by side, along a dim before others."""
+
+
+def made(op: Op, work: Work, inputs: Sequence[Blocks], devices: Sequence[Device]) -> Blocks:
+    """What each device makes of its own blocks of an op's inputs."""
+    if isinstance(op, SIDE_BY_SIDE) and len(devices) > 1:
+        with suppress(ValueError):  # blocks that are not as large, as none but a wrong program has them
+            beside = [np.array([blocks[device] for device in devices]) for blocks in inputs]
+            return dict(zip(devices, work(devices[0], beside), strict=True))
+    return {device: work(device, [blocks[device] for blocks in inputs]) for device in devices}
+
+
 def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positions: Positions | None = None) -> Work:
-    """What an op does on any device, whose blocks of an array are all as large.
+    """What an op does on any device, whose blocks of an array are all as large; one that is `SIDE_BY_SIDE` to many.
 
     choose     which experts tokens go to
     positions  in the sequence, of tokens as devices have them one after another; None if they have neighbours
@@ -44,7 +59,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Append():
             return partial(_appended, op, grid, sizes)
         case Max():
-            axis = op.inputs[0].dims.index(op.dim)
+            axis = op.inputs[0].dims.index(op.dim) - len(op.inputs[0].dims)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
         case Rename():
             return lambda _, blocks: blocks[0]
@@ -52,8 +67,9 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
     shape = tuple(part.stop - part.start for part in grid.window(grid.devices[0], op.output.type, sizes))
 
     def work(_: Device, blocks: list[Block]) -> Block:
-        made = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
-        return made if made.shape == shape else np.broadcast_to(made, shape)
+        each = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
+        whole = (*each.shape[: each.ndim - len(shape)], *shape)
+        return each if each.shape == whole else np.broadcast_to(each, whole)
 
     return work
 
@@ -86,13 +102,55 @@ def _elementwise(op: Op, sizes: Mapping[str, int]) -> Callable[[list[Block]], Bl
 
 
 def _einsum(op: Einsum) -> Work:
+    match op.inputs:
+        case left, right if ({*left.dims} ^ {*right.dims}).issubset(op.output.dims):
+            return _product(left, right, op.output)
     letters = dict(
         zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False)
     )
-    sides = ["".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
+    sides = ["..." + "".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
     signature = f"{','.join(sides[:-1])}->{sides[-1]}"
-    # One plain loop: blocks are small, and the threads of a matrix library cost more than they save.
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
+
+
+def _product(left: Array, right: Array, out: Array) -> Work:
+    """A product of two arrays by products of matrices, one for each place along all dims but those of a matrix.
+
+    numpy's einsum would loop over the last dim alone, however short; matrices are so small that a library of matrices
+    begins no threads.
+    """
+    each = [dim for dim in left.dims if dim in right.dims and dim in out.dims]
+    summed = [dim for dim in left.dims if dim in right.dims and dim not in out.dims]
+    rows, columns = ([dim for dim in x.dims if dim not in (*each, *summed)] for x in (left, right))
+    made = (*each, *rows, *columns)
+    back = [made.index(dim) for dim in out.dims]
+    first = _turned(left, (*each, *rows, *summed))
+    second = _turned(right, (*each, *summed, *columns))
+
+    def work(_: Device, blocks: list[Block]) -> Block:
+        (a, beside), (b, others) = first(blocks[0]), second(blocks[1])
+        sizes = dict(zip(left.dims, blocks[0].shape[len(beside) :], strict=True))
+        sizes |= zip(right.dims, blocks[1].shape[len(others) :], strict=True)
+        sums, wide = prod(sizes[dim] for dim in summed), prod(sizes[dim] for dim in columns)
+        of_each = [sizes[dim] for dim in each]
+        a = a.reshape((*beside, *of_each, *([sizes[dim] for dim in rows] or [1]), sums))
+        b = b.reshape((*others, *of_each, *(1 for _ in rows[1:]), sums, wide))
+        beside = beside or others
+        whole = np.matmul(a, b).reshape((*beside, *(sizes[dim] for dim in made)))
+        return np.asarray(whole.transpose((*range(len(beside)), *(len(beside) + place for place in back))))
+
+    return work
+
+
+def _turned(x: Array, dims: Sequence[str]) -> Callable[[Block], tuple[Block, tuple[int, ...]]]:
+    """Gives a block of `x` its dims in another order, and how many blocks lie side by side in it."""
+    order = [x.dims.index(dim) for dim in dims]
+
+    def turned(block: Block) -> tuple[Block, tuple[int, ...]]:
+        more = block.ndim - len(order)
+        return block.transpose(*range(more), *(more + place for place in order)), block.shape[:more]
+
+    return turned
 
 
 def index_block(
@@ -134,10 +192,11 @@ def _pointwise(op: Map, blocks: list[Block]) -> Block:
 
 
 def _alignment(x: Array, out: Array) -> Callable[[Block], Block]:
-    """Gives a block of `x` its dims in the order of `out`, and a dim of one where `x` lacks it."""
+    """Gives a block of `x`, or several, its dims in the order of `out`, and a dim of one where `x` lacks it."""
     order = [x.dims.index(dim) for dim in out.dims if dim in x.dims]
     places = tuple(slice(None) if dim in x.dims else None for dim in out.dims)
-    return lambda block: block.transpose(order)[places]
+    beside, each = [0, *(place + 1 for place in order)], (slice(None), *places)
+    return lambda block: block.transpose(order)[places] if block.ndim == len(order) else block.transpose(beside)[each]
 
 
 def _coefficient(scale: Scale, sizes: Mapping[str, int]) -> float:
