@@ -18,11 +18,11 @@ from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.actions import FEW, Actions
 from tpsim.cost.issue import Issue, gathered
-from tpsim.cost.orders import run as pass_over
 from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Node, Piece
 from tpsim.cost.segments import Step, runs
 from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
+from tpsim.cost.turns import run as pass_over
 from tpsim.program.op import Einsum, Where
 from tpsim.program.schedules import pipeline_schedule
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelFile
+from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.flags import FLAGS
+from tpsim.question.assume_fields import Assume
+from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
-    Assume,
     LayoutFields,
     PipelineFields,
     PracticeFields,

@@ -7,7 +7,7 @@ from math import ceil, log2
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
-from tpsim.program.layout import FULL
+from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.scenario import resolve

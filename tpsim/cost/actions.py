@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
-    from tpsim.program.layout import Practice
     from tpsim.program.op import Array, Op, Where
+    from tpsim.program.practice import Practice
     from tpsim.program.stages import Chunk, Stages
 
 

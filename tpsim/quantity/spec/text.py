@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 
 from tpsim.quantity.errors import InputError, Place, Problem
-from tpsim.quantity.spec.content import content
+from tpsim.quantity.spec.catalogue import content
 from tpsim.quantity.spec.document import Document, Keys, Spot
 
 if TYPE_CHECKING:
