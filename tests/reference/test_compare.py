@@ -10,10 +10,11 @@ import pytest
 from tests.models import GPT, LLAMA
 from tests.reference.judge import run, unsharded
 from tpsim.algebra.mesh import Mesh
+from tpsim.claims.checks import TOLERANCE
 from tpsim.program.layout import layout
 from tpsim.program.op import Reshard
 from tpsim.program.practice import Practice
-from tpsim.reference.compare import Misaligned, compared, slopes
+from tpsim.reference.compare import FLOOR, Misaligned, compared, slopes
 
 MESH, WHERE = Mesh({"D": 2, "X": 2}), layout(tp=("X",), dp=("D",), zero=1, sequence_parallel=True)
 
@@ -131,3 +132,8 @@ def test_a_gradient_that_is_wrong_in_one_element_has_another_slope(whole):
     finally:
         blocks[device] = right
     assert [name for name, difference in found.items() if difference > 1e-5] == ["1.W2"]
+
+
+def test_what_is_left_of_values_that_cancel_differs_by_less_than_counts():
+    """Of the latent attention of DeepSeek a layer's scale hardly matters: 8e-7 is left of 0.43, rounded to 1e-16."""
+    assert 10 * np.finfo(float).eps / FLOOR < TOLERANCE
