@@ -462,6 +462,7 @@ def test_whole_numbers_may_be_powers_of_ten(tmp_path: Path) -> None:
     question = asked(tmp_path, ("seq: 4096", "seq: 4.096e3"), overrides=[ahead])
     assert (question.workload.seq, question.practice.ahead.elements) == (4096, 50_000_000)
     assert "is 4096.5, not a whole number" in refusal(tmp_path, ("seq: 4096", "seq: 4.0965e3"))
+    assert "^^^^^^ write 4096, without quotes" in refusal(tmp_path, ("seq: 4096", 'seq: "4096"'))
 
 
 def test_a_sequence_that_does_not_divide_under_sequence_parallelism_is_refused(tmp_path: Path) -> None:
