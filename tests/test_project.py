@@ -12,6 +12,8 @@ import pytest
 
 from tests.readme import BLOCK, CLI, ENVIRONMENT, README, executed, pages, reference
 from tpsim import VERBS, Verb
+from tpsim.answers.plan import plan
+from tpsim.guard.lock import read_lock
 from tpsim.program.dims import DIMS, LOOPS, ROLES
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,23 @@ def test_the_table_of_symbols_is_that_of_the_program():
     ]
     page = (ROOT / "docs" / "symbols.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in page if line.startswith("| `")] == rows
+
+
+def test_a_scenario_that_does_not_fit_its_chips_says_so_and_why():
+    known = read_lock(ROOT / "tpsim.lock")
+    over = {
+        name
+        for name, fact in known.scenarios.items()
+        if fact.results["peak_bytes"].value > known.constants[fact.inputs["hardware"]]["chip.memory.capacity"].value
+    }
+    texts = {name: (ROOT / f"{name}.yaml").read_text(encoding="utf-8") for name in known.scenarios}
+    says = {
+        name for name, text in texts.items() if re.search("^# (It|Memory) does not (surely )?fit", text, re.MULTILINE)
+    }
+    assert says == over
+    changes = {name: re.findall(r"(\S+=\S+) makes it fit", texts[name]) for name in over}
+    assert sum(map(bool, changes.values())) >= len(over) / 2
+    assert plan("llama3-70b-h100", overrides=changes["scenarios/llama3-70b-h100"]).memory.fits is not False
 
 
 FORMULAS = (

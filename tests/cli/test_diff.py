@@ -87,6 +87,12 @@ def test_a_saved_result_is_compared_with_a_scenario_and_with_another_result(tpsi
     ]
 
 
+@pytest.mark.parametrize("name", ["mixtral-8x7b-h100", "deepseek-v3-h100-decode"])
+def test_a_saved_result_of_layers_of_several_kinds_is_compared_too(tpsim, tmp_path, name):
+    (file := tmp_path / "plan.json").write_text(json.dumps(plan(name).to_json()))
+    assert tpsim("diff", str(file), name, "-q", "--exit-code").out == "nothing moved\n"
+
+
 def test_a_result_of_another_version_of_the_machine_blames_its_file(tpsim, saved, tmp_path):
     old, new = saved[0], tmp_path / "new.json"
     document = json.loads(Path(old).read_text())

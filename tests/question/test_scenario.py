@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tpsim.answers.plan import plan
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelFile
 from tpsim.program.practice import Ahead, Bucket, Overlap
@@ -299,6 +300,22 @@ def test_flags_alone_must_say_model_machine_and_sequence(missing: str) -> None:
         resolve(None, flags={**flags, missing: None})
 
 
+def test_a_workload_that_edits_state_needs_no_flag_for_its_sequence() -> None:
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8}
+    asked = resolve(None, flags=flags, overrides=["workload={kind: decode, batch: 16, context: 4096}"])
+    assert asked.inference
+    assert asked.workload.global_batch == 16
+    with pytest.raises(InputError, match='a workload that decodes needs "context"'):
+        resolve(None, flags=flags, overrides=["workload.kind=decode", "workload.batch=16"])
+
+
+def test_stages_on_several_axes_of_a_torus_are_told_how_to_lie_on_one() -> None:
+    asked = {"model": "llama-3-8b", "hw": "tpu-v5p", "pp": 4, "tp": 2, "seq": 2048, "batch": 16, "microbatches": 8}
+    with pytest.raises(InputError, match=r"one physical axis, --placement pipe=ici\.2, or"):
+        plan(**asked)
+    assert plan(**asked, placement="pipe=ici.2").pipeline
+
+
 def test_a_mesh_flag_names_its_axes() -> None:
     flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096, "batch": 16, "mesh": "data=4,tensor=8"}
     question = resolve(None, flags=flags)
@@ -445,6 +462,7 @@ def test_whole_numbers_may_be_powers_of_ten(tmp_path: Path) -> None:
     question = asked(tmp_path, ("seq: 4096", "seq: 4.096e3"), overrides=[ahead])
     assert (question.workload.seq, question.practice.ahead.elements) == (4096, 50_000_000)
     assert "is 4096.5, not a whole number" in refusal(tmp_path, ("seq: 4096", "seq: 4.0965e3"))
+    assert "^^^^^^ write 4096, without quotes" in refusal(tmp_path, ("seq: 4096", 'seq: "4096"'))
 
 
 def test_a_sequence_that_does_not_divide_under_sequence_parallelism_is_refused(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ class Placement:
             named = ", ".join(axes)
             several = f"mesh ax{'i' if len(axes) == 1 else 'e'}s {named}"
             message = f"places {source} and {target} of {several} are no neighbours on {carrier.name}"
-            remedy = f"lay {named} on a level whose devices all reach each other, or on one physical axis that closes"
+            one = f"one physical axis, --placement {named}={carrier.name}" if len(apart) > 1 else "an axis that closes"
+            remedy = f"lay {named} on {one}, or on a level whose devices all reach each other"
             raise InputError.one("no-closed-form", message, remedy=remedy)
         return (Segment(level, carrier.name, "line", PAIR, piece.stride),)
 

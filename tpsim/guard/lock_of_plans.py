@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.guard.formulas import Formula
     from tpsim.guard.lock_parts import Inputs
-    from tpsim.program.model import Model
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
 
@@ -77,7 +76,7 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
     lists = Lists(
         Lock.empty(
             constants={name: dict(machine_facts(machine)) for name, machine in machines.items()},
-            models={name: dict(_model_facts(model)) for name, model in models.items()},
+            models={name: dict(model_facts(as_stated(model))) for name, model in models.items()},
             switches=_switches(questions),
             formulas=formulas,
         )
@@ -86,14 +85,14 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
     return lists.lock.but(uses=lists.known, scenarios=scenarios)
 
 
-def _model_facts(model: Model) -> Iterator[tuple[str, Any]]:
-    """Every field of a model, those of the blocks of its kinds by their paths."""
-    fields = as_stated(model)
+def model_facts(stated: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every field of a model as stated, or as a saved plan has it, those of the blocks of its kinds by their paths."""
+    fields = dict(stated)
     kinds, stack = fields.pop("kinds", {}), fields.pop("stack", ())
     blocks = [(f"{kind}.{next(iter(block))}", block) for kind, pair in kinds.items() for block in pair]
     fields |= {f"{path}.{name}": value for path, block in blocks for name, value in block.items()}
     fields |= {"stack": ", ".join(f"{many} {kind}" for kind, many in stack)} if stack else {}
-    fields |= {"mtp": " of ".join(map(str, model.mtp[::-1]))} if model.mtp else {}
+    fields |= {"mtp": " of ".join(map(str, fields["mtp"][::-1]))} if fields.get("mtp") else {}
     yield from ((name, value) for name, value in fields.items() if name != "name" and value is not None)
 
 
@@ -192,7 +191,7 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
 
 def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
-    base, own = (dict(_model_facts(side)) for side in (question.base_model.model, question.model))
+    base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
     changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
     skipped = ("name", "model", "placement", CHANGES)
     return inputs_of(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of
+from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of, model_facts
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.quantity import spec
@@ -97,7 +97,6 @@ def recorded(plan: PlanResult) -> Lock:
 def _recorded(data: Mapping[str, Any]) -> Lock:
     resolved, result = data["resolved"], data["result"]
     model, machine = resolved["model"]["name"], resolved["hardware"]
-    fields = {name: value for name, value in resolved["model"].items() if name != "name" and value is not None}
     file = ConstantFact(
         value=next((read["sha256"][:12] for read in data["inputs"] if Path(read["path"]).stem == machine), ""),
         kind="file",
@@ -105,7 +104,7 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
     made = Lock.empty(
         version=data["tpsim"],
         constants={machine: {FILE: file}},
-        models={model: fields},
+        models={model: dict(model_facts(resolved["model"]))},
         formulas=Version(**NO_FORMULAS.parts(), tpsim=FormulaFact(text=data["tpsim"], samples=(data["tpsim"],))),
     )
     skipped = ("name", "model", "placement", "hardware")

@@ -141,7 +141,7 @@ def spaces(
     """
     varied = read_varied(vary)
     given = {name: value for name, value in flags.items() if value is not None}
-    document = opened(scenario, {**_first(varied), **given}, shelf.scenario)
+    document = opened(scenario, {**_first(varied), **given}, shelf.scenario, overrides)
     _refuse_inference(document)
     changes = list(map(read_override, overrides))
     stated = [*said(given), *changes]

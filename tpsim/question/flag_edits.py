@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -37,12 +37,20 @@ def _batch(data: Mapping[str, Any]) -> Keys:
     return ("workload", "batch") if format_of(data) in SCENARIOS.values() else PATHS["batch"]
 
 
-def bare_scenario(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The scenario that flags start from when there is no file: a mesh of data and tensor, both of one chip."""
-    for name, option in {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}.items():
+NEEDED = {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}
+"""Flags that ask without a scenario, each with an example."""
+
+
+def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The scenario that flags start from when there is no file: a mesh of data and tensor, both of one chip.
+
+    overrides  ``path=value`` each: a workload that they state says itself what it reads
+    """
+    stated = any(re.match(r"workload(\.(kind|seq))?=", text.strip()) for text in overrides)
+    for name in ("model", "hw") if stated else NEEDED:
         if flags.get(name) is None:
-            word = "--" + name
-            raise InputError.one("missing-flag", f"{word} is needed without a scenario", remedy=f"add it: {option}")
+            remedy = f"add it: {NEEDED[name]}" + ("; or name a scenario: qwen2-7b-h100" if name == "model" else "")
+            raise InputError.one("missing-flag", f"--{name} is needed without a scenario", remedy=remedy)
     axes = parse_mesh(flags["mesh"]) if flags.get("mesh") else dict.fromkeys(AXES.values(), 1)
     layout = {role: axis for role, axis in AXES.items() if axis in axes}
     return {"tpsim": "scenario/1", "mesh": axes, "layout": layout, "workload": {}}

@@ -94,7 +94,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
 
     Raises InputError for what is no scenario, and for what tpsim cannot plan yet.
     """
-    document = opened(scenario, flags, extends)
+    document = opened(scenario, flags, extends, overrides)
     document = edited(document, flags_to_edits(flags, document.data))
     document = overridden(document, overrides)
     refuse_unknown_kind(document)
@@ -104,19 +104,19 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     return Stated(file, document, _asked(document, overrides, flags))
 
 
-def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends) -> Document:
+def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrides: Sequence[str] = ()) -> Document:
     """A scenario as it is written, with what it extends; without one what flags start from. Raises InputError."""
-    document = _document(scenario, flags)
+    document = _document(scenario, flags, overrides)
     if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
         raise InputError([wrong])
     return spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
 
 
-def _document(scenario: Source, flags: Mapping[str, Any]) -> Document:
+def _document(scenario: Source, flags: Mapping[str, Any], overrides: Sequence[str]) -> Document:
     if isinstance(scenario, Document):
         return scenario
     if scenario is None:
-        return Document(data=bare_scenario(flags), path="flags", text="", sha256="")
+        return Document(data=bare_scenario(flags, overrides), path="flags", text="", sha256="")
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
     return spec.load(spec.named("scenarios", str(scenario)))

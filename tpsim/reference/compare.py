@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.run import Run
 
-FLOOR = 1e-6
-"""Arrays below this size are compared absolutely: a cotangent that is zero but for rounding has no relative error."""
+FLOOR = 1e-4
+"""Arrays below this size are compared absolutely: a cotangent that is zero but for rounding has no relative error.
+
+What is left of values near one that cancel is off by their rounding: 2e-16 over this must stay far below what counts.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,8 +235,9 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
         )
     if wrong.due:
         quote = wrong.due == "text" and isinstance(value, int | float)
-        remedy = f'write "{_shown(value)}"' if quote else f"write {wrong.due}"
-        return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, remedy)
+        bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
+        write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else wrong.due
+        return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write}")
     message, remedy = _OTHERS.get(wrong.type, (str(wrong.finding["msg"]), "correct it"))
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
 
