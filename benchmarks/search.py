@@ -11,9 +11,9 @@ Seconds are those of the processor: of legality, tracing, memory, bounds (all th
             recompute) with more than 100 numbers of microbatches
 --blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes: 10.2
             million legal ones
---heavy     eight stages in four chunks each whose messages take long: bounds are alike, and too low. Of 831 layouts that
-            fit 249 are planned until no other can be better, 52 s of a processor; the 200 that the command plans at most
-            say that the best is within 3.6 %, and it was found by then: the gap that is said is held against the rest
+--heavy     eight stages in four chunks each whose messages take long: bounds are alike, and too low. Of 831 that
+            fit 249 are planned until no other can be better, 52 s of a processor; the 200 that the command plans
+            say that the best is within 3.6 %, and it was found by then: what is said is held against the whole
 --calculon  GPT-3 175B on 1,024 A100 over what Calculon's search covers (Isaev et al. 2023, optimal_execution.py):
             tensor, pipeline, data, interleaving, microbatches, recompute, sequence parallelism and whether it gathers
             again, a sharded optimizer, overlap of tensor and data parallelism. Its choice of a network per role is
