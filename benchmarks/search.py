@@ -70,8 +70,8 @@ SEARCHED = (
 )
 BRUTE = (
     Searched("llama3-70b-h100", 64, ("microbatches",)),
-    Searched("llama3-8b-v5e", 256, ("microbatches", "zero=0,3")),
-    Searched("gpt3-175b-a100-interleaved", 1024, ("microbatches", "recompute=full", "zero=0,1")),
+    Searched("llama3-8b-v5e", 256, ("microbatches", "zero=3")),
+    Searched("gpt3-175b-a100-interleaved", 1024, ("microbatches", "recompute=selective,full", "zero=1")),
 )
 BATCH = 322_560
 MILLION = Searched(
